@@ -1,0 +1,1 @@
+"""CLUE: a robot that looks, asks and points."""

@@ -1,0 +1,37 @@
+"""Errors a person or a caller can act on.
+
+Each has a stable `code` (the ROS interfaces use the same words) and a message of one line: what was wrong, what to do.
+"""
+
+
+class ClueError(Exception):
+    """Base of all errors that clue_ros raises on purpose."""
+
+    code: str = "CLUE_ERROR"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class EmptyExpressionError(ClueError):
+    """The person said nothing."""
+
+    code = "EMPTY_EXPRESSION"
+
+
+class BadExpressionError(ClueError):
+    """The text is too long, or holds no readable word."""
+
+    code = "BAD_EXPRESSION"
+
+
+class BadImageError(ClueError):
+    """The picture cannot be used: missing, broken, empty, too large or of the wrong kind."""
+
+    code = "BAD_IMAGE"
+
+
+class ModelError(ClueError):
+    """The model cannot be loaded or does not fit its configuration."""
+
+    code = "MODEL_ERROR"

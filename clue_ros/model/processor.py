@@ -1,0 +1,195 @@
+"""Text and pictures in PaliGemma's format (the paper's section III-A.1).
+
+One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its own small word-level
+tokenizer in the same layout, so that nothing downstream knows which one it holds. A prompt is
+
+    <image> * N  <bos>  prefix  "\\n"  [suffix  <eos>]
+
+with token_type_ids 0 up to the newline (bidirectional attention) and 1 over the suffix (causal attention).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from clue_ros.errors import ModelError
+
+PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
+    "<pad>",
+    "<eos>",
+    "<bos>",
+    "<unk>",
+    "<mask>",
+    "\n",
+    "<image>",
+)
+LOCATIONS = tuple(f"<loc{i:04d}>" for i in range(1024))
+SEGMENTS = tuple(f"<seg{i:03d}>" for i in range(128))
+PUNCTUATION = tuple(".,?!:;'\"-()/<>[]&%+*=#@")
+
+# A newline, a run of letters and digits, or one other visible character; spaces vanish.
+_WORD = r"\n|[^\W_]+|[^\w\s]|_"
+
+
+def split_words(text: str) -> list[str]:
+    """The lower-case words and punctuation marks that our tokenizer makes of `text`."""
+    return re.findall(_WORD, text.lower())
+
+
+def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """A word-level, lower-case tokenizer in PaliGemma's layout.
+
+    `words` may hold whole sentences: they are split as the tokenizer splits. Ids: <pad> 0, <eos> 1, <bos> 2, <unk> 3,
+    <mask> 4, newline 5, punctuation, the words in alphabetical order, <loc0000>.., <seg000>.., and <image> last.
+    """
+    known = {piece for text in words for piece in split_words(text)}
+    plain = [NEWLINE, *PUNCTUATION, *sorted(known - {NEWLINE, *PUNCTUATION})]
+    pieces = [PAD, EOS, BOS, UNK, MASK, *plain, *LOCATIONS, *SEGMENTS, IMAGE]
+    core = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token=UNK))
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
+    core.add_tokens([AddedToken(t, normalized=False) for t in (*LOCATIONS, *SEGMENTS)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token=PAD,
+        eos_token=EOS,
+        bos_token=BOS,
+        unk_token=UNK,
+        mask_token=MASK,
+        extra_special_tokens={"image_token": IMAGE},
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_processor(
+    tokenizer: PreTrainedTokenizerFast, image_size: int, image_seq_length: int
+) -> PaliGemmaProcessor:
+    """PaliGemmaProcessor with the PIL image processor: RGB, resized to (image_size, image_size), in -1..1."""
+    pictures = SiglipImageProcessorPil(size={"height": image_size, "width": image_size})
+    pictures.image_seq_length = image_seq_length
+    return PaliGemmaProcessor(image_processor=pictures, tokenizer=tokenizer)
+
+
+def load_processor(model: str | Path) -> PaliGemmaProcessor:
+    """The processor of a model folder or hub id. Raises ModelError with one sentence."""
+    try:
+        # The PIL image processor is named, not looked up, so that pixels do not depend on torchvision being there.
+        pictures = SiglipImageProcessorPil.from_pretrained(model)
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        return PaliGemmaProcessor(image_processor=pictures, tokenizer=tokenizer)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"cannot load the processor of {model}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, for messages of one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def escape(text: str, tokenizer: Any) -> str:
+    """`text` with every special or added token taken apart, so that it can only ever be read as plain words.
+
+    A space after the token's first character is enough ("<loc0005>" becomes "< loc0005>"), for any tokenizer: tokens are
+    looked up in the tokenizer itself, upper and lower case alike. Runs of white space become one space, so that no
+    newline can end the prefix early.
+    """
+    text = " ".join(text.split())
+    for token in _added_tokens(tokenizer):
+        pattern = re.compile(re.escape(token), re.IGNORECASE)
+        text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+    return text
+
+
+def _added_tokens(tokenizer: Any) -> list[str]:
+    """The tokens matched in raw text before any splitting, which is how a typed one would get through."""
+    names = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
+    return [name for name in names if len(name.strip()) > 1]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A batch of B prompts of T tokens, padded on the right; all int64 or bool, on one device."""
+
+    input_ids: torch.Tensor  # (B, T) int64
+    attention_mask: torch.Tensor  # (B, T) int64, 1 for a token, 0 for padding
+    token_type_ids: torch.Tensor  # (B, T) int64, 0 image and prefix, 1 suffix, 0 padding
+    labels: torch.Tensor  # (B, T) int64, the suffix's ids, -100 elsewhere
+    query_mask: torch.Tensor  # (B, T) bool, the Qx of section III-B.1: words after the conditioning word
+
+    def to(self, device: torch.device | str) -> Prompts:
+        """The same prompts on another device."""
+        return Prompts(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+
+def encode_prompts(
+    processor: PaliGemmaProcessor,
+    instruction: str,
+    contexts: Sequence[str],
+    suffixes: Sequence[str] | None = None,
+) -> Prompts:
+    """The tokens PaliGemmaProcessor makes of "instruction context", without touching a picture.
+
+    `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and `suffixes` (training
+    targets, which may hold location tokens) are ours. An empty instruction gives the bare context.
+    """
+    tokenizer = processor.tokenizer
+    lead = f"{instruction} " if instruction else ""
+    rows = []
+    for i, context in enumerate(contexts):
+        prefix = lead + escape(context, tokenizer)
+        rows.append(_encode(processor, prefix, len(instruction), suffixes[i] if suffixes else None))
+    length = max(len(row["input_ids"]) for row in rows)
+    fill = {"input_ids": tokenizer.pad_token_id, "labels": -100, "query_mask": False}
+
+    def batch(name: str) -> torch.Tensor:
+        padded = [row[name] + [fill.get(name, 0)] * (length - len(row[name])) for row in rows]
+        return torch.tensor(padded)
+
+    return Prompts(**{name: batch(name) for name in rows[0]})
+
+
+def _encode(
+    processor: PaliGemmaProcessor, prefix: str, skip: int, suffix: str | None
+) -> dict[str, list[Any]]:
+    """One prompt as lists; words whose text starts before character `skip` of the prefix are no queries."""
+    tokenizer = processor.tokenizer
+    start = len(tokenizer.bos_token)
+    text = tokenizer(
+        f"{tokenizer.bos_token}{prefix}\n", return_offsets_mapping=True, add_special_tokens=False
+    )
+    ids, offsets = list(text["input_ids"]), text["offset_mapping"]
+    # Offsets are in characters of "<bos>prefix\n"; the newline is the last character.
+    is_query = [start + skip <= begin < start + len(prefix) for begin, _ in offsets]
+    target = [] if suffix is None else _suffix_ids(tokenizer, suffix)
+    image = [processor.image_token_id] * processor.image_seq_length
+    before, after = len(image) + len(ids), len(target)
+    return {
+        "input_ids": image + ids + target,
+        "attention_mask": [1] * (before + after),
+        "token_type_ids": [0] * before + [1] * after,
+        "labels": [-100] * before + target,
+        "query_mask": [False] * len(image) + is_query + [False] * after,
+    }
+
+
+def _suffix_ids(tokenizer: Any, suffix: str) -> list[int]:
+    return list(tokenizer(suffix + tokenizer.eos_token, add_special_tokens=False)["input_ids"])
+
+
+def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Generated ids as a sentence: special tokens dropped, no space before punctuation or around an apostrophe."""
+    text = tokenizer.decode(list(ids), skip_special_tokens=True).strip()
+    text = re.sub(r"\s+([.,?!;:])", r"\1", text)
+    return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)
