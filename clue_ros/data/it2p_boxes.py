@@ -109,7 +109,7 @@ def _like(
 
 
 def _hull_around(near: NDArray[np.bool_], x: int, y: int) -> NDArray[np.int32] | None:
-    """Convex hull of the connected region at (x, y), thin whiskers removed; None if there is none."""
+    """Convex hull of the connected region at (x, y), thin whiskers removed, or None."""
     kernel = np.ones((5, 5), np.uint8)
     closed = cv2.morphologyEx(near.astype(np.uint8), cv2.MORPH_CLOSE, kernel)
     solid = cv2.morphologyEx(closed, cv2.MORPH_OPEN, kernel)
