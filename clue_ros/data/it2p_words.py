@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path
 from typing import Any, cast
 
+from clue_ros.errors import ClueError
+
 _MAX_BYTES = 1 << 20  # the real files hold a few hundred bytes
 _STRINGS = {
     "STRING", "BINSTRING", "SHORT_BINSTRING",
@@ -21,8 +23,10 @@ _STRINGS = {
 }  # fmt: skip
 
 
-class It2pError(ValueError):
+class It2pError(ClueError):
     """A file of the data set is missing or is not what its name says; the message names it."""
+
+    code = "BAD_DATA"
 
 
 class _Mark:

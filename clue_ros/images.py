@@ -1,0 +1,86 @@
+"""Pictures from files, as the model wants them: uint8 RGB, upright, whatever the file held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from clue_ros.errors import BadImageError
+
+MAX_PIXELS = 64_000_000
+"""Larger pictures are refused before they are decoded (a small file can unpack to gigabytes)."""
+
+# Only plain raster formats: Pillow would also hand some files to other programs (PostScript).
+FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+
+
+def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
+    """Read a picture file as uint8 RGB (H, W, 3), upright as its EXIF orientation says.
+
+    Grey and palette pictures become RGB, 16 bits become 8, transparency shows white, and of an
+    animation the first frame is taken.
+
+    Raises:
+        BadImageError: missing, empty, truncated, not a picture, or over 64 megapixels.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise BadImageError(f"{path} is a folder: give a picture file")
+        if not path.exists():
+            raise BadImageError(f"{path} does not exist: give a picture file")
+        if not path.is_file():
+            raise BadImageError(f"{path} is not a regular file: give a picture file")
+        if path.stat().st_size == 0:
+            raise BadImageError(f"{path} is empty (0 bytes): give a picture file")
+        return _decode(path)
+    except BadImageError:
+        raise
+    except UnidentifiedImageError:
+        known = ", ".join(FORMATS)
+        raise BadImageError(f"{path} is not a picture that can be read ({known})") from None
+    except Image.DecompressionBombError:
+        raise _too_large(path) from None
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        # Pillow reports a broken file as any of these, depending on the format.
+        raise BadImageError(f"{path} cannot be read as a picture: {error}") from None
+
+
+def _decode(path: Path) -> npt.NDArray[np.uint8]:
+    with Image.open(path, formats=FORMATS) as picture:
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise _too_large(path, f" ({width} x {height})")
+        if width == 0 or height == 0:
+            raise BadImageError(f"{path} has no pixels ({width} x {height})")
+        picture.load()
+        upright = ImageOps.exif_transpose(picture)
+        return np.array(_to_rgb(upright), dtype=np.uint8, order="C")
+
+
+def _too_large(path: Path, size: str = "") -> BadImageError:
+    limit = MAX_PIXELS // 1_000_000
+    return BadImageError(f"{path} is larger than {limit} megapixels{size}: scale it down")
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+        return Image.fromarray(_to_8_bits(np.asarray(picture))).convert("RGB")
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        solid = picture.convert("RGBA")
+        white = Image.new("RGBA", solid.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, solid).convert("RGB")
+    return picture.convert("RGB")
+
+
+def _to_8_bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """Grey of 16 bits by its upper byte; 32-bit and float pictures by the range they use."""
+    if values.dtype.itemsize == 2:
+        return (values.astype(np.uint16) >> 8).astype(np.uint8)
+    numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+    top = float(numbers.max(initial=0.0))
+    full = next((limit for limit in (1.0, 255.0, 65535.0) if top <= limit), top)
+    return np.clip(numbers / full * 255.0, 0, 255).astype(np.uint8)
