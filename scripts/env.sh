@@ -1,0 +1,57 @@
+# Sourced by scripts/run, scripts/test and scripts/demo: makes the environment if needed, then
+# enters it. Also for an interactive shell: `source scripts/env.sh` (bash).
+#
+# What it makes, all of it in .venv (.venv-DISTRO where a ROS 2 is sourced), so that removing that
+# folder undoes it: a virtual environment, the pinned packages, ROS 2 wheels if no ROS is sourced,
+# clue_msgs built by colcon, and clue_ros itself as an editable install. Editable, because then
+# `clue` and the nodes are on PATH, edits live without a rebuild, and no ros2 command is needed;
+# the few links of write_overlay make `ros2 run` and `ros2 launch` find the same files.
+#
+# Every step leaves a stamp that names what it was made from; a later start compares and skips.
+#
+# CLUE_PYTHON        the Python to use (default: the first of python3, python3.10 .. 3.13 that fits)
+# CLUE_VENV          where to make the environment (default: .venv in the repository)
+# CLUE_TORCH_INDEX   package index to take torch from: the address of PyTorch's CPU (or CUDA) wheels
+#                    as pytorch.org names it. Without it, and on a machine without an NVIDIA GPU,
+#                    a CPU build is looked for first; the default build brings gigabytes of CUDA.
+
+CLUE_ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+export CLUE_ROOT
+source "$CLUE_ROOT/scripts/setup.sh"
+
+# Puts a folder in front of a list variable, unless it is there already.
+clue_prepend() { # VARIABLE FOLDER
+    case ":${!1:-}:" in
+        *":$2:"*) ;;
+        *) export "$1=$2${!1:+:${!1}}" ;;
+    esac
+}
+
+clue_enter() {
+    local venv="$CLUE_VENV_DIR"
+    export VIRTUAL_ENV="$venv"
+    unset PYTHONHOME
+    clue_prepend PATH "$venv/bin"
+    clue_prepend AMENT_PREFIX_PATH "$venv"
+    clue_prepend AMENT_PREFIX_PATH "$venv/ros/install"
+    clue_prepend LD_LIBRARY_PATH "$venv/ros/install/lib"
+    clue_prepend PYTHONPATH "$(<"$venv/ros/python_path")"
+    # only Fast DDS comes as a wheel
+    [[ "$CLUE_ROS" == wheels ]] && export RMW_IMPLEMENTATION=rmw_fastrtps_cpp
+    # without it most camera images are lost between processes, see the file
+    export FASTDDS_DEFAULT_PROFILES_FILE="${FASTDDS_DEFAULT_PROFILES_FILE:-$CLUE_ROOT/config/fastdds.xml}"
+    export FASTRTPS_DEFAULT_PROFILES_FILE="${FASTRTPS_DEFAULT_PROFILES_FILE:-$CLUE_ROOT/config/fastdds.xml}"
+    # the simulator renders without a display
+    export MUJOCO_GL="${MUJOCO_GL:-egl}"
+}
+
+# Keeps a graph on this machine; the demo and the tests do, scripts/run does not.
+clue_stay_local() {
+    if [[ "${ROS_DISTRO:-}" == humble ]]; then
+        export ROS_LOCALHOST_ONLY="${ROS_LOCALHOST_ONLY:-1}"
+    else
+        export ROS_AUTOMATIC_DISCOVERY_RANGE="${ROS_AUTOMATIC_DISCOVERY_RANGE:-LOCALHOST}"
+    fi
+}
+
+clue_setup && clue_enter

@@ -1,0 +1,302 @@
+# The steps that make the environment, for env.sh; nothing here runs until clue_setup is called.
+# Output goes to stderr, so that `scripts/run clue ... --json` prints nothing but JSON.
+
+clue_say() { printf '[clue] %s\n' "$*" >&2; }
+
+# Which ROS: "wheels", or the distribution that is sourced.
+clue_which_ros() {
+    if [[ -n "${ROS_DISTRO:-}" && -n "${AMENT_PREFIX_PATH:-}" ]]; then
+        echo "$ROS_DISTRO"
+    else
+        echo wheels
+    fi
+}
+
+# ------------------------------------------------------------------------------ system packages
+
+# Installs packages when root, else says how; false if they are still missing.
+clue_apt() { # WHAT-FOR PACKAGE...
+    local why="$1" command
+    shift
+    command="apt-get update && apt-get install -y --no-install-recommends $*"
+    if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+        clue_say "missing for $why, installing: $*"
+        if (apt-get update && DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y --no-install-recommends "$@") </dev/null >>"$CLUE_LOG" 2>&1; then
+            return 0
+        fi
+        clue_say "this failed (see $CLUE_LOG): $command"
+    elif command -v apt-get >/dev/null; then
+        clue_say "missing for $why; install with: sudo sh -c '$command'"
+    else
+        clue_say "missing for $why: $* (names of Debian packages)"
+    fi
+    return 1
+}
+
+clue_has_package() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+clue_system_packages() {
+    local missing=() package
+    command -v cmake >/dev/null || missing+=(cmake)
+    command -v make >/dev/null || missing+=(make)
+    command -v g++ >/dev/null || missing+=(g++)
+    if ((${#missing[@]})); then
+        clue_apt "building clue_msgs" "${missing[@]}" || return 1
+    fi
+    # The rest is not needed by everything, so it does not stop the set-up.
+    command -v dpkg-query >/dev/null || return 0
+    clue_has_package espeak-ng || clue_apt "speech output (the rest works without it)" espeak-ng
+    missing=()
+    for package in libegl1 libgl1-mesa-dri; do
+        clue_has_package "$package" || missing+=("$package")
+    done
+    if ((${#missing[@]})); then
+        clue_apt "the tabletop simulator (the rest works without it)" "${missing[@]}"
+    fi
+    return 0
+}
+
+# --------------------------------------------------------------------------------------- Python
+
+# Prints "ok", or what keeps this Python from being used: "missing PACKAGE..." or "unfit REASON".
+clue_probe_python() { # PYTHON
+    "$1" -I - "$CLUE_ROS" <<'PY' 2>/dev/null || echo "unfit it does not run"
+import importlib.util, os, sys, sysconfig
+
+version = "%d.%d" % sys.version_info[:2]
+need = []
+if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+    print("unfit it is Python", version)
+    sys.exit()
+if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+    need.append(f"python{version}-venv")
+if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+    need.append(f"python{version}-dev")
+print("missing " + " ".join(need) if need else "ok")
+PY
+}
+
+# Sets CLUE_BASE_PYTHON to a Python 3.10 .. 3.13 that can make environments and build extensions.
+clue_find_python() {
+    local candidates=(python3 python3.10 python3.11 python3.12 python3.13) name answer seen=""
+    [[ -n "${CLUE_PYTHON:-}" ]] && candidates=("$CLUE_PYTHON")
+    local almost="" almost_needs=""
+    for name in "${candidates[@]}"; do
+        command -v "$name" >/dev/null || continue
+        answer="$(clue_probe_python "$name")"
+        if [[ "$CLUE_ROS" != wheels && "$answer" != unfit* ]] &&
+            ! "$name" -c 'import rclpy' >/dev/null 2>&1; then
+            answer="unfit it cannot import the rclpy of ROS 2 $CLUE_ROS"
+        fi
+        case "$answer" in
+            ok)
+                CLUE_BASE_PYTHON="$(command -v "$name")"
+                return 0
+                ;;
+            missing*) [[ -z "$almost" ]] && almost="$name" almost_needs="${answer#missing }" ;;
+            *) seen+="$name (${answer#unfit }) " ;;
+        esac
+    done
+    if [[ -n "$almost" ]]; then
+        # shellcheck disable=SC2086  # several package names
+        clue_apt "Python" $almost_needs || return 1
+        CLUE_BASE_PYTHON="$(command -v "$almost")"
+        return 0
+    fi
+    clue_say "no usable Python 3.10 to 3.13 here. Tried: ${seen:-none is installed}"
+    clue_apt "Python" python3 python3-venv python3-dev || return 1
+    CLUE_BASE_PYTHON="$(command -v python3)"
+    [[ "$(clue_probe_python "$CLUE_BASE_PYTHON")" == ok ]] && return 0
+    clue_say "install a Python 3.10, 3.11, 3.12 or 3.13 and name it: CLUE_PYTHON=/path/to/python"
+    return 1
+}
+
+clue_make_venv() {
+    local options=()
+    clue_find_python || return 1
+    [[ "$CLUE_ROS" != wheels ]] && options=(--system-site-packages)
+    clue_say "Python: $("$CLUE_BASE_PYTHON" -V 2>&1) ($CLUE_BASE_PYTHON), environment: $CLUE_VENV_DIR"
+    clue_logged "$CLUE_BASE_PYTHON" -m venv --clear "${options[@]}" "$CLUE_VENV_DIR"
+}
+
+# ------------------------------------------------------------------------------------- packages
+
+# Runs a command with its output in the log; on failure shows the end of the log.
+clue_logged() {
+    echo "+ $*" >>"$CLUE_LOG"
+    "$@" </dev/null >>"$CLUE_LOG" 2>&1 && return 0
+    clue_say "failed: $*"
+    tail -n 30 "$CLUE_LOG" >&2
+    clue_say "the whole log: $CLUE_LOG"
+    return 1
+}
+
+clue_pip() { # pip install ..., showing what is fetched
+    local status
+    echo "+ pip install $*" >>"$CLUE_LOG"
+    "$CLUE_VENV_DIR/bin/python" -m pip install --disable-pip-version-check --no-input \
+        --progress-bar off "$@" </dev/null 2>&1 | tee -a "$CLUE_LOG" |
+        sed -u -n -E 's/^ *Downloading ([^ ]*\/)?([^ \/]+ \([0-9.]+ [MG]B\)).*/[clue]   fetching \2/p' >&2
+    status=${PIPESTATUS[0]}
+    if [[ $status -ne 0 ]]; then
+        clue_say "pip could not install: $*"
+        grep -E '^ERROR' "$CLUE_LOG" | tail -n 5 >&2
+        clue_say "the whole log: $CLUE_LOG"
+    fi
+    return "$status"
+}
+
+clue_has_gpu() { [[ -e /proc/driver/nvidia/version ]] || command -v nvidia-smi >/dev/null; }
+
+# True if the torch that pip would take brings CUDA along (pip's own answer, nothing is fetched).
+clue_torch_is_cuda() { # REQUIREMENT
+    "$CLUE_VENV_DIR/bin/python" -m pip install --dry-run --quiet --no-deps --report - "$1" \
+        2>>"$CLUE_LOG" </dev/null | grep -q '"nvidia-'
+}
+
+# torch alone and first: which of its builds is taken is decided here.
+clue_install_torch() {
+    local torch
+    torch="$(grep -E '^torch==' "$CLUE_ROOT/requirements.txt")"
+    if [[ -n "${CLUE_TORCH_INDEX:-}" ]]; then
+        clue_pip --index-url "$CLUE_TORCH_INDEX" "$torch"
+        return
+    fi
+    if ! clue_has_gpu && clue_torch_is_cuda "$torch"; then
+        clue_say "no NVIDIA GPU here: looking for a CPU build of $torch"
+        # uv knows where PyTorch's CPU builds lie, so that no address is written here
+        clue_pip uv==0.13.9 &&
+            "$CLUE_VENV_DIR/bin/uv" pip install --python "$CLUE_VENV_DIR/bin/python" \
+                --torch-backend cpu "$torch" </dev/null >>"$CLUE_LOG" 2>&1 && return
+        clue_say "no CPU build could be reached; taking the default one, with gigabytes of CUDA that"
+        clue_say "are not needed here (CLUE_TORCH_INDEX=<address of PyTorch's CPU wheels> avoids it)"
+    fi
+    clue_pip "$torch"
+}
+
+clue_install_packages() {
+    local python="$CLUE_VENV_DIR/bin/python" root="$CLUE_ROOT" extra=()
+    if [[ "$CLUE_ROS" == wheels ]]; then
+        extra=(-r "$root/requirements-ros.txt")
+        clue_say "installing ROS 2 Kilted wheels, torch and tools (minutes, once)"
+    else
+        # keep what the robot's own extensions were built against
+        "$python" - >"$CLUE_VENV_DIR/constraints.txt" <<'PY' || return 1
+import numpy
+
+print(f"numpy=={numpy.__version__}")
+print("empy<4")
+PY
+        extra=(-c "$CLUE_VENV_DIR/constraints.txt")
+        "$python" -c 'import cv2' 2>/dev/null || extra+=("opencv-python-headless<4.11")
+        clue_say "using ROS 2 $CLUE_ROS as sourced; installing torch and tools (minutes, once)"
+    fi
+    clue_pip $(grep -E '^(pip|setuptools|wheel)==' "$root/requirements-build.txt") || return 1
+    clue_install_torch || return 1
+    clue_pip -r "$root/requirements.txt" -r "$root/requirements-build.txt" \
+        -r "$root/requirements-dev.txt" "${extra[@]}" || return 1
+    [[ "$CLUE_ROS" != wheels ]] ||
+        clue_logged "$python" "$root/scripts/patch_ros_wheels.py" "$CLUE_VENV_DIR"
+}
+
+# ------------------------------------------------------------------------------ clue_msgs, clue_ros
+
+clue_build_msgs() {
+    local venv="$CLUE_VENV_DIR" ws="$CLUE_VENV_DIR/ros" prefix
+    clue_say "building clue_msgs with colcon"
+    rm -rf "$ws" && mkdir -p "$ws" || return 1
+    prefix="${AMENT_PREFIX_PATH:-}"
+    [[ "$CLUE_ROS" == wheels ]] && prefix="$venv"
+    (
+        cd "$ws" || exit 1
+        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" COLCON_HOME="$ws/.colcon"
+        export AMENT_PREFIX_PATH="$prefix" CMAKE_PREFIX_PATH="$prefix"
+        clue_logged "$venv/bin/python" -m colcon --log-base "$ws/log" build \
+            --base-paths "$CLUE_ROOT/clue_msgs" --build-base "$ws/build" \
+            --install-base "$ws/install" --merge-install --event-handlers console_direct+ \
+            --cmake-args -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=Release \
+            "-DPython3_EXECUTABLE=$venv/bin/python" -DPython3_FIND_VIRTUALENV=ONLY
+    ) || return 1
+    prefix="$(find "$ws/install" -path '*/clue_msgs/msg/__init__.py')"
+    if [[ -z "$prefix" ]]; then
+        clue_say "colcon built no Python modules of clue_msgs, see $CLUE_LOG"
+        return 1
+    fi
+    dirname -- "$(dirname -- "$(dirname -- "$prefix")")" >"$ws/python_path"
+}
+
+# What `colcon build --symlink-install` would make of clue_ros, so that ros2 run and ros2 launch
+# find the checkout: the index entry, the share folder and the executables, as links.
+clue_write_overlay() {
+    local venv="$CLUE_VENV_DIR" name
+    rm -rf "$venv/share/clue_ros" "$venv/lib/clue_ros"
+    mkdir -p "$venv/share/ament_index/resource_index/packages" "$venv/share/clue_ros" \
+        "$venv/lib/clue_ros" || return 1
+    : >"$venv/share/ament_index/resource_index/packages/clue_ros"
+    for name in package.xml launch config models; do
+        ln -s "$CLUE_ROOT/$name" "$venv/share/clue_ros/$name"
+    done
+    for name in $(sed -n 's/^ *"\([a-z_]*\) = clue_ros\..*/\1/p' "$CLUE_ROOT/setup.py"); do
+        ln -s "$venv/bin/$name" "$venv/lib/clue_ros/$name"
+    done
+}
+
+clue_install_self() {
+    clue_say "installing clue_ros, editable"
+    clue_logged "$CLUE_VENV_DIR/bin/python" -m pip install --disable-pip-version-check --no-input \
+        --no-deps --no-build-isolation --editable "$CLUE_ROOT" && clue_write_overlay
+}
+
+# ---------------------------------------------------------------------------------------- stamps
+
+clue_hash() { cat -- "$@" 2>/dev/null | sha256sum | cut -d' ' -f1; }
+
+# Runs a step unless its stamp says that it was done from the same things.
+clue_step() { # NAME KEY FUNCTION
+    local stamp="$CLUE_VENV_DIR/stamps/$1"
+    [[ -e "$stamp" && "$(<"$stamp")" == "$2" ]] && return 0
+    local begin=$SECONDS
+    CLUE_DID_SOMETHING=1
+    rm -f "$stamp"
+    "$3" || return 1
+    mkdir -p "$CLUE_VENV_DIR/stamps" && printf '%s\n' "$2" >"$stamp"
+    clue_say "  done: $1 ($((SECONDS - begin)) s)"
+}
+
+clue_all_steps() {
+    local root="$CLUE_ROOT" key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-}"
+    # an interpreter that went away or changed its minor version makes a new environment
+    key+=" $("$CLUE_VENV_DIR/bin/python" -V 2>/dev/null | cut -d. -f1,2)"
+    if [[ "$(cat "$CLUE_VENV_DIR/stamps/python" 2>/dev/null)" != "$key" ]]; then
+        clue_system_packages && clue_make_venv || return 1
+        key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-} $("$CLUE_VENV_DIR/bin/python" -V | cut -d. -f1,2)"
+        clue_step python "$key" true || return 1
+    fi
+    key="${CLUE_TORCH_INDEX:-} $(clue_hash "$root"/requirements*.txt "$root/scripts/patch_ros_wheels.py")"
+    clue_step packages "$key" clue_install_packages || return 1
+    key+=" $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
+        xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
+    clue_step clue_msgs "$key" clue_build_msgs || return 1
+    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,pyproject.toml,package.xml})"
+    clue_step clue_ros "$key" clue_install_self
+}
+
+clue_setup() {
+    local status
+    CLUE_ROS="$(clue_which_ros)"
+    CLUE_VENV_DIR="${CLUE_VENV:-$CLUE_ROOT/.venv}"
+    [[ "$CLUE_ROS" == wheels ]] || CLUE_VENV_DIR+="-$CLUE_ROS"
+    CLUE_LOG="$CLUE_VENV_DIR.log"
+    CLUE_DID_SOMETHING=
+    # two set-ups at once would break each other
+    if command -v flock >/dev/null; then
+        exec 9>"$CLUE_VENV_DIR.lock" || return 1
+        flock -n 9 || { clue_say "another set-up is running, waiting for it" && flock 9; }
+    fi
+    clue_all_steps
+    status=$?
+    exec 9>&-
+    [[ $status -ne 0 || -z "$CLUE_DID_SOMETHING" ]] || clue_say "the environment is ready"
+    return $status
+}

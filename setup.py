@@ -1,0 +1,52 @@
+"""Package clue_ros for colcon (ament_python) and for pip."""
+
+import os
+from glob import glob
+
+from setuptools import find_packages, setup
+
+package_name = "clue_ros"
+
+
+def share_files() -> list[tuple[str, list[str]]]:
+    """List what goes into share/clue_ros: launch files, configuration and models, with folders."""
+    share = os.path.join("share", package_name)
+    files = [(share, ["package.xml"])]
+    for top in ("launch", "config", "models"):
+        for folder, subfolders, names in os.walk(top):
+            subfolders[:] = sorted(s for s in subfolders if s != "__pycache__")
+            kept = sorted(n for n in names if not n.startswith(".") and not n.endswith(".pyc"))
+            if kept:
+                paths = [os.path.join(folder, name) for name in kept]
+                files.append((os.path.join(share, folder), paths))
+    return files
+
+
+setup(
+    name=package_name,
+    version="0.1.0",
+    packages=find_packages(include=[package_name, f"{package_name}.*"]),
+    data_files=[
+        ("share/ament_index/resource_index/packages", glob("resource/" + package_name)),
+        *share_files(),
+    ],
+    # torch and its company: requirements.txt, see README
+    install_requires=["setuptools"],
+    python_requires=">=3.10",
+    zip_safe=True,
+    maintainer="clue_ros maintainers",
+    maintainer_email="maintainers@clue-ros.example",
+    description="Grounds what a person asks for in a camera image, and asks back when it is ambiguous.",
+    license="Apache-2.0",
+    tests_require=["pytest"],
+    entry_points={
+        "console_scripts": [
+            "clue = clue_ros.cli:main",
+            "demo = clue_ros.nodes.demo:main",
+            "image_source_node = clue_ros.nodes.image_source:main",
+            "perception_node = clue_ros.nodes.perception:main",
+            "speech_node = clue_ros.nodes.speech:main",
+            "tts_node = clue_ros.nodes.tts:main",
+        ],
+    },
+)
