@@ -23,6 +23,7 @@ from transformers.models.paligemma.processing_paligemma import PaliGemmaProcesso
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from clue_ros.errors import ModelError
+from clue_ros.model.files import first_line
 
 PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
     "<pad>",
@@ -90,12 +91,6 @@ def load_processor(model: str | Path) -> PaliGemmaProcessor:
         return PaliGemmaProcessor(image_processor=pictures, tokenizer=tokenizer)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"cannot load the processor of {model}: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, for messages of one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def escape(text: str, tokenizer: Any) -> str:

@@ -1,0 +1,245 @@
+"""Clue: the one object a caller holds. Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2).
+
+    clue = Clue.load("tabletop")
+    view = clue.look(image)
+    reply = clue.reply(view, Dialogue("pick up the block"))
+
+Importing this module is cheap; torch is imported by `Clue.load`. Calls are serialised: the two adapters share one model.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue import (
+    AmbiguityEstimate,
+    Dialogue,
+    Grounding,
+    Question,
+    clean_text,
+)
+from clue_ros.errors import BadImageError, ModelError
+
+if TYPE_CHECKING:
+    from clue_ros.model.checkpoint import Checkpoint
+
+MAX_PIXELS = 64_000_000
+POLICIES = ("detector", "decoder")
+Policy = Literal["detector", "decoder"]
+Image = npt.NDArray[np.uint8]
+
+
+class View:
+    """An image that was looked at once: the pixels, and the vision tower's features for all later questions."""
+
+    def __init__(self, image: Image, features: Any, owner: Clue) -> None:
+        self._image, self._features, self._owner = image, features, owner
+
+    @property
+    def image(self) -> Image:
+        """The original, uint8 RGB (H, W, 3), C-contiguous."""
+        return self._image
+
+    @property
+    def width(self) -> int:
+        """Width of the original in pixels."""
+        return int(self._image.shape[1])
+
+    @property
+    def height(self) -> int:
+        """Height of the original in pixels."""
+        return int(self._image.shape[0])
+
+
+class Clue:
+    """A loaded model and a policy. Make one with `Clue.load`."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, name: str, policy: str, threshold: float | None
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._lock = RLock()
+        self.policy = policy
+        self.threshold = checkpoint.detector.settings.threshold if threshold is None else threshold
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path = "tabletop",
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        policy: str = "detector",
+        threshold: float | None = None,
+    ) -> Clue:
+        """Load "tabletop" (the embedded model), a model folder, or a hub id.
+
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on a GPU, else
+        float32), "float32", "bfloat16", "float16". policy: who decides between asking and pointing, the "detector" or
+        the "decoder". threshold: 0..1, None for the detector's own.
+        Raises ModelError naming the file or the shape that is wrong.
+        """
+        _check_policy(policy)
+        if threshold is not None:
+            _check_threshold(threshold)
+        try:
+            from clue_ros.model.checkpoint import load_checkpoint
+        except ImportError as error:
+            raise ModelError(
+                f"a Python package is missing ({error}): pip install torch transformers peft safetensors pillow"
+            ) from error
+        return cls(load_checkpoint(model, device, dtype), str(model), policy, threshold)
+
+    @property
+    def model_name(self) -> str:
+        """What was loaded, as it was named."""
+        return self._name
+
+    @property
+    def device(self) -> str:
+        """Where the model runs, such as "cpu" or "cuda:0"."""
+        return str(self._checkpoint.backbone.device)
+
+    @property
+    def dtype(self) -> str:
+        """The weights' type, such as "float32"."""
+        return str(self._checkpoint.backbone.dtype).removeprefix("torch.")
+
+    @property
+    def grid(self) -> int:
+        """Side of the attention map in image patches."""
+        return self._checkpoint.backbone.grid
+
+    @property
+    def policy(self) -> str:
+        """Who decides between asking and pointing: "detector" or "decoder"."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: str) -> None:
+        _check_policy(policy)
+        self._policy = policy
+
+    @property
+    def threshold(self) -> float:
+        """Probability from which a sentence counts as ambiguous, 0..1."""
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, threshold: float) -> None:
+        _check_threshold(threshold)
+        self._threshold = float(threshold)
+
+    def memory_bytes(self) -> int:
+        """Bytes of weights: one backbone, two adapters, one head."""
+        return self._checkpoint.memory_bytes()
+
+    def look(self, image: Image) -> View:
+        """Run the frozen vision tower, once for all questions about this image. uint8 RGB (H, W, 3).
+
+        The view refers to a contiguous image's memory: do not write to it afterwards. Raises BadImageError.
+        """
+        _check_image(image)
+        image = np.ascontiguousarray(image)
+        with self._lock:
+            return View(image, self._checkpoint.look(image), self)
+
+    def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:
+        """Does this sentence, or this dialogue so far, name exactly one thing in the image?
+
+        Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
+        """
+        from clue_ros.model.attention import find_peaks
+
+        is_dialogue = isinstance(expression, Dialogue)
+        context = expression.context() if is_dialogue else clean_text(expression)
+        start = time.perf_counter()
+        with self._lock:
+            probability, attention = self._checkpoint.judge(self._features(view), context)
+        peaks = find_peaks(attention, view.width, view.height)
+        seconds = time.perf_counter() - start
+        return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
+
+    def reply(
+        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Ask or point. The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
+
+        With `force_grounding` the robot points whatever the policy says (its questions are used up).
+        """
+        with self._lock:
+            estimate = self.ambiguity(view, dialogue)
+            mode = self._mode(estimate, force_grounding)
+            said = self._checkpoint.speak(self._features(view), dialogue.context(), mode)
+        if said.codes is None:
+            return self._question(self._checkpoint.words(said), estimate)
+        return self._grounding(said.codes, said.score, view, dialogue, estimate)
+
+    def _mode(
+        self, estimate: AmbiguityEstimate, force_grounding: bool
+    ) -> Literal["question", "grounding", "free"]:
+        if force_grounding:
+            return "grounding"
+        if self.policy == "decoder":
+            return "free"
+        return "question" if estimate.is_ambiguous else "grounding"
+
+    def _question(self, text: str, estimate: AmbiguityEstimate) -> Question:
+        from clue_ros.model.wording import offered_answers
+
+        candidates = tuple(peak.box for peak in estimate.peaks)
+        return Question(text, candidates, offered_answers(text), estimate)
+
+    def _grounding(
+        self,
+        codes: tuple[int, int, int, int],
+        score: float,
+        view: View,
+        dialogue: Dialogue,
+        estimate: AmbiguityEstimate,
+    ) -> Grounding:
+        from clue_ros.model.locations import decode_box
+        from clue_ros.model.wording import noun_phrase
+
+        box = decode_box(codes, view.width, view.height)
+        return Grounding(box, noun_phrase(dialogue.request), score, estimate)
+
+    def _features(self, view: View) -> Any:
+        """The view's features; a view that another Clue made is looked at again."""
+        if view._owner is not self:
+            return self._checkpoint.look(view.image)
+        return view._features
+
+
+def _check_policy(policy: str) -> None:
+    if policy not in POLICIES:
+        raise ModelError(f"policy {policy!r} is unknown: want {' or '.join(POLICIES)}")
+
+
+def _check_threshold(threshold: float) -> None:
+    if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
+        raise ModelError(f"threshold {threshold!r} is no probability: want a number from 0 to 1")
+
+
+def _check_image(image: Image) -> None:
+    """Raises BadImageError unless `image` is uint8 RGB (H, W, 3), not empty and at most MAX_PIXELS."""
+    if not isinstance(image, np.ndarray):
+        raise BadImageError(f"the image must be a numpy array, not {type(image).__name__}")
+    if image.dtype != np.uint8:
+        raise BadImageError(f"the image must be uint8, not {image.dtype}")
+    if image.ndim != 3 or image.shape[2] != 3:
+        raise BadImageError(f"the image must be RGB (H, W, 3), not {tuple(image.shape)}")
+    height, width = image.shape[:2]
+    if height == 0 or width == 0:
+        raise BadImageError(f"the image is empty: {width}x{height}")
+    if height * width > MAX_PIXELS:
+        raise BadImageError(
+            f"the image has {width}x{height} pixels, over {MAX_PIXELS // 1_000_000} megapixels: make it smaller"
+        )

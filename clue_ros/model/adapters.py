@@ -1,0 +1,138 @@
+"""The two LoRA adapters on one backbone (section III): A, "detector", and B, "ivg".
+
+Each lives in a folder of peft's format (adapter_config.json, adapter_model.safetensors). Only the decoder is adapted:
+the vision tower and the projector stay frozen, so that one look at an image serves both adapters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from clue_ros.errors import ModelError
+from clue_ros.model.backbone import Backbone
+from clue_ros.model.files import first_line
+
+DETECTOR, IVG = "detector", "ivg"
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+
+
+def lora_config(
+    blocks: Iterable[int], *, rank: int = 16, alpha: int = 32, dropout: float = 0.05
+) -> LoraConfig:
+    """The paper's LoRA on q, k, v, o, gate, up, down of the decoder's given blocks, and of nothing else.
+
+    Half depth: range(block + 1); "last block" fine-tuning: [block]; the dialogue: range(number of blocks).
+    """
+    numbers = "|".join(str(block) for block in sorted(set(blocks)))
+    # A pattern, because SigLIP's projections have the same names as Gemma's.
+    decoder = rf".*language_model\.layers\.({numbers})"
+    parts = r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
+    return LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=rf"{decoder}\.{parts}"
+    )
+
+
+class Adapters:
+    """The adapters on one backbone. Switching is a walk over the modules; no weight is copied or merged."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self._peft: PeftModel | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters that were added or loaded."""
+        return tuple(self._peft.peft_config) if self._peft else ()
+
+    def add(self, name: str, config: LoraConfig) -> None:
+        """A new adapter (which changes nothing until it is trained); it becomes the active one."""
+        model = self._backbone.model
+        with warnings.catch_warnings():
+            # peft asks transformers about gradient checkpointing by a name that is going away.
+            warnings.simplefilter("ignore", FutureWarning)
+            if self._peft is None:
+                self._peft = PeftModel(model, config, adapter_name=name)
+            else:
+                self._peft.add_adapter(name, config)
+        model.train(model.training)  # new layers start in training mode, with dropout
+        self.use(name)
+
+    def use(self, name: str | None, *, train: bool = False) -> None:
+        """Make one adapter the active one; None is the base model without any. With `train`, its weights get gradients."""
+        if self._peft is None:
+            if name is not None:
+                raise KeyError(f"no adapter {name}")
+            return
+        if name is None:
+            self._peft.base_model.disable_adapter_layers()
+            return
+        self._peft.base_model.enable_adapter_layers()
+        self._peft.set_adapter(name, inference_mode=not train)
+
+    def parameters(self, name: str) -> list[torch.nn.Parameter]:
+        """The weights of one adapter."""
+        model = self._backbone.model
+        return [weight for key, weight in model.named_parameters() if f".{name}." in key]
+
+    def save(self, name: str, folder: str | Path) -> None:
+        """Write one adapter in peft's format (without touching the model card beside it)."""
+        if self._peft is None:
+            raise KeyError(f"no adapter {name}")
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = get_peft_model_state_dict(self._peft, adapter_name=name)
+        tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        self._peft.peft_config[name].save_pretrained(str(folder))
+
+    def load(self, name: str, folder: str | Path) -> None:
+        """Read one adapter and leave it inactive in training terms (no gradients). Raises ModelError."""
+        folder = Path(folder)
+        config, state = _read(folder)
+        try:
+            self.add(name, config)
+        except ValueError as error:
+            raise ModelError(f"{folder / CONFIG_FILE}: {first_line(error)}") from error
+        assert self._peft is not None
+        _check_shapes(folder, state, get_peft_model_state_dict(self._peft, adapter_name=name))
+        set_peft_model_state_dict(self._peft, state, adapter_name=name)
+        self.use(name)
+
+
+def _read(folder: Path) -> tuple[LoraConfig, dict[str, torch.Tensor]]:
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder} has no {name}: train this adapter with `clue train`")
+    try:
+        config = LoraConfig.from_pretrained(str(folder))
+        state = load_file(folder / WEIGHTS_FILE)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise ModelError(f"cannot read the adapter in {folder}: {first_line(error)}") from error
+    if not isinstance(config, LoraConfig):
+        raise ModelError(f"{folder / CONFIG_FILE} does not describe a LoRA adapter")
+    config.inference_mode = True
+    return config, state
+
+
+def _check_shapes(
+    folder: Path, found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
+) -> None:
+    """Every weight of the adapter is there, belongs to this backbone and fits it."""
+    path = folder / WEIGHTS_FILE
+    for key, weight in expected.items():
+        if key not in found:
+            raise ModelError(f"{path} lacks {key}: it was made for another model")
+        if found[key].shape != weight.shape:
+            raise ModelError(
+                f"{path}: {key} has shape {tuple(found[key].shape)}, this model needs {tuple(weight.shape)}"
+            )
+    unknown = sorted(set(found) - set(expected))
+    if unknown:
+        raise ModelError(f"{path} has {unknown[0]}, which this model does not")

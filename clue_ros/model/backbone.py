@@ -1,0 +1,267 @@
+"""PaliGemma 2 as CLUE uses it (sections III-A.1 and III-B.1): vision once per image, the decoder half way or whole.
+
+Nothing here depends on a model's size; every number comes from its config. The decoder runs in eager attention, because
+the detector reads attention weights and Gemma 2's softcap exists in no other kernel that returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+from transformers.utils import logging
+
+from clue_ros.errors import ModelError
+from clue_ros.model.files import first_line
+from clue_ros.model.processor import Prompts
+
+ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
+
+
+class Backbone:
+    """One PaliGemma 2, shared by both adapters.
+
+    `model` is transformers' class, with peft's layers inside once an adapter was added (see `adapters`).
+    """
+
+    def __init__(self, model: PaliGemmaForConditionalGeneration) -> None:
+        self.model = model
+        self.config = model.config
+        self.text = model.config.get_text_config()
+        vision = model.config.vision_config
+        self.grid: int = vision.image_size // vision.patch_size
+        self.blocks: int = self.text.num_hidden_layers
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The weights' type."""
+        return self.model.get_input_embeddings().weight.dtype
+
+    def memory_bytes(self) -> int:
+        """Bytes of weights and buffers; a tensor used twice (tied embeddings) counts once."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
+
+    def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Vision tower and projector. (B, 3, S, S) in -1..1 -> (B, N, D) features in the decoder's width."""
+        pixels = pixel_values.to(self.device, self.dtype)
+        return self.model.model.get_image_features(pixels).pooler_output
+
+    def embed(self, input_ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Token embeddings (B, T, D) with the image tokens replaced by `features` (B, N, D).
+
+        A single image's features (1, N, D) serve every prompt of a batch.
+        """
+        is_image = input_ids == self.config.image_token_id
+        # The real PaliGemma's <image> id lies outside the embedding table; any valid id will do, it is overwritten.
+        embedded = self.model.get_input_embeddings()(input_ids.masked_fill(is_image, 0))
+        features = features.to(embedded).expand(len(input_ids), -1, -1)
+        if int(is_image.sum()) != features.shape[0] * features.shape[1]:
+            raise ValueError(
+                f"{int(is_image.sum())} image tokens for features {tuple(features.shape)}"
+            )
+        return embedded.masked_scatter(is_image.unsqueeze(-1), features)
+
+    def masks(
+        self,
+        embedded: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """transformers' own masks, one for each kind of block: prefix bidirectional, suffix causal, no padding.
+
+        embedded (B, T, D), attention_mask (B, past + T), token_type_ids (B, T) or None while generating.
+        Each mask is (B, 1, T, past + T), to be added to the attention logits.
+        """
+        shared = {
+            "config": self.text,
+            "inputs_embeds": embedded,
+            "attention_mask": attention_mask,
+            "past_key_values": cache,
+            "position_ids": positions,
+        }
+        if token_type_ids is not None:
+            shared["block_sequence_ids"] = torch.where(token_type_ids == 0, 0, -1)
+        full = create_causal_mask(**shared)
+        if getattr(self.text, "sliding_window", None) is None:
+            return {"full_attention": full, "sliding_attention": full}
+        sliding = create_sliding_window_causal_mask(**shared)
+        return {"full_attention": full, "sliding_attention": sliding}
+
+    def attention_at(self, block: int, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
+        """Half depth: run blocks 0..block and return that block's attention weights A (B, H, T, T).
+
+        Equal to `output_attentions=True` at that block, but neither the last block's MLP nor any block above it is run.
+        Differentiable with respect to whatever requires a gradient (the active adapter).
+        """
+        if not 0 <= block < self.blocks:
+            raise ValueError(f"block {block} of a decoder with {self.blocks} blocks")
+        decoder = self.model.model.language_model
+        hidden, extra = self._prepare(features, prompts)
+        for index, layer in enumerate(decoder.layers[:block]):
+            hidden = layer(hidden, attention_mask=extra.mask(index), **extra.shared)
+        last = decoder.layers[block]
+        _, weights = last.self_attn(
+            hidden_states=last.input_layernorm(hidden),
+            attention_mask=extra.mask(block),
+            **extra.shared,
+        )
+        return weights
+
+    def _prepare(self, features: torch.Tensor, prompts: Prompts) -> tuple[torch.Tensor, _Extra]:
+        """The decoder's input (B, T, D), and what every block needs beside it."""
+        embedded = self.embed(prompts.input_ids, features)
+        # PaliGemma counts positions from 1.
+        positions = torch.arange(1, embedded.shape[1] + 1, device=embedded.device).unsqueeze(0)
+        masks = self.masks(embedded, prompts.attention_mask, prompts.token_type_ids, positions)
+        rotary = self.model.model.language_model.rotary_emb(embedded, positions)
+        shared = {"position_embeddings": rotary, "position_ids": positions}
+        return embedded, _Extra(masks, self.text.layer_types, shared)
+
+    def forward(
+        self,
+        features: torch.Tensor,
+        prompts: Prompts,
+        *,
+        cache: Cache | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None]:
+        """Full depth over whole prompts. Returns the last hidden states (B, T, D) and, if asked, every block's attention.
+
+        Fills `cache`. Turn hidden states into logits with `logits`: only where needed, the vocabulary is large.
+        """
+        features = features.expand(len(prompts.input_ids), -1, -1)
+        out = self.model.model(
+            input_ids=prompts.input_ids,
+            attention_mask=prompts.attention_mask,
+            token_type_ids=prompts.token_type_ids,
+            mm_encoder_outputs={"image": BaseModelOutputWithPooling(pooler_output=features)},
+            past_key_values=cache,
+            use_cache=cache is not None,
+            output_attentions=output_attentions,
+        )
+        return out.last_hidden_state, out.attentions
+
+    def step(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        attention_mask: torch.Tensor,
+        cache: Cache,
+    ) -> torch.Tensor:
+        """One more token for each row: tokens (B,), positions (B,), attention_mask (B, past + 1) -> hidden (B, D)."""
+        out = self.model.model(
+            input_ids=tokens.unsqueeze(1),
+            position_ids=positions.unsqueeze(1),
+            attention_mask=attention_mask,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return out.last_hidden_state[:, 0]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap."""
+        logits = self.model.lm_head(hidden).float()
+        cap = self.text.final_logit_softcapping
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+class _Extra:
+    """What a block needs beside its input: its kind's mask, positions, rotary embeddings."""
+
+    def __init__(
+        self, masks: dict[str, torch.Tensor], kinds: list[str], shared: dict[str, object]
+    ) -> None:
+        self._masks, self._kinds, self.shared = masks, kinds, shared
+
+    def mask(self, block: int) -> torch.Tensor:
+        return self._masks[self._kinds[block]]
+
+
+def load_backbone(
+    folder: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Backbone:
+    """A PaliGemma 2 from a folder of safetensors. Raises ModelError naming the file or the shape that is wrong."""
+    folder = Path(folder)
+    _require_files(folder)
+    try:
+        with quietly():
+            model, report = PaliGemmaForConditionalGeneration.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation=ATTENTION,
+                use_safetensors=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # reported below, by name and shape
+                output_loading_info=True,
+            )
+    except Exception as error:  # any library error here means the folder is unusable
+        raise ModelError(f"cannot load the model in {folder}: {first_line(error)}") from error
+    _check_report(folder, report)
+    _check_config(folder, model.config)
+    return Backbone(model.to(device).eval())
+
+
+def _require_files(folder: Path) -> None:
+    """The files a backbone needs, before any library looks for them elsewhere."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no model folder {folder}")
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: it is not a model folder")
+    names = ("model.safetensors", "model.safetensors.index.json")
+    if any((folder / name).is_file() for name in names):
+        return
+    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    if pickled:
+        raise ModelError(
+            f"{folder} has only {pickled[0]}, which is a pickle and never loaded: convert it to model.safetensors"
+        )
+    raise ModelError(f"{folder} has no model.safetensors")
+
+
+def _check_report(folder: Path, report: dict[str, object]) -> None:
+    """Refuse weights that are not there or do not fit: transformers alone would fill them with noise."""
+    mismatched = sorted(report["mismatched_keys"])  # type: ignore[call-overload]
+    if mismatched:
+        name, found, expected = mismatched[0]
+        raise ModelError(
+            f"{folder}: {name} has shape {tuple(found)}, but config.json asks for {tuple(expected)}"
+        )
+    missing = sorted(report["missing_keys"])  # type: ignore[call-overload]
+    if missing:
+        raise ModelError(
+            f"{folder}: {len(missing)} weights are missing from the safetensors, the first is {missing[0]}"
+        )
+
+
+def _check_config(folder: Path, config: object) -> None:
+    kind = getattr(getattr(config, "text_config", None), "model_type", None)
+    if kind != "gemma2":
+        raise ModelError(f"{folder}: config.json describes a decoder of type {kind}, want gemma2")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No progress bars and no load report: what matters in it becomes a ModelError."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,138 @@
+"""A complete model folder in memory: processor, backbone, both adapters, detector, and the dialogue's settings.
+
+    config.json model.safetensors tokenizer and processor files   the base
+    detector/   adapter A, head.safetensors, detector.json
+    ivg/        adapter B, ivg.json
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from clue_ros.errors import ModelError
+from clue_ros.model.adapters import IVG, Adapters
+from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate
+from clue_ros.model.detector import Detector, load_detector
+from clue_ros.model.hub import find_base, find_model
+from clue_ros.model.ivg import IvgSettings, load_ivg_settings
+from clue_ros.model.processor import decode_text, encode_prompts, load_processor
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass
+class Checkpoint:
+    """Everything a running CLUE needs. One image and one sentence at a time; training batches use the parts."""
+
+    processor: Any
+    backbone: Backbone
+    adapters: Adapters
+    detector: Detector
+    ivg: IvgSettings
+    vocabulary: Vocabulary
+
+    @torch.inference_mode()
+    def look(self, image: npt.NDArray[np.uint8]) -> torch.Tensor:
+        """RGB (H, W, 3) -> features (1, N, D) on the model's device."""
+        pixels = self.processor.image_processor(Image.fromarray(image), return_tensors="pt")
+        return self.backbone.look(pixels["pixel_values"])
+
+    @torch.inference_mode()
+    def judge(
+        self, features: torch.Tensor, context: str
+    ) -> tuple[float, npt.NDArray[np.float32]]:
+        """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1. Raises ModelError."""
+        prompts = encode_prompts(self.processor, self.detector.settings.instruction, [context])
+        chance, maps = self.detector(features, prompts.to(self.backbone.device))
+        if not bool(torch.isfinite(chance).all()):
+            raise ModelError("the detector's output is not a number: its weights are broken")
+        return float(chance[0]), maps[0].float().cpu().numpy()
+
+    def speak(self, features: torch.Tensor, context: str, mode: Mode) -> Generation:
+        """Decode one reply to `context` through adapter B."""
+        self.adapters.use(IVG)
+        prompts = encode_prompts(self.processor, self.ivg.instruction, [context])
+        return generate(
+            self.backbone,
+            self.vocabulary,
+            features,
+            prompts.to(self.backbone.device),
+            mode,
+            max_new_tokens=self.ivg.max_new_tokens,
+        )[0]
+
+    def words(self, generation: Generation) -> str:
+        """What a generation says, as a sentence."""
+        return " ".join(decode_text(self.processor.tokenizer, generation.tokens).split())
+
+    def memory_bytes(self) -> int:
+        """Bytes of all weights."""
+        head = sum(p.numel() * p.element_size() for p in self.detector.head.parameters())
+        return self.backbone.memory_bytes() + head
+
+
+def load_checkpoint(model: str | Path, device: str = "auto", dtype: str = "auto") -> Checkpoint:
+    """Load a model folder, an embedded model's name or a hub id. Raises ModelError on anything wrong."""
+    place = _device(device)
+    folder = find_model(model)
+    base = find_base(folder)
+    backbone = load_backbone(base, device=place, dtype=_dtype(dtype, place))
+    processor = load_processor(base)
+    check_processor(processor, backbone, base)
+    adapters = Adapters(backbone)
+    detector = load_detector(backbone, adapters, folder / "detector")
+    settings = load_ivg_settings(folder / IVG)
+    adapters.load(IVG, folder / IVG)
+    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
+    return Checkpoint(processor, backbone, adapters, detector, settings, vocabulary)
+
+
+def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
+    """The tokenizer and the picture sizes belong to this backbone. Raises ModelError."""
+    config = backbone.config
+    if processor.image_token_id != config.image_token_id:
+        raise ModelError(
+            f"{folder}: <image> is token {processor.image_token_id} for the tokenizer, {config.image_token_id} for config.json"
+        )
+    if processor.image_seq_length != backbone.grid**2:
+        raise ModelError(
+            f"{folder}: the processor makes {processor.image_seq_length} image tokens, the model {backbone.grid**2}"
+        )
+    size, side = processor.image_processor.size, config.vision_config.image_size
+    if (size["height"], size["width"]) != (side, side):
+        raise ModelError(
+            f"{folder}: the processor makes {size['height']}x{size['width']} pictures, the model takes {side}x{side}"
+        )
+    ids = [i for i in processor.tokenizer.get_vocab().values() if i != config.image_token_id]
+    if max(ids) >= backbone.text.vocab_size:
+        raise ModelError(
+            f"{folder}: the tokenizer has token {max(ids)}, the model only {backbone.text.vocab_size} tokens"
+        )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(f"device {name!r} cannot be used here: try 'auto' or 'cpu'") from error
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if fast else torch.float32
+    if name not in DTYPES:
+        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(DTYPES)}")
+    return DTYPES[name]

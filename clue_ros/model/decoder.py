@@ -1,0 +1,170 @@
+"""What the robot says: greedy decoding with a key/value cache, held to the form the policy asks for (Alg. 1, Fig. 2).
+
+Modes:
+    question    words, up to <eos>; the first token may be neither a location, nor <eos>, nor special
+    grounding   exactly four location tokens that make a valid box: y1 < y2 and x1 < x2
+    free        the decoder decides: its first token opens a question or a grounding, which then follows those rules
+    unconstrained   plain greedy decoding, as transformers' generate (for comparison)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+from clue_ros.model.backbone import Backbone
+from clue_ros.model.locations import LAST, STEPS, Codes
+from clue_ros.model.processor import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
+
+Mode = Literal["question", "grounding", "free", "unconstrained"]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was decoded for one prompt, without the final <eos>."""
+
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]  # of each token, among all tokens, before any constraint
+    codes: Codes | None  # the box of a grounding
+
+    @property
+    def is_grounding(self) -> bool:
+        """Whether this is a box rather than words."""
+        return self.codes is not None
+
+    @property
+    def score(self) -> float:
+        """Geometric mean of the tokens' probabilities, 0..1."""
+        if not self.probabilities:
+            return 0.0
+        logs = [math.log(max(p, 1e-12)) for p in self.probabilities]
+        return math.exp(sum(logs) / len(logs))
+
+
+class Vocabulary:
+    """Which token ids may be said when, for one tokenizer and one decoder."""
+
+    def __init__(self, tokenizer: Any, size: int, device: torch.device | str = "cpu") -> None:
+        locations = tokenizer.convert_tokens_to_ids(list(LOCATIONS))
+        if locations != list(range(locations[0], locations[0] + STEPS)):
+            raise ValueError("the location tokens are not 1024 consecutive ids")
+        self.first_location: int = locations[0]
+        self.eos: int = tokenizer.eos_token_id
+        words = torch.ones(size, dtype=torch.bool)
+        silent = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids([IMAGE, *SEGMENTS])}
+        words[[token for token in {*silent, *locations} if token < size]] = False
+        words[len(tokenizer) :] = False  # rows of the embedding table that no token has
+        self.words = words.to(device)
+        opening = words.clone()
+        opening[tokenizer.convert_tokens_to_ids(NEWLINE)] = False
+        self.opening = opening.to(device)  # what may begin a question
+        self.later = words.clone().to(device)  # what may continue it
+        self.later[self.eos] = True
+
+    def locations(self, low: int, high: int) -> torch.Tensor:
+        """A mask (V,) that allows the location tokens of steps low..high, both included."""
+        mask = torch.zeros_like(self.words)
+        mask[self.first_location + low : self.first_location + high + 1] = True
+        return mask
+
+
+class _Row:
+    """One prompt being answered: what it said so far and what it may say next."""
+
+    def __init__(self, mode: Mode, vocabulary: Vocabulary) -> None:
+        self.mode, self.vocabulary = mode, vocabulary
+        self.tokens: list[int] = []
+        self.probabilities: list[float] = []
+        self.done = False
+
+    def allowed(self) -> torch.Tensor | None:
+        """Mask (V,) of the tokens that may come next, or None for any."""
+        if self.mode == "unconstrained":
+            return None
+        if self.mode == "grounding":
+            return self._next_side()
+        if self.tokens:
+            return self.vocabulary.later
+        if self.mode == "free":
+            return self.vocabulary.opening | self._next_side()
+        return self.vocabulary.opening
+
+    def _next_side(self) -> torch.Tensor:
+        """The upper left corner leaves room for the lower right one, which lies beyond it."""
+        said = len(self.tokens)
+        if said < 2:
+            return self.vocabulary.locations(0, LAST - 1)
+        return self.vocabulary.locations(
+            self.tokens[said - 2] - self.vocabulary.first_location + 1, LAST
+        )
+
+    def add(self, token: int, probability: float) -> None:
+        """Take the next token; decide the form at the first one, and whether this was the last."""
+        if token == self.vocabulary.eos:
+            self.done = True
+            return
+        self.tokens.append(token)
+        self.probabilities.append(probability)
+        if self.mode == "free":
+            step = token - self.vocabulary.first_location
+            self.mode = "grounding" if 0 <= step < STEPS else "question"
+        self.done = self.mode == "grounding" and len(self.tokens) == 4
+
+    def result(self) -> Generation:
+        """What was said; only a grounding has codes."""
+        codes: Codes | None = None
+        if self.mode == "grounding":
+            y1, x1, y2, x2 = (token - self.vocabulary.first_location for token in self.tokens)
+            codes = (y1, x1, y2, x2)
+        return Generation(tuple(self.tokens), tuple(self.probabilities), codes)
+
+
+@torch.inference_mode()
+def generate(
+    backbone: Backbone,
+    vocabulary: Vocabulary,
+    features: torch.Tensor,
+    prompts: Prompts,
+    mode: Mode,
+    *,
+    max_new_tokens: int = 48,
+) -> list[Generation]:
+    """Greedy decoding of a batch of prompts (right-padded, without suffixes) with the active adapter.
+
+    features (B or 1, N, D). One prefill, then one token for all rows at a time until each is done.
+    """
+    rows = [_Row(mode, vocabulary) for _ in prompts.input_ids]
+    cache = DynamicCache(config=backbone.text)
+    hidden, _ = backbone.forward(features, prompts, cache=cache)
+    lengths = prompts.attention_mask.sum(1)
+    hidden = hidden[torch.arange(len(rows), device=hidden.device), lengths - 1]
+    mask = prompts.attention_mask
+    limit = max_new_tokens if mode in ("question", "unconstrained") else max(max_new_tokens, 4)
+    for count in range(limit):
+        chosen = _choose(backbone.logits(hidden), rows)
+        if all(row.done for row in rows) or count == limit - 1:
+            break
+        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
+        hidden = backbone.step(chosen, lengths + 1 + count, mask, cache)
+    return [row.result() for row in rows]
+
+
+def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
+    """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard. (B, V) -> (B,)."""
+    shares = logits.softmax(-1)
+    chosen = []
+    for row, logit, share in zip(rows, logits, shares, strict=True):
+        if row.done:
+            chosen.append(row.vocabulary.eos)
+            continue
+        allowed = row.allowed()
+        scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
+        token = int(scores.argmax())
+        row.add(token, float(share[token]))
+        chosen.append(token)
+    return torch.tensor(chosen, device=logits.device)

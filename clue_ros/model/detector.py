@@ -1,0 +1,176 @@
+"""The ambiguity detector (section III-B): from the attention map to a probability.
+
+A detector is a folder: adapter A, the head's weights (head.safetensors) and detector.json, which says at which block to
+read, with which conditioning word, with which head, and where the threshold lies. New kinds of head join `HEADS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from clue_ros.errors import ModelError
+from clue_ros.model.adapters import DETECTOR, Adapters
+from clue_ros.model.attention import attention_map
+from clue_ros.model.backbone import Backbone
+from clue_ros.model.files import first_line, read_json, write_json
+from clue_ros.model.processor import Prompts
+
+SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
+
+
+class CnnHead(nn.Module):
+    """The CNN over the map, for any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 for ambiguous.
+
+    The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in two ways: into 4x4
+    parts (where the peaks lie) and as the mean and maximum over all (how many, how strong).
+    """
+
+    PARTS = 4
+
+    def __init__(self, channels: int = 32, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, channels // 2, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels // 2, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.ReLU(),
+        )
+        self.parts = nn.AdaptiveAvgPool2d(self.PARTS)
+        self.decide = nn.Sequential(
+            nn.Linear(channels * (self.PARTS**2 + 2), 64),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(64, 1),
+        )
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """(B, g, g) float, g at least 2 -> (B,) logits."""
+        seen = self.features(maps.unsqueeze(1))
+        parts = self.parts(seen).flatten(1)
+        return self.decide(torch.cat([parts, seen.mean((2, 3)), seen.amax((2, 3))], 1)).squeeze(1)
+
+
+# Heads that read the attention map, by the name that detector.json gives.
+HEADS: dict[str, type[nn.Module]] = {"cnn": CnnHead}
+
+
+@dataclass
+class DetectorSettings:
+    """detector.json: how this detector was trained, which is how it must be used."""
+
+    block: int
+    instruction: str = "detect"
+    head: str = "cnn"
+    threshold: float = 0.5
+    temperature: float = 1.0
+
+    def check(self, blocks: int, path: Path) -> None:
+        """Raises ModelError if the settings make no sense for a decoder with `blocks` blocks."""
+        if self.head not in HEADS:
+            raise ModelError(f"{path}: unknown head {self.head!r}, want one of {', '.join(HEADS)}")
+        if not _is_number(self.block) or not 0 <= self.block < blocks:
+            raise ModelError(f"{path}: block {self.block!r} of a decoder with {blocks} blocks")
+        if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
+            raise ModelError(f"{path}: threshold {self.threshold!r}, want 0 to 1")
+        if not _is_number(self.temperature) or not self.temperature > 0:
+            raise ModelError(f"{path}: temperature {self.temperature!r}, want a number above 0")
+        if not isinstance(self.instruction, str):
+            raise ModelError(f"{path}: instruction {self.instruction!r}, want a word")
+
+
+class Detector:
+    """A backbone read at half depth through adapter A, and the head."""
+
+    def __init__(
+        self, backbone: Backbone, adapters: Adapters, head: nn.Module, settings: DetectorSettings
+    ) -> None:
+        self.backbone, self.adapters, self.head, self.settings = backbone, adapters, head, settings
+
+    def maps(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
+        """Features (B or 1, N, D) and prompts -> attention maps (B, g, g) in 0..1, with the active adapter."""
+        attention = self.backbone.attention_at(self.settings.block, features, prompts)
+        return attention_map(attention, prompts.query_mask, self.backbone.grid)
+
+    def __call__(
+        self, features: torch.Tensor, prompts: Prompts
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Probability of ambiguity (B,) and maps (B, g, g), float32, through adapter A."""
+        self.adapters.use(DETECTOR)
+        maps = self.maps(features, prompts)
+        return probability(self.head(maps), self.settings.temperature), maps
+
+
+def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """sigmoid(logit / temperature); the temperature calibrates it on validation data."""
+    return torch.sigmoid(logits.float() / temperature)
+
+
+def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy: logits (B,) against 1.0 for ambiguous, 0.0 for clear."""
+    return nn.functional.binary_cross_entropy_with_logits(logits, is_ambiguous.to(logits.dtype))
+
+
+def save_head(
+    head: nn.Module, settings: DetectorSettings, folder: str | Path, **notes: Any
+) -> None:
+    """Write head.safetensors and detector.json; `notes` (data, date, scores) are kept beside the settings."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in head.state_dict().items()}
+    save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
+    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
+
+
+def load_settings(folder: Path, blocks: int) -> DetectorSettings:
+    """Read and check detector.json; fields it does not know are notes. Raises ModelError."""
+    path = folder / SETTINGS_FILE
+    content = read_json(path)
+    if "block" not in content:
+        raise ModelError(f"{path} does not say which block to read")
+    known = DetectorSettings.__dataclass_fields__
+    settings = DetectorSettings(**{key: content[key] for key in known if key in content})
+    settings.check(blocks, path)
+    return settings
+
+
+def load_head(folder: Path, name: str) -> nn.Module:
+    """Build the named head and fill it from head.safetensors. Raises ModelError naming file and shape."""
+    head, path = HEADS[name](), folder / HEAD_FILE
+    if not path.is_file():
+        raise ModelError(f"{folder} has no {HEAD_FILE}: train it with `clue train detector`")
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot read {path}: {first_line(error)}") from error
+    for key, weight in head.state_dict().items():
+        if key not in state:
+            raise ModelError(f"{path} lacks {key}, which the {name} head needs")
+        if state[key].shape != weight.shape:
+            raise ModelError(
+                f"{path}: {key} has shape {tuple(state[key].shape)}, want {tuple(weight.shape)}"
+            )
+    head.load_state_dict({key: state[key] for key in head.state_dict()})
+    return head.eval()
+
+
+def load_detector(backbone: Backbone, adapters: Adapters, folder: str | Path) -> Detector:
+    """Adapter A, head and settings from a detector's folder. Raises ModelError."""
+    folder = Path(folder)
+    settings = load_settings(folder, backbone.blocks)
+    head = load_head(folder, settings.head)
+    adapters.load(DETECTOR, folder)
+    return Detector(backbone, adapters, head.to(backbone.device), settings)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,41 @@
+"""The dialogue's side of the model (IVG, section III-A): adapter B and ivg.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from clue_ros.errors import ModelError
+from clue_ros.model.files import read_json, write_json
+
+SETTINGS_FILE = "ivg.json"
+
+
+@dataclass
+class IvgSettings:
+    """ivg.json: the conditioning word adapter B was trained with, and how long a question may get (tokens)."""
+
+    instruction: str = "clarify"
+    max_new_tokens: int = 48
+
+
+def load_ivg_settings(folder: str | Path) -> IvgSettings:
+    """Read and check ivg.json; fields it does not know are notes. Raises ModelError."""
+    path = Path(folder) / SETTINGS_FILE
+    content = read_json(path)
+    known = IvgSettings.__dataclass_fields__
+    settings = IvgSettings(**{key: content[key] for key in known if key in content})
+    if not isinstance(settings.instruction, str):
+        raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
+    limit = settings.max_new_tokens
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ModelError(f"{path}: max_new_tokens {limit!r}, want a whole number above 0")
+    return settings
+
+
+def save_ivg_settings(settings: IvgSettings, folder: str | Path, **notes: Any) -> None:
+    """Write ivg.json; `notes` (data, date, scores) are kept beside the settings."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})

@@ -1,0 +1,60 @@
+"""Small, general readings of English around the model: what a request names, what a question offers. Pure functions."""
+
+from __future__ import annotations
+
+import re
+
+_DETERMINERS = {"the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any"}
+_LEAD = (
+    r"(please|could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|give|hand|pass|show|"
+    r"find|point|touch|lift|move|select|choose|push|locate|detect|where|is|up|at|out|over|for|me|us|now)"
+)
+_YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
+
+
+def noun_phrase(request: str) -> str:
+    """What a request names, without its verb: "please pick up the left block" -> "left block".
+
+    Falls back on the request itself when nothing would be left.
+    """
+    text = re.sub(r"[.?!,]+$", "", request.strip())
+    text = re.sub(r"[\s,]*\b(please|now|thanks|thank you)$", "", text, flags=re.IGNORECASE)
+    words = text.split()
+    lead = re.compile(rf"{_LEAD}[,.]?", re.IGNORECASE)
+    while words and lead.fullmatch(words[0]):
+        words.pop(0)
+    if len(words) > 1 and words[0].lower() in _DETERMINERS:
+        words.pop(0)
+    return " ".join(words) or request.strip()
+
+
+def offered_answers(question: str) -> tuple[str, ...]:
+    """The answers a question offers: "do you mean the red one or the blue one?" -> ("the red one", "the blue one").
+
+    A question that only begins with a verb offers yes and no; any other offers nothing.
+    """
+    sentence = re.split(r"(?<=[.!;:])\s+", question.strip().rstrip("?! ."))[-1].strip()
+    parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)
+    if len(parts) < 2:
+        return ("yes", "no") if _YES_NO.match(sentence.lower()) else ()
+    pieces = [piece.strip() for part in parts for piece in part.split(",") if piece.strip()]
+    last = pieces[-1].split()
+    options = [_tail_like(piece.split(), last) for piece in pieces[:-1]]
+    # In "which one, the red or the blue?" the first piece asks and offers nothing.
+    asking = {"which", "what", "where", "who"}
+    kept = [words for words in options if words and words[0].lower() not in asking]
+    return tuple(dict.fromkeys(" ".join(words) for words in [*kept, last]))
+
+
+def _tail_like(words: list[str], model: list[str]) -> list[str]:
+    """The end of `words` that is built like `model`: it begins with the same word, or is as long."""
+    starts = [i for i, word in enumerate(words) if word.lower() == model[0].lower()]
+    if not starts:
+        determiners = [i for i, word in enumerate(words) if word.lower() in _DETERMINERS]
+        starts = determiners if model[0].lower() in _DETERMINERS else []
+    if starts:
+        best = min(starts, key=lambda i: abs(len(words) - i - len(model)))
+        return words[best:]
+    if words[0].lower() in {"which", "what", "where", "who"} and len(words) <= len(model) + 1:
+        return words
+    return words[-len(model) :]
