@@ -1,0 +1,148 @@
+"""``clue``: the whole system in a terminal, without ROS.
+
+    clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue eval it2p|tabletop                        measure a model
+    clue train base|detector|ivg                   train one
+    clue data tabletop                             make simulated scenes
+    clue bench engine                              measure speed
+
+A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
+``clue ground`` refuses bad input at once. Exit status: 0 done, 2 bad input (one line on stderr says
+why), 3 a question is waiting for an answer (``clue ground``), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+from clue_ros.errors import ClueError
+
+BAD_INPUT = 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command's module, with ``add_arguments(parser)`` and ``run(args) -> int``, and its help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Command | dict[str, Command]] = {
+    "ground": Command("clue_ros.commands.ground", "point at what a sentence means, or ask"),
+    "eval": {
+        "it2p": Command("clue_ros.evaluation.it2p", "photographs of blocks (IT2P)"),
+        "tabletop": Command("clue_ros.evaluation.tabletop", "simulated scenes"),
+    },
+    "train": {
+        "base": Command("clue_ros.training.base", "the backbone: vision, then language"),
+        "detector": Command("clue_ros.training.detector", "adapter A and the ambiguity head"),
+        "ivg": Command("clue_ros.training.ivg", "adapter B: questions and locations"),
+    },
+    "data": {"tabletop": Command("clue_ros.data.tabletop.command", "render simulated scenes")},
+    "bench": {"engine": Command("clue_ros.commands.bench", "time to the first answer, and warm")},
+}
+_ABOUT = {
+    "eval": "measure a model",
+    "train": "train a model, stage by stage",
+    "data": "make training data",
+    "bench": "measure speed",
+}
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """argparse that gives its reason in one line, as every other refusal here does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ClueError(f"{message} (see `{self.prog} --help`)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one ``clue`` command; the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its code: no crash over an accent.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except ClueError as error:
+        print(f"clue: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("clue: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; keep Python from failing again on its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    """Find the command that the first words name, let it read the rest, run it."""
+    table: dict[str, Command | dict[str, Command]] = COMMANDS
+    prog = "clue"
+    while True:
+        if not words:
+            raise ClueError(f"no command given: choose {', '.join(table)} (see `{prog} --help`)")
+        if words[0] in ("-h", "--help"):
+            _overview(prog, table)
+            return 0
+        if words[0] == "--version" and prog == "clue":
+            print(f"clue {_version()}")
+            return 0
+        name, words = words[0], words[1:]
+        if name not in table:
+            raise ClueError(f"no command {prog} {name!r}: choose {', '.join(table)}")
+        found, prog = table[name], f"{prog} {name}"
+        if isinstance(found, Command):
+            return _run(prog, found, words)
+        table = cast("dict[str, Command | dict[str, Command]]", found)
+
+
+def _overview(prog: str, table: dict[str, Command | dict[str, Command]]) -> None:
+    lines = [f"usage: {prog} COMMAND ...", ""]
+    for name, found in table.items():
+        if isinstance(found, Command):
+            lines.append(f"  {name:<10} {found.help}")
+        else:
+            lines.append(f"  {name:<10} {_ABOUT[name]}: {prog} {name} {'|'.join(found)}")
+    lines += ["", f"`{prog} COMMAND --help` explains one."]
+    print("\n".join(lines), file=sys.stdout)
+
+
+def _run(prog: str, command: Command, words: list[str]) -> int:
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("clue_ros"):
+            raise
+        raise ClueError(
+            f"`{prog}` needs the Python package {error.name!r}, which is not installed here:"
+            " run it through scripts/run, or pip install -r requirements.txt"
+        ) from error
+    parser = OneLineParser(prog=prog, description=(module.__doc__ or "").strip())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    args = parser.parse_args(words)
+    return int(module.run(args))
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("clue_ros")
+    except PackageNotFoundError:
+        return "(not installed: running from the checkout)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Commands of ``clue`` that belong to no other part, one module each."""

@@ -1,0 +1,61 @@
+"""``clue eval DATASET``: options and output that every data set shares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from clue_ros.errors import ClueError
+from clue_ros.evaluation.protocol import MAX_QUESTIONS, Sample, evaluate, with_progress
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of every ``clue eval``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line an item")
+    parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
+    parser.add_argument("--max-turns", type=int, default=MAX_QUESTIONS, metavar="N")
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N images only")
+    parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--policy", choices=("detector", "decoder"), default="detector")
+    parser.add_argument("--threshold", type=float, help="ask from this probability on")
+
+
+def run_evaluation(
+    args: argparse.Namespace, load: Callable[[], tuple[list[Sample], list[str]]]
+) -> int:
+    """Load the samples, measure the model on them and print the result; the exit status.
+
+    ``load`` gives the samples and the rows of the data that could not be used as they are.
+    """
+    if args.max_turns < 0:
+        raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
+    samples, problems = load()
+    samples = samples[: args.limit]
+    if not samples:
+        raise ClueError("no images to evaluate: check the folder and the split")
+    for problem in problems:
+        print(f"note: {problem}", file=sys.stderr)
+    from clue_ros.engine import Clue
+
+    clue = Clue.load(args.model, device=args.device, policy=args.policy, threshold=args.threshold)
+    lost: list[str] = []
+    report = evaluate(
+        clue,
+        with_progress(samples, sys.stderr.isatty()),
+        max_questions=args.max_turns,
+        problem=lost.append,
+    )
+    for reason in lost:
+        print(f"note: {reason}", file=sys.stderr)
+    if len(lost) == len(samples):
+        raise ClueError(f"none of the {len(samples)} images can be read")
+    if args.records is not None:
+        lines = [json.dumps(record, ensure_ascii=False) for record in report.records]
+        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(json.dumps(report.summary()) if args.json else report.text())
+    return 0

@@ -1,0 +1,101 @@
+"""The paper's figures (section IV): accuracy, precision, recall, F1, and how well boxes agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clue_ros.dialogue import Box
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A two-class confusion table. Positive is "ambiguous"."""
+
+    true_positive: int = 0
+    false_positive: int = 0
+    true_negative: int = 0
+    false_negative: int = 0
+
+    @property
+    def n(self) -> int:
+        """Decisions counted."""
+        return self.true_positive + self.false_positive + self.true_negative + self.false_negative
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right decisions; NaN of none."""
+        return ratio(self.true_positive + self.true_negative, self.n)
+
+    @property
+    def precision(self) -> float:
+        """Share of the positives that are; 0 when nothing was called positive."""
+        return _or_zero(self.true_positive, self.true_positive + self.false_positive)
+
+    @property
+    def recall(self) -> float:
+        """Share of the positives found; 0 when there are none."""
+        return _or_zero(self.true_positive, self.true_positive + self.false_negative)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall; 0 when no positive was found."""
+        missed = self.false_positive + self.false_negative
+        return _or_zero(2 * self.true_positive, 2 * self.true_positive + missed)
+
+
+def count(decisions: Iterable[tuple[bool, bool]]) -> Counts:
+    """Count (truth, decision) pairs, True being "ambiguous"."""
+    table = {(True, True): 0, (False, True): 0, (False, False): 0, (True, False): 0}
+    for truth, decision in decisions:
+        table[bool(truth), bool(decision)] += 1
+    return Counts(*table.values())
+
+
+def ratio(part: int, whole: int) -> float:
+    """part / whole; NaN of nothing, which is not a score of zero."""
+    return part / whole if whole else math.nan
+
+
+def _or_zero(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def wilson(right: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a share of ``right`` in ``n`` (95 % by default); NaNs of nothing."""
+    if n == 0:
+        return math.nan, math.nan
+    share, square = right / n, z * z
+    middle = (share + square / (2 * n)) / (1 + square / n)
+    half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def area(box: Box) -> float:
+    """Square pixels; 0 for a box turned inside out."""
+    return max(0.0, box.x_max - box.x_min) * max(0.0, box.y_max - box.y_min)
+
+
+def iou(first: Box, second: Box) -> float:
+    """Intersection over union of two boxes, 0..1."""
+    shared = Box(
+        max(first.x_min, second.x_min),
+        max(first.y_min, second.y_min),
+        min(first.x_max, second.x_max),
+        min(first.y_max, second.y_max),
+    )
+    overlap = area(shared)
+    union = area(first) + area(second) - overlap
+    return overlap / union if union > 0 else 0.0
+
+
+def center_near(box: Box, point: tuple[float, float], distance: float) -> bool:
+    """Whether the box's centre is within ``distance`` px of ``point``."""
+    return math.dist(box.center, point) <= distance
+
+
+def center_inside(box: Box, target: Box) -> bool:
+    """Whether the box's centre lies in ``target`` (the max sides exclusive)."""
+    x, y = box.center
+    return target.x_min <= x < target.x_max and target.y_min <= y < target.y_max

@@ -1,0 +1,237 @@
+"""The three measurements every data set shares.
+
+clear        clear requests: does it point at the right thing? A question counts as wrong.
+ambiguity    clear against ambiguous requests: does it ask exactly when it should?
+interactive  ambiguous requests with a person who answers: is the right thing pointed at in the end?
+
+They are taken on anything that behaves like :class:`clue_ros.engine.Clue`.
+
+Each picture is looked at once (:meth:`Clue.look`), whatever is then asked about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, Question
+from clue_ros.errors import BadImageError
+from clue_ros.evaluation.metrics import Counts, count, ratio, wilson
+
+MAX_QUESTIONS = 3
+"""Questions after which it must point, as a robot cannot go on asking."""
+
+Grade = Callable[[Box], bool]
+ViewT = TypeVar("ViewT")
+
+
+class Grounder(Protocol[ViewT]):
+    """The part of :class:`clue_ros.engine.Clue` that is measured."""
+
+    @property
+    def policy(self) -> str: ...
+
+    def look(self, image: npt.NDArray[np.uint8]) -> ViewT: ...
+
+    def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate: ...
+
+    def reply(
+        self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that means one thing. ``grades``: what makes a box right, "accuracy" first."""
+
+    text: str
+    grades: Mapping[str, Grade]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An ambiguous request, its one target, and the person's answers, the last repeated."""
+
+    text: str
+    grades: Mapping[str, Grade]
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One picture and what is asked about it. ``load`` gives uint8 RGB (H, W, 3)."""
+
+    name: str
+    load: Callable[[], npt.NDArray[np.uint8]]
+    clear: tuple[Request, ...] = ()
+    ambiguous: tuple[str, ...] = ()
+    interactive: tuple[Exchange, ...] = ()
+
+
+@dataclass
+class Report:
+    """Everything counted so far, and one record an item for those who want to look."""
+
+    clear: list[dict[str, bool]] = field(default_factory=list)
+    pointed: list[dict[str, bool]] = field(default_factory=list)
+    decisions: list[tuple[bool, bool]] = field(default_factory=list)
+    interactive: list[dict[str, bool]] = field(default_factory=list)
+    questions: list[int] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counts:
+        """Ambiguous or not: truth against decision."""
+        return count(self.decisions)
+
+    def summary(self) -> dict[str, dict[str, float | int | None]]:
+        """The three measurements, as ``clue eval --json`` prints them; None of nothing."""
+        table = self.counts
+        asked = ratio(sum(self.questions), len(self.questions))
+        scores: dict[str, dict[str, float | int]] = {
+            "clear": _shares(self.clear),
+            "ambiguity": {
+                "accuracy": table.accuracy,
+                "precision": table.precision,
+                "recall": table.recall,
+                "f1": table.f1,
+                "n": table.n,
+            },
+            "interactive": {**_shares(self.interactive), "questions": asked},
+        }
+        return {part: {k: _plain(v) for k, v in row.items()} for part, row in scores.items()}
+
+    def text(self) -> str:
+        """The same for people, with 95 % intervals and the pointing alone, questions forbidden."""
+        table, asked = self.counts, ratio(sum(self.questions), len(self.questions))
+        return "\n".join(
+            [
+                _line("clear", self.clear),
+                _line("  if never asking", self.pointed),
+                f"{'ambiguity':<20}F1 {table.f1:.3f}  precision {table.precision:.3f}  "
+                f"recall {table.recall:.3f}  accuracy {table.accuracy:.3f}  (n = {table.n})",
+                f"{_line('interactive', self.interactive)}  {asked:.2f} questions each",
+            ]
+        )
+
+
+def evaluate(
+    clue: Grounder[Any],
+    samples: Iterable[Sample],
+    *,
+    max_questions: int = MAX_QUESTIONS,
+    problem: Callable[[str], None] = lambda reason: None,
+) -> Report:
+    """Measure ``clue`` on every sample. A picture that cannot be read is told to ``problem``."""
+    report = Report()
+    for sample in samples:
+        try:
+            view = clue.look(sample.load())
+        except (OSError, ValueError, BadImageError) as error:
+            problem(f"{sample.name}: left out, {error}")
+            continue
+        for request in sample.clear:
+            _clear(clue, view, sample.name, request, report)
+        for text in sample.ambiguous:
+            asks = _asks(clue, view, text)
+            report.decisions.append((True, asks))
+            report.records.append(_record("ambiguous", sample.name, text, right=asks))
+        for exchange in sample.interactive:
+            _converse(clue, view, sample.name, exchange, max_questions, report)
+    return report
+
+
+def _clear(clue: Grounder[Any], view: Any, name: str, request: Request, report: Report) -> None:
+    reply = clue.reply(view, Dialogue(request.text))
+    asked = isinstance(reply, Question)
+    pointed = clue.reply(view, Dialogue(request.text), force_grounding=True) if asked else reply
+    report.clear.append(_graded(reply, request.grades))
+    report.pointed.append(_graded(pointed, request.grades))
+    report.decisions.append((False, asked))
+    record = _record("clear", name, request.text, right=report.clear[-1]["accuracy"], box=pointed)
+    report.records.append(record | {"asked": asked})
+
+
+def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
+    """Whether it would ask. The detector's word is cheaper than a whole reply, and the same."""
+    if clue.policy == "detector":
+        return clue.ambiguity(view, Dialogue(text)).is_ambiguous
+    return isinstance(clue.reply(view, Dialogue(text)), Question)
+
+
+def _converse(
+    clue: Grounder[Any],
+    view: Any,
+    name: str,
+    exchange: Exchange,
+    max_questions: int,
+    report: Report,
+) -> None:
+    dialogue = Dialogue(exchange.text)
+    reply = clue.reply(view, dialogue, force_grounding=max_questions == 0)
+    while isinstance(reply, Question) and dialogue.questions < max_questions:
+        answer = exchange.answers[min(dialogue.questions, len(exchange.answers) - 1)]
+        dialogue.add_question(reply.text)
+        dialogue.add_answer(answer)
+        forced = dialogue.questions >= max_questions
+        reply = clue.reply(view, dialogue, force_grounding=forced)
+    report.interactive.append(_graded(reply, exchange.grades))
+    report.questions.append(dialogue.questions)
+    right = report.interactive[-1]["accuracy"]
+    record = _record("interactive", name, exchange.text, right=right, box=reply)
+    report.records.append(record | {"dialogue": dialogue.context()})
+
+
+def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[str, bool]:
+    if isinstance(reply, Question):
+        return dict.fromkeys(grades, False)
+    return {name: bool(grade(reply.box)) for name, grade in grades.items()}
+
+
+def _record(
+    part: str, name: str, text: str, *, right: bool, box: Question | Grounding | None = None
+) -> dict[str, Any]:
+    corners = box.box.as_list() if isinstance(box, Grounding) else None
+    return {"part": part, "image": name, "text": text, "right": right, "box": corners}
+
+
+def _shares(rows: list[dict[str, bool]]) -> dict[str, float | int]:
+    names = rows[0] if rows else ("accuracy",)
+    shares: dict[str, float | int] = {
+        name: ratio(sum(row[name] for row in rows), len(rows)) for name in names
+    }
+    return shares | {"n": len(rows)}
+
+
+def _plain(value: float | int) -> float | int | None:
+    """JSON has no NaN."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 4)
+    return value
+
+
+def _line(name: str, rows: list[dict[str, bool]]) -> str:
+    right, n = sum(row["accuracy"] for row in rows), len(rows)
+    low, high = wilson(right, n)
+    extra = "".join(
+        f"  {key.replace('_', ' ')} {value:.3f}"
+        for key, value in _shares(rows).items()
+        if key not in ("accuracy", "n")
+    )
+    share = ratio(right, n)
+    return f"{name:<20}accuracy {share:.3f} ({low:.3f} to {high:.3f}){extra}  (n = {n})"
+
+
+def with_progress(samples: list[Sample], show: bool) -> Iterator[Sample]:
+    """The samples, with a progress bar on stderr if ``show``."""
+    if not show:
+        yield from samples
+        return
+    from tqdm import tqdm
+
+    yield from tqdm(samples, unit="image", leave=False)
