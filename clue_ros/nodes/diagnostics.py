@@ -1,0 +1,88 @@
+"""What the perception node says about itself on /diagnostics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+
+
+@dataclass
+class Health:
+    """Counters the node keeps as it works."""
+
+    load_error: str = ""
+    last_error: str = ""
+    last_latency: float | None = None  # seconds from request to the last reply of the model
+    dialogues: int = 0
+    questions: int = 0
+    groundings: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def failed(self, code: str, message: str) -> None:
+        """Count an error."""
+        self.errors[code] = self.errors.get(code, 0) + 1
+        self.last_error = f"{code}: {message}"
+
+    def values(self) -> dict[str, object]:
+        """Return what is counted here, and the process's memory."""
+        counted = ", ".join(f"{code} {count}" for code, count in self.errors.items())
+        return {
+            "last reply took (s)": number(self.last_latency),
+            "dialogues": self.dialogues,
+            "questions": self.questions,
+            "groundings": self.groundings,
+            "errors": counted or "none",
+            "last error": self.last_error or "none",
+            "process memory (MB)": f"{memory_mb():.0f}",
+        }
+
+
+def number(value: float | None) -> str:
+    """Return seconds with three decimals, or "none"."""
+    return "none" if value is None else f"{value:.3f}"
+
+
+def memory_mb() -> float:
+    """Return the resident memory of this process in MB (Linux), or NaN elsewhere."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+    except OSError:
+        return float("nan")
+    import resource
+
+    return pages * resource.getpagesize() / 1e6
+
+
+def level(state: str, health: Health, frame_age: float | None, timeout: float) -> tuple[Any, str]:
+    """Return the diagnostic level and a line that says why."""
+    if health.load_error:
+        return DiagnosticStatus.ERROR, health.load_error
+    if state != "active":
+        return DiagnosticStatus.OK, state
+    if frame_age is None:
+        return DiagnosticStatus.WARN, "active, but no image has arrived"
+    if frame_age > timeout:
+        return DiagnosticStatus.WARN, f"active, but the last image came {frame_age:.1f} s ago"
+    return DiagnosticStatus.OK, "active"
+
+
+def report(
+    name: str, stamp: Time, status: tuple[Any, str], hardware_id: str, values: dict[str, object]
+) -> DiagnosticArray:
+    """Return the message for one status with its values."""
+    message = DiagnosticArray()
+    message.header.stamp = stamp
+    message.status = [
+        DiagnosticStatus(
+            level=status[0],
+            name=name,
+            message=status[1],
+            hardware_id=hardware_id,
+            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+        )
+    ]
+    return message

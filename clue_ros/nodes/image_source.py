@@ -1,0 +1,135 @@
+"""A camera made of files: publishes a picture, a folder, a video or a webcam as a camera driver would.
+
+Topics: image (sensor-data QoS), camera_info, and image/compressed when asked for. `source` may be set while it runs.
+"""
+
+from __future__ import annotations
+
+import array
+import sys
+from typing import Any
+
+import cv2
+import rclpy
+from rclpy.executors import ExternalShutdownException
+from rclpy.node import Node
+from rclpy.qos import qos_profile_sensor_data
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from clue_ros.errors import BadImageError
+from clue_ros.nodes import camera_info
+from clue_ros.nodes.convert import Rgb, fill_image
+from clue_ros.nodes.declare import BadParameterError, declare, guard
+from clue_ros.nodes.parameters import IMAGE_SOURCE, Value
+from clue_ros.nodes.pictures import Pictures, open_source
+
+
+class ImageSource(Node):
+    """See the module's first lines.
+
+    Raises (on construction): BadImageError, BadCalibrationError, BadParameterError.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("image_source", **kwargs)
+        declare(self, IMAGE_SOURCE)
+        self._calibration: CameraInfo | None = None
+        if self._value("camera_info"):
+            self._calibration = camera_info.from_file(self._value("camera_info"))
+        self._pictures: Pictures = open_source(self._value("source"), self._value("loop"))
+        self._shown: Rgb | None = None  # the picture that self._message holds
+        self._message = Image()
+        self._ended = False
+        guard(self, IMAGE_SOURCE, check=self._check)
+        self._image = self.create_publisher(Image, "image", qos_profile_sensor_data)
+        self._info = self.create_publisher(CameraInfo, "camera_info", qos_profile_sensor_data)
+        self._compressed = None
+        if self._value("compressed"):
+            topic = self.resolve_topic_name("image") + "/compressed"
+            self._compressed = self.create_publisher(
+                CompressedImage, topic, qos_profile_sensor_data
+            )
+        self.create_timer(1.0 / self._value("rate"), self._tick)
+        size = "" if self._value("source").isdecimal() else f" at {self._value('rate'):g} Hz"
+        self.get_logger().info(
+            f"publishing {self._value('source')} on {self._image.topic_name}{size}"
+        )
+
+    def _value(self, name: str) -> Any:
+        return self.get_parameter(name).value
+
+    def _check(self, name: str, value: Value) -> str | None:
+        """Open a new source or calibration before it is accepted, so that a bad one changes nothing."""
+        try:
+            if name == "source":
+                pictures = open_source(str(value), self._value("loop"))
+                self._pictures.close()
+                self._pictures, self._ended = pictures, False
+            elif name == "camera_info":
+                self._calibration = camera_info.from_file(str(value)) if value else None
+        except (BadImageError, camera_info.BadCalibrationError) as error:
+            return str(error)
+        return None
+
+    def _tick(self) -> None:
+        if self._ended:
+            return
+        try:
+            picture = self._pictures.next()
+        except BadImageError as error:
+            self.get_logger().warning(f"left out: {error}")
+            return
+        if picture is None:
+            self._ended = True
+            self.get_logger().info(f"{self._value('source')} has ended")
+            return
+        self._publish(picture)
+
+    def _publish(self, picture: Rgb) -> None:
+        if picture is not self._shown:
+            self._message, self._shown = fill_image(Image(), picture, "rgb8"), picture
+        header = self._message.header
+        header.stamp = self.get_clock().now().to_msg()
+        header.frame_id = self._value("frame_id")
+        self._image.publish(self._message)
+        info = self._camera_info(picture)
+        info.header = header
+        self._info.publish(info)
+        if self._compressed is not None:
+            quality = [cv2.IMWRITE_JPEG_QUALITY, self._value("jpeg_quality")]
+            _, jpeg = cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), quality)
+            data = array.array("B", jpeg.tobytes())
+            message = CompressedImage(header=header, format="rgb8; jpeg compressed bgr8", data=data)
+            self._compressed.publish(message)
+
+    def _camera_info(self, picture: Rgb) -> CameraInfo:
+        height, width = picture.shape[:2]
+        if self._calibration is None:
+            return camera_info.from_fov(width, height, self._value("horizontal_fov"))
+        if (self._calibration.width, self._calibration.height) != (width, height):
+            self.get_logger().warning(
+                f"the calibration is for {self._calibration.width}x{self._calibration.height} "
+                f"pixels, the picture has {width}x{height}",
+                once=True,
+            )
+        return self._calibration
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until it is told to stop; 2 when its source or a parameter cannot be used."""
+    rclpy.init(args=args)
+    try:
+        node = ImageSource()
+        rclpy.spin(node)
+    except (BadImageError, camera_info.BadCalibrationError, BadParameterError) as error:
+        print(f"image_source: {error}", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        rclpy.try_shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""From clue_ros's dataclasses to clue_msgs.
+
+Every message gets the header of the image it was computed from; boxes stay in pixels of that image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from builtin_interfaces.msg import Duration, Time
+from clue_msgs.msg import (
+    AmbiguityEstimate,
+    BoundingBox,
+    ClarificationQuestion,
+    DialogueTurn,
+    GroundedObject,
+    GroundingResult,
+)
+from clue_msgs.srv import AnswerClarification
+from sensor_msgs.msg import Image, RegionOfInterest
+from std_msgs.msg import Header
+
+from clue_ros import dialogue as dlg
+from clue_ros.nodes.convert import fill_image
+
+
+@dataclass(frozen=True)
+class Source:
+    """The image that an answer is about: its header, and its size in pixels."""
+
+    header: Header
+    width: int
+    height: int
+
+
+def error_value(code: str) -> int:
+    """Return the number of an error's name; the three interfaces share one list. KeyError is a bug of ours."""
+    value = getattr(AnswerClarification.Response, code, None)
+    return AnswerClarification.Response.MODEL_ERROR if value is None else int(value)
+
+
+def duration(seconds: float) -> Duration:
+    """Return seconds (>= 0) as a Duration."""
+    whole = math.floor(seconds)
+    nanoseconds = min(round((seconds - whole) * 1e9), 999_999_999)
+    return Duration(sec=int(whole), nanosec=nanoseconds)
+
+
+def seconds(value: Duration) -> float:
+    """Return a Duration in seconds."""
+    return float(value.sec) + float(value.nanosec) * 1e-9
+
+
+def box_msg(box: dlg.Box) -> BoundingBox:
+    """Return a Box as the message."""
+    return BoundingBox(
+        x_min=float(box.x_min),
+        y_min=float(box.y_min),
+        x_max=float(box.x_max),
+        y_max=float(box.y_max),
+    )
+
+
+def roi(box: dlg.Box, width: int, height: int) -> RegionOfInterest:
+    """Return the smallest whole-pixel region that holds `box`, cut to the image."""
+    left, top = max(0, math.floor(box.x_min)), max(0, math.floor(box.y_min))
+    right, bottom = min(width, math.ceil(box.x_max)), min(height, math.ceil(box.y_max))
+    return RegionOfInterest(
+        x_offset=left, y_offset=top, width=max(0, right - left), height=max(0, bottom - top)
+    )
+
+
+def object_msg(
+    source: Source, box: dlg.Box, label: str = "", score: float = math.nan
+) -> GroundedObject:
+    """Return one object found in the image; score is NaN where there is none."""
+    return GroundedObject(
+        header=source.header,
+        image_width=source.width,
+        image_height=source.height,
+        label=label,
+        score=float(score),
+        box=box_msg(box),
+        roi=roi(box, source.width, source.height),
+    )
+
+
+def attention_msg(source: Source, estimate: dlg.AmbiguityEstimate) -> Image:
+    """Return the attention map (grid, grid) as a 32FC1 image with the source image's header."""
+    image: Image = fill_image(Image(), estimate.attention, "32FC1")
+    image.header = source.header
+    return image
+
+
+def estimate_msg(
+    source: Source, expression: str, estimate: dlg.AmbiguityEstimate
+) -> AmbiguityEstimate:
+    """Return the detector's estimate for `expression`, the context that was judged."""
+    return AmbiguityEstimate(
+        header=source.header,
+        expression=expression,
+        probability=float(estimate.probability),
+        threshold=float(estimate.threshold),
+        is_ambiguous=bool(estimate.is_ambiguous),
+        attention_map=attention_msg(source, estimate),
+        peaks=[box_msg(peak.box) for peak in estimate.peaks],
+        inference_time=duration(estimate.seconds),
+    )
+
+
+def question_msg(
+    source: Source, question: dlg.Question, dialogue_id: str, turn: int, timeout: float
+) -> ClarificationQuestion:
+    """Return a question; `turn` counts from 1, `timeout` is in seconds (0: nobody waits for an answer)."""
+    return ClarificationQuestion(
+        header=source.header,
+        dialogue_id=dialogue_id,
+        turn=turn,
+        text=question.text,
+        candidates=[object_msg(source, box) for box in question.candidates],
+        suggested_answers=list(question.suggested_answers),
+        answer_timeout=duration(timeout),
+    )
+
+
+def turn_msgs(turns: Sequence[tuple[dlg.Turn, float]]) -> list[DialogueTurn]:
+    """Return (turn, seconds since the epoch) pairs as messages."""
+    speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
+    made = []
+    for turn, stamp in turns:
+        time = Time(sec=int(stamp), nanosec=int((stamp - int(stamp)) * 1e9))
+        made.append(DialogueTurn(speaker=speakers[turn.speaker], text=turn.text, stamp=time))
+    return made
+
+
+def grounding_msg(
+    source: Source,
+    grounding: dlg.Grounding,
+    *,
+    request: str,
+    context: str,
+    dialogue_id: str = "",
+    turns: Sequence[tuple[dlg.Turn, float]] = (),
+) -> GroundingResult:
+    """Return a grounding with how it came about."""
+    return GroundingResult(
+        header=source.header,
+        dialogue_id=dialogue_id,
+        expression=request,
+        target=object_msg(source, grounding.box, grounding.label, grounding.score),
+        ambiguity=estimate_msg(source, context, grounding.ambiguity),
+        dialogue=turn_msgs(turns),
+    )
+
+
+def fail(response: Any, code: str, message: str) -> Any:
+    """Write an error into any response or result, and return it."""
+    response.error_code = error_value(code)
+    response.error_msg = message
+    return response

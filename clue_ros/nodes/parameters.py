@@ -1,0 +1,217 @@
+"""Every parameter of every node, declared once.
+
+The nodes declare from this table, docs/ros.md is generated from it (`python -m clue_ros.nodes.parameters`), and a test
+compares it with config/clue.yaml. No ROS is needed to import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+Value = bool | int | float | str
+
+
+class Change(Enum):
+    """When a parameter may change after the node has started."""
+
+    ANY_TIME = "any time"
+    NOT_ACTIVE = "while not active"
+    UNCONFIGURED = "while unconfigured"
+    NEVER = "read-only"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its default fixes its type; `range` is inclusive and for numbers, `choices` for text."""
+
+    name: str
+    default: Value
+    description: str
+    range: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    change: Change = Change.ANY_TIME
+
+    def problem(self, value: object) -> str | None:
+        """Say why `value` cannot be taken, or None. A type the default does not have is nonsense too."""
+        if type(value) is not type(self.default):
+            return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
+        if isinstance(value, str) and self.choices and value not in self.choices:
+            return f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}"
+        if self.range is not None and isinstance(value, (int, float)):
+            low, high = self.range
+            if not low <= value <= high:  # NaN ends here too
+                return f"{self.name} must be from {low:g} to {high:g}, got {value!r}"
+        if self.name == "threshold" and isinstance(value, float) and -1.0 < value < 0.0:
+            return f"threshold must be from 0 to 1, or -1 for the model's own; got {value!r}"
+        return None
+
+
+_TYPE_NAMES: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a decimal point",
+    str: "text",
+}
+
+PERCEPTION: tuple[Parameter, ...] = (
+    Parameter(
+        "model",
+        "tabletop",
+        "The model: 'tabletop' (the embedded one), a folder, or a Hugging Face hub id.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "device",
+        "auto",
+        "Where the model runs: auto, cpu, cuda, cuda:1, ... (auto: the GPU where there is one).",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "dtype",
+        "auto",
+        "Number format of the weights (auto: the best one for the device).",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "policy",
+        "detector",
+        "Who decides to ask or to point: the ambiguity detector, or the decoder's first token.",
+        choices=("detector", "decoder"),
+    ),
+    Parameter(
+        "threshold",
+        -1.0,
+        "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
+        range=(-1.0, 1.0),
+    ),
+    Parameter(
+        "max_questions",
+        3,
+        "Questions in one dialogue before it ends with MAX_TURNS.",
+        range=(0, 20),
+    ),
+    Parameter(
+        "answer_timeout",
+        30.0,
+        "Seconds to wait for each answer before the dialogue ends with ANSWER_TIMEOUT.",
+        range=(0.1, 3600.0),
+    ),
+    Parameter(
+        "image_transport",
+        "raw",
+        "Which topic to subscribe: raw (image) or compressed (image/compressed).",
+        choices=("raw", "compressed"),
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "max_image_age",
+        2.0,
+        "Seconds since the newest image arrived after which a request gets STALE_IMAGE.",
+        range=(0.05, 3600.0),
+    ),
+    Parameter(
+        "image_timeout",
+        5.0,
+        "Seconds without an image after which the node warns, naming the topic.",
+        range=(0.5, 3600.0),
+    ),
+    Parameter(
+        "debug_image",
+        True,
+        "Draw ~/debug_image for every reply while somebody subscribes to it.",
+    ),
+    Parameter(
+        "diagnostics_period",
+        1.0,
+        "Seconds between two messages on /diagnostics.",
+        range=(0.1, 60.0),
+        change=Change.NEVER,
+    ),
+)
+
+IMAGE_SOURCE: tuple[Parameter, ...] = (
+    Parameter(
+        "source",
+        "",
+        "A picture, a folder of pictures, a video, or a webcam's number ('0'); a new one may be "
+        "set while the node runs.",
+    ),
+    Parameter("rate", 10.0, "Images a second.", range=(0.1, 120.0), change=Change.NEVER),
+    Parameter(
+        "loop",
+        True,
+        "Start again at the end of a folder or video; a single picture is always repeated.",
+    ),
+    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header."),
+    Parameter(
+        "camera_info",
+        "",
+        "A calibration file (camera_calibration's YAML); empty: made from horizontal_fov.",
+    ),
+    Parameter(
+        "horizontal_fov",
+        60.0,
+        "Horizontal field of view in degrees, for CameraInfo where no file is given.",
+        range=(1.0, 179.0),
+    ),
+    Parameter("compressed", False, "Publish image/compressed (JPEG) as well.", change=Change.NEVER),
+    Parameter("jpeg_quality", 90, "Quality of image/compressed.", range=(1, 100)),
+)
+
+TTS: tuple[Parameter, ...] = (
+    Parameter(
+        "engine",
+        "auto",
+        "auto: pyttsx3 where it works, else print; pyttsx3: warn where it does not; print: "
+        "never speak.",
+        choices=("auto", "pyttsx3", "print"),
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "voice", "", "The voice's id as pyttsx3 names it; empty: its default.", change=Change.NEVER
+    ),
+    Parameter("rate", 160, "Words a minute.", range=(60, 400), change=Change.NEVER),
+    Parameter("volume", 1.0, "Loudness, 0 to 1.", range=(0.0, 1.0), change=Change.NEVER),
+)
+
+SPEECH: tuple[Parameter, ...] = (
+    Parameter(
+        "prompt",
+        "you> ",
+        "Shown before each typed line when stdin is a terminal.",
+        change=Change.NEVER,
+    ),
+)
+
+NODES: dict[str, tuple[Parameter, ...]] = {
+    "perception": PERCEPTION,
+    "image_source": IMAGE_SOURCE,
+    "tts": TTS,
+    "speech": SPEECH,
+}
+
+
+def find(table: Sequence[Parameter], name: str) -> Parameter | None:
+    """Return the table's parameter of that name, or None."""
+    return next((parameter for parameter in table if parameter.name == name), None)
+
+
+def markdown(node: str) -> str:
+    """Return the parameter table of one node as Markdown, for docs/ros.md."""
+    lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
+    for p in NODES[node]:
+        default = f"`{str(p.default).lower() if isinstance(p.default, bool) else p.default!r}`"
+        limits = f" ({p.range[0]:g} to {p.range[1]:g})" if p.range else ""
+        choices = f" ({', '.join(p.choices)})" if p.choices else ""
+        lines.append(
+            f"| `{p.name}` | {default} | {p.change.value} | {p.description}{limits}{choices} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for node_name in NODES:
+        print(f"### {node_name}\n\n{markdown(node_name)}\n")

@@ -1,0 +1,399 @@
+"""The perception node: a managed node that looks, asks and points.
+
+States: unconfigured (no model), inactive (model loaded, no camera), active. The services and the action exist in every
+state and answer INACTIVE until the node is active, so that a caller is told and does not wait in vain.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import uuid
+from typing import Any
+
+from clue_msgs.action import GroundWithDialogue
+from clue_msgs.srv import AnswerClarification, Ground
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.clock import Clock, ClockType
+from rclpy.executors import Executor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+
+from clue_ros.dialogue import Grounding, Question
+from clue_ros.errors import ClueError
+from clue_ros.nodes import diagnostics, messages
+from clue_ros.nodes.camera import Camera, Frame
+from clue_ros.nodes.conversation import Outcome, in_words
+from clue_ros.nodes.declare import declare, guard
+from clue_ros.nodes.outputs import Feedback, Outputs
+from clue_ros.nodes.parameters import PERCEPTION
+from clue_ros.nodes.session import Limits, Listener, Session
+from clue_ros.nodes.worker import Worker
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class PerceptionNode(LifecycleNode):
+    """See the module's first lines; topics and parameters are in docs/ros.md.
+
+    Raises (on construction): BadParameterError for an override that the parameter table refuses.
+    """
+
+    def __init__(self, executor: Executor, **kwargs: Any) -> None:
+        super().__init__("perception", **kwargs)
+        self._spinner = executor
+        self._state = "unconfigured"
+        self._clue: Any = None
+        self._own_threshold = 0.5  # the model's, read when it is loaded
+        self._camera = Camera()
+        self._worker = Worker()
+        self._health = diagnostics.Health()
+        self._open_lock = threading.Lock()
+        self._session: Session | None = None
+        declare(self, PERCEPTION)
+        guard(self, PERCEPTION, state=lambda: self._state)
+        self._outputs = Outputs(self, self._worker)
+        self._create_inputs()
+
+    def _create_inputs(self) -> None:
+        # Reentrant: an answer or a cancel must be heard while the dialogue's coroutine is not finished.
+        self._group = ReentrantCallbackGroup()
+        self._image_group = MutuallyExclusiveCallbackGroup()
+        group = {"callback_group": self._group}
+        self.create_subscription(String, "speech", self._on_speech, 10, **group)
+        self.create_service(Ground, "ground", self._on_ground, **group)
+        self.create_service(AnswerClarification, "answer", self._on_answer, **group)
+        self._action = ActionServer(
+            self,
+            GroundWithDialogue,
+            "ground_with_dialogue",
+            self._on_goal,
+            cancel_callback=self._on_cancel,
+            **group,
+        )
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # The wall's clock even under use_sim_time: a paused simulation must not silence diagnostics.
+        self.create_timer(
+            self._value("diagnostics_period"),
+            self._report,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+            callback_group=MutuallyExclusiveCallbackGroup(),
+        )
+
+    def _value(self, name: str) -> Any:
+        return self.get_parameter(name).value
+
+    # Lifecycle. rclpy swallows what these raise, so each failure is logged here.
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load the model; FAILURE, with the reason logged, when it cannot be loaded."""
+        model = self._value("model")
+        try:
+            from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
+
+            self._clue = Clue.load(model, device=self._value("device"), dtype=self._value("dtype"))
+            self._own_threshold = self._clue.threshold
+        except Exception as error:  # noqa: BLE001 - any failure to load is this transition's FAILURE
+            kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "
+            self._health.load_error = f"model {model!r} cannot be loaded: {kind}{error}"
+            self.get_logger().error(self._health.load_error)
+            return FAILURE
+        self._health.load_error = ""
+        self._state = "inactive"
+        self.get_logger().info(
+            f"model {self._clue.model_name} is ready on {self._clue.device} ({self._clue.dtype})"
+        )
+        return super().on_configure(state)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Subscribe to the camera and accept requests."""
+        result = super().on_activate(state)
+        if result == SUCCESS:
+            self._camera.open(self, self._value("image_transport"), self._image_group)
+            self._state = "active"
+            self.get_logger().info(f"active, looking at {self._camera.topic}")
+        return result
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End an open dialogue with INACTIVE and leave the camera."""
+        self._state = "inactive"
+        self._stop_session("the node was deactivated in the middle of the request")
+        self._camera.close()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Forget the model and free its memory."""
+        self._state = "unconfigured"
+        self._free()
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop everything, from whatever state."""
+        self._state = "finalized"
+        self._stop_session("the node was shut down in the middle of the request")
+        self._camera.close()
+        self._free()
+        return super().on_shutdown(state)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Return to unconfigured after an error in a transition."""
+        self.get_logger().error(f"a transition from {state.label} failed; back to unconfigured")
+        self._camera.close()
+        self._free()
+        self._state = "unconfigured"
+        return SUCCESS
+
+    def close(self) -> None:
+        """Stop before the process ends."""
+        self._stop_session("the node was stopped in the middle of the request")
+        self._worker.stop()
+
+    def _free(self) -> None:
+        self._clue = None
+        gc.collect()
+
+    def _stop_session(self, message: str) -> None:
+        session = self._session
+        if session is not None:
+            session.stop(Outcome("INACTIVE", message))
+
+    # One request at a time.
+
+    def _open(
+        self, dialogue_id: str, text: str, image: Image | None, limits: Limits | None = None
+    ) -> Session | Outcome:
+        """Open the one session there may be, or say why not. Whoever gets a session must call `_close`."""
+        with self._open_lock:
+            if self._state != "active":
+                return Outcome(
+                    "INACTIVE", f"perception is {self._state}: configure and activate it first"
+                )
+            if self._session is not None:
+                return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
+            found = self._frame(image)
+            if isinstance(found, Outcome):
+                return found
+            try:
+                self._session = Session(
+                    dialogue_id,
+                    text,
+                    found,
+                    limits or self._limits(),
+                    self._clue,
+                    self._worker,
+                    self._spinner,
+                )
+            except ClueError as error:
+                return Outcome(error.code, str(error))
+            return self._session
+
+    def _apply_decision(self) -> None:
+        """Hand the parameters that may change at any time to the model, before each reply."""
+        threshold = self._value("threshold")
+        clue = self._clue
+        if clue is not None:
+            clue.policy = self._value("policy")
+            clue.threshold = self._own_threshold if threshold < 0 else threshold
+
+    def _close(self, session: Session) -> None:
+        with self._open_lock:
+            if self._session is session:
+                self._session = None
+
+    def _frame(self, image: Image | None) -> Frame | Outcome:
+        if image is not None and (image.width or image.height or len(image.data)):
+            return Frame(image, 0.0)
+        found = self._camera.newest(self._value("max_image_age"))
+        return found if isinstance(found, Frame) else Outcome(*found)
+
+    def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
+        return Limits(
+            max_turns or self._value("max_questions"), timeout or self._value("answer_timeout")
+        )
+
+    def _listen(self, session: Session, feedback: Feedback | None) -> Listener:
+        """Return what happens as `session` goes on: outputs, feedback of the action, counters."""
+
+        def replied(reply: Question | Grounding) -> None:
+            self._health.last_latency = session.latency
+            self._outputs.estimate(session, reply)
+            if feedback:
+                feedback.replied(session, reply)
+
+        def asked(question: Question) -> None:
+            self._health.questions += 1
+            message = self._outputs.ask(session, question)
+            if feedback:
+                feedback.asked(message)
+
+        def thinking() -> None:
+            self._apply_decision()
+            if feedback:
+                feedback.thinking()
+
+        return Listener(
+            looking=feedback.looking if feedback else lambda: None,
+            thinking=thinking,
+            replied=replied,
+            asked=asked,
+        )
+
+    async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
+        """Run the dialogue to its end, close it, publish and say the outcome."""
+        session.listener = self._listen(session, feedback)
+        self._health.dialogues += 1
+        try:
+            outcome = await session.run()
+        finally:
+            self._close(session)
+        if outcome.grounding is not None:
+            self._health.groundings += 1
+            self._outputs.point(session, outcome.grounding)
+        else:
+            self._note(outcome)
+        self._outputs.say(in_words(outcome))
+        return outcome
+
+    def _note(self, outcome: Outcome) -> None:
+        self._health.failed(outcome.code, outcome.message)
+        self.get_logger().warning(f"{outcome.code}: {outcome.message}")
+
+    # Callbacks.
+
+    def _on_speech(self, message: String) -> None:
+        """Take what was said as the answer if a question is open, else as a new request."""
+        session = self._session
+        if session is not None and session.waiting:
+            try:
+                session.answer(message.data)
+            except ClueError as error:
+                self._refuse(Outcome(error.code, str(error)))
+            return
+        opened = self._open(uuid.uuid4().hex, message.data, None)
+        if isinstance(opened, Outcome):
+            self._refuse(opened)
+            return
+        self._spinner.create_task(self._converse_alone(opened))
+
+    async def _converse_alone(self, session: Session) -> None:
+        """Hold a dialogue that speech began. Nobody awaits it, so an error would end the executor."""
+        try:
+            await self._converse(session)
+        except Exception as error:  # noqa: BLE001 - logged; the next request finds the node up
+            self.get_logger().error(f"dialogue {session.id}: {type(error).__name__}: {error}")
+
+    def _refuse(self, outcome: Outcome) -> None:
+        self._note(outcome)
+        self._outputs.say(in_words(outcome))
+
+    def _on_answer(
+        self, request: AnswerClarification.Request, response: AnswerClarification.Response
+    ) -> AnswerClarification.Response:
+        """Give the answer to the open question."""
+        session = self._session
+        if self._state != "active":
+            return messages.fail(
+                response, "INACTIVE", f"perception is {self._state}: no dialogue can be open"
+            )
+        if session is None or (request.dialogue_id and request.dialogue_id != session.id):
+            wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
+            return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
+        try:
+            response.accepted = session.answer(request.text)
+        except ClueError as error:
+            return messages.fail(response, error.code, str(error))
+        if not response.accepted:
+            return messages.fail(
+                response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
+            )
+        return response
+
+    async def _on_ground(
+        self, request: Ground.Request, response: Ground.Response
+    ) -> Ground.Response:
+        """One shot: the object, or the question that would be asked."""
+        opened = self._open(uuid.uuid4().hex, request.expression, request.image)
+        if isinstance(opened, Outcome):
+            self._note(opened)
+            return messages.fail(response, opened.code, opened.message)
+        opened.listener = Listener(
+            thinking=self._apply_decision,
+            replied=lambda reply: self._outputs.estimate(opened, reply),
+        )
+        try:
+            result = await opened.one_shot(force=request.force_grounding)
+        finally:
+            self._close(opened)
+        self._health.last_latency = opened.latency
+        if isinstance(result, Question):
+            response.is_question = True
+            response.question = messages.question_msg(opened.source, result, "", 1, 0.0)
+        elif result.grounding is not None:
+            response.grounding = opened.grounding_msg(result.grounding, dialogue_id="")
+        else:
+            self._note(result)
+            return messages.fail(response, result.code, result.message)
+        return response
+
+    async def _on_goal(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
+        """The whole dialogue."""
+        request, result = goal.request, GroundWithDialogue.Result()
+        limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
+        dialogue_id = bytes(goal.goal_id.uuid).hex()
+        opened = self._open(dialogue_id, request.expression, request.image, limits)
+        if isinstance(opened, Outcome):
+            self._note(opened)
+            goal.abort()
+            return messages.fail(result, opened.code, opened.message)
+        if goal.is_cancel_requested:  # canceled before its session was there to be stopped
+            opened.stop(Outcome("CANCELED", "canceled by the caller"))
+        outcome = await self._converse(opened, Feedback(goal, opened))
+        result.num_questions = opened.conversation.dialogue.questions
+        if outcome.grounding is not None:
+            result.grounding = opened.grounding_msg(outcome.grounding)
+            goal.succeed()
+            return result
+        if outcome.code == "CANCELED" and await opened.until(lambda: goal.is_cancel_requested):
+            goal.canceled()
+        else:
+            goal.abort()
+        return messages.fail(result, outcome.code, outcome.message)
+
+    def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        session = self._session
+        if session is not None and session.id == bytes(goal.goal_id.uuid).hex():
+            session.stop(Outcome("CANCELED", "canceled by the caller"))
+        return CancelResponse.ACCEPT
+
+    def _report(self) -> None:
+        """Publish /diagnostics, and warn when the camera is silent."""
+        if self._state == "active":
+            warning = self._camera.warning(self._value("image_timeout"))
+            if warning:
+                self.get_logger().warning(warning)
+        age, health, clue = self._camera.age(), self._health, self._clue
+        values: dict[str, object] = {
+            "state": self._state,
+            "model": self._value("model"),
+            "image topic": self._camera.topic,
+            "images received": self._camera.count,
+            "age of the last image (s)": diagnostics.number(age),
+            "dialogue open": self._session is not None,
+            **health.values(),
+        }
+        if clue is not None:
+            values["device"] = clue.device
+            values["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
+        self._diagnostics.publish(
+            diagnostics.report(
+                f"{self.get_fully_qualified_name()}: clue",
+                self.get_clock().now().to_msg(),
+                diagnostics.level(self._state, health, age, self._value("image_timeout")),
+                self._value("model"),
+                values,
+            )
+        )

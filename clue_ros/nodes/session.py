@@ -1,0 +1,228 @@
+"""One open dialogue on the ROS side: the coroutine that runs it, and what may wake or end it.
+
+The coroutine awaits one future at a time. Whoever comes first resolves it: the worker with a result, a person with an
+answer, a timer, a cancel, or a deactivation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clue_msgs.msg import GroundingResult
+from rclpy.executors import Executor
+from rclpy.task import Future
+
+from clue_ros.dialogue import Grounding, Question, clean_text
+from clue_ros.nodes.camera import Frame
+from clue_ros.nodes.conversation import Ask, Conversation, Outcome, Phase, Step, Think
+from clue_ros.nodes.messages import Source, grounding_msg
+from clue_ros.nodes.worker import Worker, new_future
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The dialogue was ended from outside while it waited."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.code)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one dialogue may use: questions, and seconds for each answer."""
+
+    max_questions: int
+    answer_timeout: float
+
+
+@dataclass
+class Listener:
+    """What the node does as a dialogue goes on; each is called from the coroutine, in the executor."""
+
+    looking: Callable[[], None] = lambda: None
+    thinking: Callable[[], None] = lambda: None
+    replied: Callable[[Question | Grounding], None] = lambda _reply: None
+    asked: Callable[[Question], None] = lambda _question: None
+
+
+class Session:
+    """The dialogue `dialogue_id`, about one frame."""
+
+    def __init__(
+        self,
+        dialogue_id: str,
+        request: str,
+        frame: Frame,
+        limits: Limits,
+        clue: Any,
+        worker: Worker,
+        executor: Executor,
+    ) -> None:
+        """Open the dialogue. Raises EmptyExpressionError or BadExpressionError from the request."""
+        self.id = dialogue_id
+        self.limits = limits
+        self.conversation = Conversation(request, limits.max_questions)
+        self.listener = Listener()
+        self.frame = frame
+        self.source = Source(frame.header, 0, 0)
+        self.view: Any = None
+        self.context = self.conversation.request  # C(k) that the last reply judged
+        self.latency = 0.0  # seconds from the request or answer to the model's reply
+        self._asked_at = time.monotonic()
+        self._clue = clue
+        self._worker = worker
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._slot: Future | None = None
+        self._stop: Outcome | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True while a question is open."""
+        with self._lock:
+            slot = self._slot
+            return self.conversation.phase is Phase.WAITING and slot is not None and not slot.done()
+
+    def stop(self, outcome: Outcome) -> None:
+        """End the dialogue with `outcome`, from any thread; a model at work goes on, its result is dropped."""
+        with self._lock:
+            if self._stop is None:
+                self._stop = outcome
+            slot = self._slot
+        if slot is not None:
+            self._resolve(slot, Stopped(outcome))
+
+    def answer(self, text: str) -> bool:
+        """Give the person's answer. Returns False when no question is open.
+
+        Raises:
+            ClueError: the text is empty or unreadable; the question stays open.
+        """
+        with self._lock:
+            slot = self._slot if self.conversation.phase is Phase.WAITING else None
+        if slot is None:
+            return False
+        return self._resolve(slot, clean_text(text))
+
+    async def run(self) -> Outcome:
+        """Hold the whole dialogue and return how it ended. Never raises."""
+        try:
+            await self._look()
+            step: Step = Think()
+            while not isinstance(step, Outcome):
+                if isinstance(step, Ask):
+                    step = self.conversation.answer(await self._hear(step.question))
+                else:
+                    step = self.conversation.reply(await self._think(force=False))
+            return step
+        except Stopped as stopped:
+            return self.conversation.end(stopped.outcome)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong ends this dialogue, not the node
+            return self.conversation.fail(error)
+
+    async def one_shot(self, *, force: bool) -> Question | Outcome:
+        """Look once and return the question that would be asked, or the outcome. Never raises."""
+        try:
+            await self._look()
+            reply = await self._think(force=force)
+            if isinstance(reply, Question):
+                return reply
+            return self.conversation.reply(reply)  # type: ignore[return-value]
+        except Stopped as stopped:
+            return self.conversation.end(stopped.outcome)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self.conversation.fail(error)
+
+    def grounding_msg(
+        self, grounding: Grounding, dialogue_id: str | None = None
+    ) -> GroundingResult:
+        """Return the outcome as a message, with everything that was said."""
+        return grounding_msg(
+            self.source,
+            grounding,
+            request=self.conversation.request,
+            context=self.context,
+            dialogue_id=self.id if dialogue_id is None else dialogue_id,
+            turns=self.conversation.spoken,
+        )
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 1.0) -> bool:
+        """Wait, without holding a thread, until `condition` is true; False if it is not in time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            pause = new_future(self._executor)
+            timer = threading.Timer(0.005, pause.set_result, (None,))
+            timer.daemon = True
+            timer.start()
+            await pause
+        return True
+
+    async def _look(self) -> None:
+        self.listener.looking()
+        self.view = await self._work(lambda: self._clue.look(self.frame.pixels()))
+        self.source = Source(self.frame.header, self.view.width, self.view.height)
+
+    async def _think(self, *, force: bool) -> Question | Grounding:
+        self.listener.thinking()
+        self.context = self.conversation.dialogue.context()
+        dialogue, view, clue = self.conversation.dialogue, self.view, self._clue
+        reply: Question | Grounding = await self._work(
+            lambda: clue.reply(view, dialogue, force_grounding=force)
+        )
+        self.latency = time.monotonic() - self._asked_at
+        self.listener.replied(reply)
+        return reply
+
+    async def _hear(self, question: Question) -> str:
+        slot = self._arm()
+        seconds = self.limits.answer_timeout
+        late = Outcome("ANSWER_TIMEOUT", f"no answer came within {seconds:g} s (answer_timeout)")
+        timer = threading.Timer(seconds, self._resolve, (slot, Stopped(late)))
+        timer.daemon = True
+        timer.start()
+        try:
+            self.listener.asked(question)
+            text = str(await self._result(slot))
+            self._asked_at = time.monotonic()
+            return text
+        finally:
+            timer.cancel()
+
+    async def _work(self, job: Callable[[], T]) -> T:
+        slot = self._arm()
+        self._worker.submit(job, lambda result, error: self._resolve(slot, error or (result,)))
+        (result,) = await self._result(slot)
+        return result  # type: ignore[no-any-return]
+
+    def _arm(self) -> Future:
+        """Make the future to wait for next; it is done already if the dialogue was ended meanwhile."""
+        slot = new_future(self._executor)
+        with self._lock:
+            self._slot = slot
+            stop = self._stop
+        if stop is not None:
+            self._resolve(slot, Stopped(stop))
+        return slot
+
+    def _resolve(self, slot: Future, value: Any) -> bool:
+        """Complete `slot` unless another was first; return whether this value counted."""
+        with self._lock:
+            if slot.done():
+                return False
+            slot.set_result(value)
+            return True
+
+    @staticmethod
+    async def _result(slot: Future) -> Any:
+        value = await slot
+        if isinstance(value, Exception):
+            raise value
+        return value

@@ -1,0 +1,58 @@
+"""One thread that runs the model, and futures that an rclpy coroutine can await.
+
+A callback that ran the model itself would block its thread of the executor for as long as the model takes; here every
+callback returns at once and the answer wakes the coroutine that waits for it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.executors import Executor
+from rclpy.task import Future
+
+
+def new_future(executor: Executor) -> Future:
+    """Return a future whose completion, from any thread, wakes `executor` so that it resumes the awaiting coroutine."""
+    future = Future(executor=executor)
+    # With a callback attached, set_result() makes a task, and making a task wakes the executor (Humble to Rolling).
+    future.add_done_callback(lambda _future: None)
+    return future
+
+
+class Worker:
+    """Runs functions one after another in one daemon thread.
+
+    A daemon, so that Ctrl-C does not wait for a forward pass that may take minutes on a CPU.
+    """
+
+    def __init__(self, name: str = "inference") -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any, Any], None]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Run `job` when its turn comes, then call `done(result, error)` in the worker's thread."""
+        self._jobs.put((job, done))
+
+    def stop(self) -> None:
+        """Let the thread end after the jobs already queued."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = job()
+            except Exception as raised:  # noqa: BLE001 - handed to the one who waits
+                error = raised
+            done(result, error)
+            del item, job, done, result, error  # keep no image or view alive while idle
