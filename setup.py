@@ -36,7 +36,7 @@ setup(
     zip_safe=True,
     maintainer="clue_ros maintainers",
     maintainer_email="maintainers@clue-ros.example",
-    description="Grounds what a person asks for in a camera image, and asks back when it is ambiguous.",
+    description="Grounds what a person asks for in an image, and asks back when it is ambiguous.",
     license="Apache-2.0",
     tests_require=["pytest"],
     entry_points={

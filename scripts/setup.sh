@@ -278,7 +278,7 @@ clue_all_steps() {
     key+=" $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
     clue_step clue_msgs "$key" clue_build_msgs || return 1
-    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,pyproject.toml,package.xml})"
+    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,package.xml})"
     clue_step clue_ros "$key" clue_install_self
 }
 
