@@ -1,6 +1,7 @@
-"""What is said and what comes out: the dialogue, its running context C(k) (section III-A), and the two kinds of reply.
+"""What is said and what comes out: the dialogue, its context C(k) (section III-A), the replies.
 
-Plain data, without torch and without ROS, so that nodes, the command line and the evaluation share one vocabulary.
+Plain data, without torch and without ROS, so that nodes, the command line and the evaluation share
+one vocabulary.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Question:
-    """The robot asks. `candidates` are boxes in pixels, where the words attend to, strongest first."""
+    """The robot asks.
+
+    `candidates` are boxes in pixels, where the words attend to, strongest first.
+    """
 
     text: str
     candidates: tuple[Box, ...]
@@ -90,7 +94,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Grounding:
-    """The robot points. `score`: 0..1, geometric mean of the probabilities of the four location tokens."""
+    """The robot points.
+
+    `score`: 0..1, geometric mean of the probabilities of the four location tokens.
+    """
 
     box: Box
     label: str
@@ -104,7 +111,8 @@ Reply = Question | Grounding
 class Dialogue:
     """A request, then questions and answers. `turns` begins with the request.
 
-    Raises EmptyExpressionError or BadExpressionError when a person's words cannot be used (see `clean_text`).
+    Raises EmptyExpressionError or BadExpressionError when a person's words cannot be used (see
+    `clean_text`).
     """
 
     def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
@@ -145,10 +153,11 @@ class Dialogue:
 
 
 def clean_text(text: str) -> str:
-    """A person's words, safe to pass on: control characters become spaces, white space is collapsed.
+    """A person's words, safe to pass on: controls become spaces, white space is collapsed.
 
-    Special tokens such as "<loc0000>" are data and stay; the processor takes them apart.
-    Raises EmptyExpressionError for nothing, BadExpressionError over MAX_TEXT characters or without a letter or digit.
+    Special tokens such as "<loc0000>" are data and stay; the processor takes them apart. Raises
+    EmptyExpressionError for nothing, BadExpressionError over MAX_TEXT characters or without a
+    letter or digit.
     """
     if not isinstance(text, str):
         raise BadExpressionError(f"the text must be a string, not {type(text).__name__}")
@@ -157,7 +166,8 @@ def clean_text(text: str) -> str:
         raise EmptyExpressionError("the text is empty: say what to do, such as 'pick up the apple'")
     if len(cleaned) > MAX_TEXT:
         raise BadExpressionError(
-            f"the text has {len(cleaned)} characters, at most {MAX_TEXT} are allowed: say it shorter"
+            f"the text has {len(cleaned)} characters, at most {MAX_TEXT} are allowed: say it "
+            "shorter"
         )
     if not any(character.isalnum() for character in cleaned):
         raise BadExpressionError("the text has no letter or digit in it: say it in words")
@@ -165,8 +175,6 @@ def clean_text(text: str) -> str:
 
 
 def _collapse(text: str) -> str:
-    """One line: controls, invisible formats and broken surrogates as spaces, runs of spaces as one."""
+    """One line: controls, invisible formats and broken surrogates become single spaces."""
     # Category C: control, format, surrogate, private use, unassigned.
-    return " ".join(
-        "".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split()
-    )
+    return " ".join("".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split())

@@ -1,10 +1,13 @@
-"""Clue: the one object a caller holds. Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2).
+"""Clue: the one object a caller holds.
+
+Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2).
 
     clue = Clue.load("tabletop")
     view = clue.look(image)
     reply = clue.reply(view, Dialogue("pick up the block"))
 
-Importing this module is cheap; torch is imported by `Clue.load`. Calls are serialised: the two adapters share one model.
+Importing this module is cheap; torch is imported by `Clue.load`. Calls are serialised: the two
+adapters share one model.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class View:
-    """An image that was looked at once: the pixels, and the vision tower's features for all later questions."""
+    """An image that was looked at once: its pixels, and the vision tower's features."""
 
     def __init__(self, image: Image, features: Any, owner: Clue) -> None:
         self._image, self._features, self._owner = image, features, owner
@@ -81,9 +84,9 @@ class Clue:
     ) -> Clue:
         """Load "tabletop" (the embedded model), a model folder, or a hub id.
 
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on a GPU, else
-        float32), "float32", "bfloat16", "float16". policy: who decides between asking and pointing, the "detector" or
-        the "decoder". threshold: 0..1, None for the detector's own.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
+        a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
+        and pointing, the "detector" or the "decoder". threshold: 0..1, None for the detector's own.
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)
@@ -93,7 +96,8 @@ class Clue:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
             raise ModelError(
-                f"a Python package is missing ({error}): pip install torch transformers peft safetensors pillow"
+                f"a Python package is missing ({error}): pip install torch transformers peft "
+                "safetensors pillow"
             ) from error
         return cls(load_checkpoint(model, device, dtype), str(model), policy, threshold)
 
@@ -142,9 +146,10 @@ class Clue:
         return self._checkpoint.memory_bytes()
 
     def look(self, image: Image) -> View:
-        """Run the frozen vision tower, once for all questions about this image. uint8 RGB (H, W, 3).
+        """Run the vision tower, once for all questions about this image: uint8 RGB (H, W, 3).
 
-        The view refers to a contiguous image's memory: do not write to it afterwards. Raises BadImageError.
+        The view refers to a contiguous image's memory: do not write to it afterwards. Raises
+        BadImageError.
         """
         _check_image(image)
         image = np.ascontiguousarray(image)
@@ -158,8 +163,10 @@ class Clue:
         """
         from clue_ros.model.attention import find_peaks
 
-        is_dialogue = isinstance(expression, Dialogue)
-        context = expression.context() if is_dialogue else clean_text(expression)
+        if isinstance(expression, Dialogue):
+            context = expression.context()
+        else:
+            context = clean_text(expression)
         start = time.perf_counter()
         with self._lock:
             probability, attention = self._checkpoint.judge(self._features(view), context)
@@ -170,9 +177,12 @@ class Clue:
     def reply(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
-        """Ask or point. The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
+        """Ask or point.
 
-        With `force_grounding` the robot points whatever the policy says (its questions are used up).
+        The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
+
+        With `force_grounding` the robot points whatever the policy says (its questions are used
+        up).
         """
         with self._lock:
             estimate = self.ambiguity(view, dialogue)
@@ -229,7 +239,7 @@ def _check_threshold(threshold: float) -> None:
 
 
 def _check_image(image: Image) -> None:
-    """Raises BadImageError unless `image` is uint8 RGB (H, W, 3), not empty and at most MAX_PIXELS."""
+    """Raises BadImageError unless this is uint8 RGB (H, W, 3), not empty, at most MAX_PIXELS."""
     if not isinstance(image, np.ndarray):
         raise BadImageError(f"the image must be a numpy array, not {type(image).__name__}")
     if image.dtype != np.uint8:
@@ -241,5 +251,6 @@ def _check_image(image: Image) -> None:
         raise BadImageError(f"the image is empty: {width}x{height}")
     if height * width > MAX_PIXELS:
         raise BadImageError(
-            f"the image has {width}x{height} pixels, over {MAX_PIXELS // 1_000_000} megapixels: make it smaller"
+            f"the image has {width}x{height} pixels, over {MAX_PIXELS // 1_000_000} megapixels: "
+            "make it smaller"
         )

@@ -1,6 +1,7 @@
 """Errors a person or a caller can act on.
 
-Each has a stable `code` (the ROS interfaces use the same words) and a message of one line: what was wrong, what to do.
+Each has a stable `code` (the ROS interfaces use the same words) and a message of one line: what was
+wrong, what to do.
 """
 
 

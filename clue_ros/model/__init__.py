@@ -1,1 +1,1 @@
-"""The model: PaliGemma 2 at half depth, its two adapters, the detector and the constrained decoder."""
+"""The model: PaliGemma 2 at half depth, two adapters, the detector, the constrained decoder."""

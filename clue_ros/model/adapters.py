@@ -1,7 +1,8 @@
 """The two LoRA adapters on one backbone (section III): A, "detector", and B, "ivg".
 
-Each lives in a folder of peft's format (adapter_config.json, adapter_model.safetensors). Only the decoder is adapted:
-the vision tower and the projector stay frozen, so that one look at an image serves both adapters.
+Each lives in a folder of peft's format (adapter_config.json, adapter_model.safetensors). Only the
+decoder is adapted: the vision tower and the projector stay frozen, so that one look at an image
+serves both adapters.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
@@ -26,9 +28,10 @@ CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 def lora_config(
     blocks: Iterable[int], *, rank: int = 16, alpha: int = 32, dropout: float = 0.05
 ) -> LoraConfig:
-    """The paper's LoRA on q, k, v, o, gate, up, down of the decoder's given blocks, and of nothing else.
+    """The paper's LoRA on q, k, v, o, gate, up, down of the given decoder blocks, and nothing else.
 
-    Half depth: range(block + 1); "last block" fine-tuning: [block]; the dialogue: range(number of blocks).
+    Half depth: range(block + 1); "last block" fine-tuning: [block]; the dialogue: range(number of
+    blocks).
     """
     numbers = "|".join(str(block) for block in sorted(set(blocks)))
     # A pattern, because SigLIP's projections have the same names as Gemma's.
@@ -40,7 +43,10 @@ def lora_config(
 
 
 class Adapters:
-    """The adapters on one backbone. Switching is a walk over the modules; no weight is copied or merged."""
+    """The adapters on one backbone.
+
+    Switching is a walk over the modules; no weight is copied or merged.
+    """
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
@@ -65,15 +71,19 @@ class Adapters:
         self.use(name)
 
     def use(self, name: str | None, *, train: bool = False) -> None:
-        """Make one adapter the active one; None is the base model without any. With `train`, its weights get gradients."""
+        """Make one adapter the active one; None is the base model without any.
+
+        With `train`, its weights get gradients.
+        """
         if self._peft is None:
             if name is not None:
                 raise KeyError(f"no adapter {name}")
             return
+        tuner: Any = self._peft.base_model
         if name is None:
-            self._peft.base_model.disable_adapter_layers()
+            tuner.disable_adapter_layers()
             return
-        self._peft.base_model.enable_adapter_layers()
+        tuner.enable_adapter_layers()
         self._peft.set_adapter(name, inference_mode=not train)
 
     def parameters(self, name: str) -> list[torch.nn.Parameter]:
@@ -93,7 +103,10 @@ class Adapters:
         self._peft.peft_config[name].save_pretrained(str(folder))
 
     def load(self, name: str, folder: str | Path) -> None:
-        """Read one adapter and leave it inactive in training terms (no gradients). Raises ModelError."""
+        """Read one adapter and leave it inactive in training terms (no gradients).
+
+        Raises ModelError.
+        """
         folder = Path(folder)
         config, state = _read(folder)
         try:
@@ -131,7 +144,8 @@ def _check_shapes(
             raise ModelError(f"{path} lacks {key}: it was made for another model")
         if found[key].shape != weight.shape:
             raise ModelError(
-                f"{path}: {key} has shape {tuple(found[key].shape)}, this model needs {tuple(weight.shape)}"
+                f"{path}: {key} has shape {tuple(found[key].shape)}, this model needs "
+                f"{tuple(weight.shape)}"
             )
     unknown = sorted(set(found) - set(expected))
     if unknown:

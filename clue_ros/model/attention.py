@@ -1,6 +1,7 @@
-"""From attention weights to one map of the image: equations 1 and 2 of the paper (section III-B.1), and its peaks.
+"""From attention weights to one map of the image: equations 1 and 2 (section III-B.1); peaks.
 
-The image tokens are the first N keys (PaliGemma's layout), N = grid * grid, row by row from the top.
+The image tokens are the first N keys (PaliGemma's layout), N = grid * grid, row by row from the
+top.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ EPS = 1e-8
 def image_attention(attention: torch.Tensor, query_mask: torch.Tensor, grid: int) -> torch.Tensor:
     """Equations 1 and 2: where the words look, as a distribution over the image. Differentiable.
 
-    attention (B, H, Q, K) from one block; query_mask (B, Q) bool, the words Qx. Returns (B, grid, grid) float32, each
-    sample summing to 1 (to 0 where no query is set).
+    attention (B, H, Q, K) from one block; query_mask (B, Q) bool, the words Qx. Returns (B, grid,
+    grid) float32, each sample summing to 1 (to 0 where no query is set).
     """
     over_image = attention[..., : grid * grid].float()
     share = over_image / (over_image.sum(-1, keepdim=True) + EPS)  # eq. 1, per head and query
@@ -36,7 +37,10 @@ def min_max(maps: torch.Tensor) -> torch.Tensor:
 
 
 def attention_map(attention: torch.Tensor, query_mask: torch.Tensor, grid: int) -> torch.Tensor:
-    """What the CNN reads: equations 1 and 2, then min-max per sample. (B, H, Q, K), (B, Q) -> (B, grid, grid) in 0..1."""
+    """What the CNN reads: equations 1 and 2, then min-max per sample.
+
+    (B, H, Q, K), (B, Q) -> (B, grid, grid) in 0..1.
+    """
     return min_max(image_attention(attention, query_mask, grid))
 
 
@@ -49,10 +53,11 @@ def find_peaks(
     saddle: float = 0.8,
     most: int = 8,
 ) -> tuple[Peak, ...]:
-    """The separate places that a map (g, g) in 0..1 points at, as boxes in pixels of a (height, width) image.
+    """The separate places a map (g, g) in 0..1 points at, as boxes in pixels of the image.
 
-    Every cell climbs to its hill's top; hills lower than `floor` are dropped, and two hills whose pass is higher than
-    `saddle` times the lower top are one. A peak's box holds the hill's cells above half its top. Strongest first.
+    Every cell climbs to its hill's top; hills lower than `floor` are dropped, and two hills whose
+    pass is higher than `saddle` times the lower top are one. A peak's box holds the hill's cells
+    above half its top. Strongest first.
     """
     rows, columns = attention.shape
     hills = _merge(attention, _climb(attention), saddle)
@@ -74,7 +79,7 @@ def find_peaks(
 
 
 def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """For each cell the flat index of the top it reaches by steepest ascent over its 8 neighbours."""
+    """For each cell the flat index of the top that steepest ascent (8 neighbours) leads to."""
     rows, columns = values.shape
     padded = np.pad(values, 1, constant_values=-np.inf)
     index = np.pad(np.arange(rows * columns).reshape(rows, columns), 1, constant_values=-1)
@@ -116,7 +121,8 @@ def _merge(
         low, high = sorted((find(a_top), find(b_top)), key=lambda top: float(height[top]))
         if low != high and level_at >= saddle * float(height[low]):
             name[low] = high
-    return np.vectorize(find, otypes=[np.int64])(hills)
+    merged: npt.NDArray[np.int64] = np.vectorize(find, otypes=[np.int64])(hills)
+    return merged
 
 
 def _neighbours(

@@ -1,7 +1,8 @@
-"""PaliGemma 2 as CLUE uses it (sections III-A.1 and III-B.1): vision once per image, the decoder half way or whole.
+"""PaliGemma 2 as CLUE uses it (sections III-A.1, III-B.1): look once, decode half way or whole.
 
-Nothing here depends on a model's size; every number comes from its config. The decoder runs in eager attention, because
-the detector reads attention weights and Gemma 2's softcap exists in no other kernel that returns them.
+Nothing here depends on a model's size; every number comes from its config. The decoder runs in
+eager attention, because the detector reads attention weights and Gemma 2's softcap exists in no
+other kernel that returns them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
@@ -18,7 +20,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
-from clue_ros.model.files import first_line
+from clue_ros.model.files import first_line, require_files
 from clue_ros.model.processor import Prompts
 
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
@@ -27,26 +29,29 @@ ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
 class Backbone:
     """One PaliGemma 2, shared by both adapters.
 
-    `model` is transformers' class, with peft's layers inside once an adapter was added (see `adapters`).
+    `model` is transformers' class, with peft's layers inside once an adapter was added (see
+    `adapters`).
     """
 
     def __init__(self, model: PaliGemmaForConditionalGeneration) -> None:
-        self.model = model
-        self.config = model.config
-        self.text = model.config.get_text_config()
-        vision = model.config.vision_config
+        self.model: Any = model
+        self.config: Any = model.config
+        self.text: Any = self.config.get_text_config()
+        vision: Any = self.config.vision_config
         self.grid: int = vision.image_size // vision.patch_size
         self.blocks: int = self.text.num_hidden_layers
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.get_input_embeddings().weight.device
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """The weights' type."""
-        return self.model.get_input_embeddings().weight.dtype
+        dtype: torch.dtype = self.model.get_input_embeddings().weight.dtype
+        return dtype
 
     def memory_bytes(self) -> int:
         """Bytes of weights and buffers; a tensor used twice (tied embeddings) counts once."""
@@ -54,9 +59,13 @@ class Backbone:
         return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
 
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Vision tower and projector. (B, 3, S, S) in -1..1 -> (B, N, D) features in the decoder's width."""
+        """Vision tower and projector.
+
+        (B, 3, S, S) in -1..1 -> (B, N, D) features in the decoder's width.
+        """
         pixels = pixel_values.to(self.device, self.dtype)
-        return self.model.model.get_image_features(pixels).pooler_output
+        features: torch.Tensor = self.model.model.get_image_features(pixels).pooler_output
+        return features
 
     def embed(self, input_ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Token embeddings (B, T, D) with the image tokens replaced by `features` (B, N, D).
@@ -64,14 +73,16 @@ class Backbone:
         A single image's features (1, N, D) serve every prompt of a batch.
         """
         is_image = input_ids == self.config.image_token_id
-        # The real PaliGemma's <image> id lies outside the embedding table; any valid id will do, it is overwritten.
+        # The real PaliGemma's <image> id lies outside the embedding table; any valid id will do, it
+        # is overwritten.
         embedded = self.model.get_input_embeddings()(input_ids.masked_fill(is_image, 0))
         features = features.to(embedded).expand(len(input_ids), -1, -1)
         if int(is_image.sum()) != features.shape[0] * features.shape[1]:
             raise ValueError(
                 f"{int(is_image.sum())} image tokens for features {tuple(features.shape)}"
             )
-        return embedded.masked_scatter(is_image.unsqueeze(-1), features)
+        merged: torch.Tensor = embedded.masked_scatter(is_image.unsqueeze(-1), features)
+        return merged
 
     def masks(
         self,
@@ -80,13 +91,13 @@ class Backbone:
         token_type_ids: torch.Tensor | None,
         positions: torch.Tensor,
         cache: Cache | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """transformers' own masks, one for each kind of block: prefix bidirectional, suffix causal, no padding.
+    ) -> dict[str, Any]:
+        """transformers' own masks for each kind of block: prefix bidirectional, suffix causal.
 
-        embedded (B, T, D), attention_mask (B, past + T), token_type_ids (B, T) or None while generating.
-        Each mask is (B, 1, T, past + T), to be added to the attention logits.
+        embedded (B, T, D), attention_mask (B, past + T), token_type_ids (B, T) or None while
+        generating. Each mask is (B, 1, T, past + T), to be added to the attention logits.
         """
-        shared = {
+        shared: dict[str, Any] = {
             "config": self.text,
             "inputs_embeds": embedded,
             "attention_mask": attention_mask,
@@ -104,8 +115,9 @@ class Backbone:
     def attention_at(self, block: int, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """Half depth: run blocks 0..block and return that block's attention weights A (B, H, T, T).
 
-        Equal to `output_attentions=True` at that block, but neither the last block's MLP nor any block above it is run.
-        Differentiable with respect to whatever requires a gradient (the active adapter).
+        Equal to `output_attentions=True` at that block, but neither the last block's MLP nor any
+        block above it is run. Differentiable with respect to whatever requires a gradient (the
+        active adapter).
         """
         if not 0 <= block < self.blocks:
             raise ValueError(f"block {block} of a decoder with {self.blocks} blocks")
@@ -114,6 +126,7 @@ class Backbone:
         for index, layer in enumerate(decoder.layers[:block]):
             hidden = layer(hidden, attention_mask=extra.mask(index), **extra.shared)
         last = decoder.layers[block]
+        weights: torch.Tensor
         _, weights = last.self_attn(
             hidden_states=last.input_layernorm(hidden),
             attention_mask=extra.mask(block),
@@ -139,9 +152,12 @@ class Backbone:
         cache: Cache | None = None,
         output_attentions: bool = False,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None]:
-        """Full depth over whole prompts. Returns the last hidden states (B, T, D) and, if asked, every block's attention.
+        """Full depth over whole prompts.
 
-        Fills `cache`. Turn hidden states into logits with `logits`: only where needed, the vocabulary is large.
+        Returns the last hidden states (B, T, D) and, if asked, every block's attention.
+
+        Fills `cache`. Turn hidden states into logits with `logits`: only where needed, the
+        vocabulary is large.
         """
         features = features.expand(len(prompts.input_ids), -1, -1)
         out = self.model.model(
@@ -162,7 +178,7 @@ class Backbone:
         attention_mask: torch.Tensor,
         cache: Cache,
     ) -> torch.Tensor:
-        """One more token for each row: tokens (B,), positions (B,), attention_mask (B, past + 1) -> hidden (B, D)."""
+        """One more token a row: tokens (B,), positions (B,), mask (B, past+1) -> hidden (B, D)."""
         out = self.model.model(
             input_ids=tokens.unsqueeze(1),
             position_ids=positions.unsqueeze(1),
@@ -170,11 +186,12 @@ class Backbone:
             past_key_values=cache,
             use_cache=True,
         )
-        return out.last_hidden_state[:, 0]
+        hidden: torch.Tensor = out.last_hidden_state[:, 0]
+        return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap."""
-        logits = self.model.lm_head(hidden).float()
+        logits: torch.Tensor = self.model.lm_head(hidden).float()
         cap = self.text.final_logit_softcapping
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -182,24 +199,26 @@ class Backbone:
 class _Extra:
     """What a block needs beside its input: its kind's mask, positions, rotary embeddings."""
 
-    def __init__(
-        self, masks: dict[str, torch.Tensor], kinds: list[str], shared: dict[str, object]
-    ) -> None:
+    def __init__(self, masks: dict[str, Any], kinds: list[str], shared: dict[str, Any]) -> None:
         self._masks, self._kinds, self.shared = masks, kinds, shared
 
-    def mask(self, block: int) -> torch.Tensor:
+    def mask(self, block: int) -> Any:
         return self._masks[self._kinds[block]]
 
 
 def load_backbone(
     folder: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Backbone:
-    """A PaliGemma 2 from a folder of safetensors. Raises ModelError naming the file or the shape that is wrong."""
+    """A PaliGemma 2 from a folder of safetensors.
+
+    Raises ModelError naming the file or the shape that is wrong.
+    """
     folder = Path(folder)
     _require_files(folder)
     try:
         with quietly():
-            model, report = PaliGemmaForConditionalGeneration.from_pretrained(
+            loader: Any = PaliGemmaForConditionalGeneration.from_pretrained
+            model, report = loader(
                 folder,
                 dtype=dtype,
                 attn_implementation=ATTENTION,
@@ -219,31 +238,34 @@ def _require_files(folder: Path) -> None:
     """The files a backbone needs, before any library looks for them elsewhere."""
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}")
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json: it is not a model folder")
+    require_files(folder, "config.json")
     names = ("model.safetensors", "model.safetensors.index.json")
     if any((folder / name).is_file() for name in names):
         return
-    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    pickled = sorted(
+        path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth"}
+    )
     if pickled:
         raise ModelError(
-            f"{folder} has only {pickled[0]}, which is a pickle and never loaded: convert it to model.safetensors"
+            f"{folder} has only {pickled[0]}, which is a pickle and never loaded: convert it to "
+            "model.safetensors"
         )
     raise ModelError(f"{folder} has no model.safetensors")
 
 
-def _check_report(folder: Path, report: dict[str, object]) -> None:
-    """Refuse weights that are not there or do not fit: transformers alone would fill them with noise."""
-    mismatched = sorted(report["mismatched_keys"])  # type: ignore[call-overload]
+def _check_report(folder: Path, report: dict[str, Any]) -> None:
+    """Refuse weights that are missing or do not fit: transformers would fill them with noise."""
+    mismatched = sorted(report["mismatched_keys"])
     if mismatched:
         name, found, expected = mismatched[0]
         raise ModelError(
             f"{folder}: {name} has shape {tuple(found)}, but config.json asks for {tuple(expected)}"
         )
-    missing = sorted(report["missing_keys"])  # type: ignore[call-overload]
+    missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"{folder}: {len(missing)} weights are missing from the safetensors, the first is {missing[0]}"
+            f"{folder}: {len(missing)} weights are missing from the safetensors, the first is "
+            f"{missing[0]}"
         )
 
 
@@ -256,12 +278,13 @@ def _check_config(folder: Path, config: object) -> None:
 @contextmanager
 def quietly() -> Iterator[None]:
     """No progress bars and no load report: what matters in it becomes a ModelError."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    log: Any = logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
+        log.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()
+            log.enable_progress_bar()

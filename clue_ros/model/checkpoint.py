@@ -1,8 +1,8 @@
-"""A complete model folder in memory: processor, backbone, both adapters, detector, and the dialogue's settings.
+"""A complete model folder in memory: processor, backbone, both adapters, detector, settings.
 
-    config.json model.safetensors tokenizer and processor files   the base
-    detector/   adapter A, head.safetensors, detector.json
-    ivg/        adapter B, ivg.json
+config.json model.safetensors tokenizer and processor files   the base
+detector/   adapter A, head.safetensors, detector.json
+ivg/        adapter B, ivg.json
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass
 class Checkpoint:
-    """Everything a running CLUE needs. One image and one sentence at a time; training batches use the parts."""
+    """Everything a running CLUE needs.
+
+    One image and one sentence at a time; training batches use the parts.
+    """
 
     processor: Any
     backbone: Backbone
@@ -46,10 +49,11 @@ class Checkpoint:
         return self.backbone.look(pixels["pixel_values"])
 
     @torch.inference_mode()
-    def judge(
-        self, features: torch.Tensor, context: str
-    ) -> tuple[float, npt.NDArray[np.float32]]:
-        """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1. Raises ModelError."""
+    def judge(self, features: torch.Tensor, context: str) -> tuple[float, npt.NDArray[np.float32]]:
+        """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
+
+        Raises ModelError.
+        """
         prompts = encode_prompts(self.processor, self.detector.settings.instruction, [context])
         chance, maps = self.detector(features, prompts.to(self.backbone.device))
         if not bool(torch.isfinite(chance).all()):
@@ -80,7 +84,10 @@ class Checkpoint:
 
 
 def load_checkpoint(model: str | Path, device: str = "auto", dtype: str = "auto") -> Checkpoint:
-    """Load a model folder, an embedded model's name or a hub id. Raises ModelError on anything wrong."""
+    """Load a model folder, an embedded model's name or a hub id.
+
+    Raises ModelError on anything wrong.
+    """
     place = _device(device)
     folder = find_model(model)
     base = find_base(folder)
@@ -100,21 +107,25 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
     config = backbone.config
     if processor.image_token_id != config.image_token_id:
         raise ModelError(
-            f"{folder}: <image> is token {processor.image_token_id} for the tokenizer, {config.image_token_id} for config.json"
+            f"{folder}: <image> is token {processor.image_token_id} for the tokenizer, "
+            f"{config.image_token_id} for config.json"
         )
     if processor.image_seq_length != backbone.grid**2:
         raise ModelError(
-            f"{folder}: the processor makes {processor.image_seq_length} image tokens, the model {backbone.grid**2}"
+            f"{folder}: the processor makes {processor.image_seq_length} image tokens, the model "
+            f"{backbone.grid**2}"
         )
     size, side = processor.image_processor.size, config.vision_config.image_size
     if (size["height"], size["width"]) != (side, side):
         raise ModelError(
-            f"{folder}: the processor makes {size['height']}x{size['width']} pictures, the model takes {side}x{side}"
+            f"{folder}: the processor makes {size['height']}x{size['width']} pictures, the model "
+            f"takes {side}x{side}"
         )
     ids = [i for i in processor.tokenizer.get_vocab().values() if i != config.image_token_id]
     if max(ids) >= backbone.text.vocab_size:
         raise ModelError(
-            f"{folder}: the tokenizer has token {max(ids)}, the model only {backbone.text.vocab_size} tokens"
+            f"{folder}: the tokenizer has token {max(ids)}, the model only "
+            f"{backbone.text.vocab_size} tokens"
         )
 
 

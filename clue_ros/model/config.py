@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
 from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
+# As the tokenizer numbers them.
+_TOKENS: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+
 
 def half_depth_block(num_layers: int) -> int:
-    """The block whose attention the detector reads, counted from 0: 14 of the paper's 26, 3 of 6."""
+    """The block that the detector reads, counted from 0: 14 of the paper's 26, 3 of 6."""
     return round(14 / 25 * (num_layers - 1))
 
 
@@ -28,7 +33,8 @@ def tiny_config(
 ) -> PaliGemmaConfig:
     """PaliGemma 2 at the embedded model's size; everything downstream reads its sizes from here.
 
-    `image_token_id` defaults to the last id, where `build_tokenizer` puts <image>. The head size is width / heads.
+    `image_token_id` defaults to the last id, where `build_tokenizer` puts <image>. The head size is
+    width / heads.
     """
     head_dim = width // heads
     text = Gemma2Config(
@@ -44,9 +50,7 @@ def tiny_config(
         sliding_window=4096,
         attn_logit_softcapping=50.0,
         final_logit_softcapping=30.0,
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=2,
+        **_TOKENS,
         tie_word_embeddings=True,
     )
     vision = SiglipVisionConfig(
@@ -65,7 +69,5 @@ def tiny_config(
         vocab_size=vocab_size,
         projection_dim=width,
         hidden_size=width,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=1,
+        **_TOKENS,
     )

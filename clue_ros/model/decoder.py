@@ -1,10 +1,10 @@
-"""What the robot says: greedy decoding with a key/value cache, held to the form the policy asks for (Alg. 1, Fig. 2).
+"""What the robot says: greedy decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
 
 Modes:
-    question    words, up to <eos>; the first token may be neither a location, nor <eos>, nor special
-    grounding   exactly four location tokens that make a valid box: y1 < y2 and x1 < x2
-    free        the decoder decides: its first token opens a question or a grounding, which then follows those rules
-    unconstrained   plain greedy decoding, as transformers' generate (for comparison)
+    question    words, up to <eos>; the first token may be neither a location, nor <eos>, nor
+    special grounding   exactly four location tokens that make a valid box: y1 < y2 and x1 < x2 free
+    the decoder decides: its first token opens a question or a grounding, which then follows those
+    rules unconstrained   plain greedy decoding, as transformers' generate (for comparison)
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def generate(
     *,
     max_new_tokens: int = 48,
 ) -> list[Generation]:
-    """Greedy decoding of a batch of prompts (right-padded, without suffixes) with the active adapter.
+    """Greedy decoding of a batch of prompts (without suffixes) with the active adapter.
 
     features (B or 1, N, D). One prefill, then one token for all rows at a time until each is done.
     """
@@ -155,7 +155,10 @@ def generate(
 
 
 def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
-    """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard. (B, V) -> (B,)."""
+    """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard.
+
+    (B, V) -> (B,).
+    """
     shares = logits.softmax(-1)
     chosen = []
     for row, logit, share in zip(rows, logits, shares, strict=True):

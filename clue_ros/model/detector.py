@@ -1,7 +1,8 @@
 """The ambiguity detector (section III-B): from the attention map to a probability.
 
-A detector is a folder: adapter A, the head's weights (head.safetensors) and detector.json, which says at which block to
-read, with which conditioning word, with which head, and where the threshold lies. New kinds of head join `HEADS`.
+A detector is a folder: adapter A, the head's weights (head.safetensors) and detector.json, which
+says at which block to read, with which conditioning word, with which head, and where the threshold
+lies. New kinds of head join `HEADS`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
 
 
 class CnnHead(nn.Module):
-    """The CNN over the map, for any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 for ambiguous.
+    """The CNN over the map, any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 if ambiguous.
 
-    The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in two ways: into 4x4
-    parts (where the peaks lie) and as the mean and maximum over all (how many, how strong).
+    The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in
+    two ways: into 4x4 parts (where the peaks lie) and as the mean and maximum over all (how many,
+    how strong).
     """
 
     PARTS = 4
@@ -57,7 +59,10 @@ class CnnHead(nn.Module):
         """(B, g, g) float, g at least 2 -> (B,) logits."""
         seen = self.features(maps.unsqueeze(1))
         parts = self.parts(seen).flatten(1)
-        return self.decide(torch.cat([parts, seen.mean((2, 3)), seen.amax((2, 3))], 1)).squeeze(1)
+        logits: torch.Tensor = self.decide(
+            torch.cat([parts, seen.mean((2, 3)), seen.amax((2, 3))], 1)
+        )
+        return logits.squeeze(1)
 
 
 # Heads that read the attention map, by the name that detector.json gives.
@@ -97,7 +102,7 @@ class Detector:
         self.backbone, self.adapters, self.head, self.settings = backbone, adapters, head, settings
 
     def maps(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
-        """Features (B or 1, N, D) and prompts -> attention maps (B, g, g) in 0..1, with the active adapter."""
+        """Features (B or 1, N, D) and prompts -> maps (B, g, g) in 0..1, by the active adapter."""
         attention = self.backbone.attention_at(self.settings.block, features, prompts)
         return attention_map(attention, prompts.query_mask, self.backbone.grid)
 
@@ -123,7 +128,7 @@ def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Ten
 def save_head(
     head: nn.Module, settings: DetectorSettings, folder: str | Path, **notes: Any
 ) -> None:
-    """Write head.safetensors and detector.json; `notes` (data, date, scores) are kept beside the settings."""
+    """Write head.safetensors and detector.json, with `notes` (data, scores) beside the settings."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in head.state_dict().items()}
@@ -144,7 +149,10 @@ def load_settings(folder: Path, blocks: int) -> DetectorSettings:
 
 
 def load_head(folder: Path, name: str) -> nn.Module:
-    """Build the named head and fill it from head.safetensors. Raises ModelError naming file and shape."""
+    """Build the named head and fill it from head.safetensors.
+
+    Raises ModelError naming file and shape.
+    """
     head, path = HEADS[name](), folder / HEAD_FILE
     if not path.is_file():
         raise ModelError(f"{folder} has no {HEAD_FILE}: train it with `clue train detector`")

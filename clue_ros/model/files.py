@@ -31,3 +31,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write `content` for people and programs: indented, keys in order, a newline at the end."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def require_files(folder: Path, *names: str) -> None:
+    """Raises ModelError naming the first of these files that the folder lacks."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise ModelError(f"the model folder {folder} has no {name}")

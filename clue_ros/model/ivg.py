@@ -14,7 +14,7 @@ SETTINGS_FILE = "ivg.json"
 
 @dataclass
 class IvgSettings:
-    """ivg.json: the conditioning word adapter B was trained with, and how long a question may get (tokens)."""
+    """ivg.json: the conditioning word of adapter B, and how many tokens a question may have."""
 
     instruction: str = "clarify"
     max_new_tokens: int = 48

@@ -1,7 +1,8 @@
 """Boxes as location tokens: G = <locY1><locX1><locY2><locX2> (the paper's section III-A), and back.
 
-Each token is one of 1024 steps over the image's height (Y) or width (X): 0 is the first edge, 1023 the last.
-Codes are a tuple (y1, x1, y2, x2) of integers 0..1023; a valid box has y1 < y2 and x1 < x2. Pure functions.
+Each token is one of 1024 steps over the image's height (Y) or width (X): 0 is the first edge, 1023
+the last. Codes are a tuple (y1, x1, y2, x2) of integers 0..1023; a valid box has y1 < y2 and x1 <
+x2. Pure functions.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ _TOKEN = re.compile(r"<loc(\d{4})>")
 
 
 def encode_box(box: Box, width: int, height: int) -> Codes:
-    """The codes of a box in pixels of a (height, width) image; clipped to the image, at least one step wide and high."""
+    """The codes of a box in pixels; clipped to the image, at least one step wide and high."""
     y1, y2 = _encode(box.y_min, height), _encode(box.y_max, height)
     x1, x2 = _encode(box.x_min, width), _encode(box.x_max, width)
     return nearest_valid((y1, x1, y2, x2))
 
 
 def decode_box(codes: Sequence[int], width: int, height: int) -> Box:
-    """The box in pixels of a (height, width) image. Raises ValueError unless the codes make a valid box."""
+    """The box in pixels of a (height, width) image.
+
+    Raises ValueError unless the codes make a valid box.
+    """
     if not is_valid(codes):
         raise ValueError(f"not a box: {tuple(codes)}; want 0 <= y1 < y2 <= {LAST}, the same for x")
     y1, x1, y2, x2 = codes
@@ -43,7 +47,7 @@ def is_valid(codes: Sequence[int]) -> bool:
 
 
 def nearest_valid(codes: Sequence[int]) -> Codes:
-    """The valid box closest to any four integers: clipped, swapped sides put right, a flat box made one step thick."""
+    """The valid box closest to four integers: clipped, sides in order, at least one step thick."""
     y1, x1, y2, x2 = codes
     (top, bottom), (left, right) = _ordered(y1, y2), _ordered(x1, x2)
     return top, left, bottom, right
@@ -55,7 +59,7 @@ def to_text(codes: Sequence[int]) -> str:
 
 
 def from_text(text: str) -> Codes | None:
-    """The first four location tokens of a text as codes (valid or not), or None if there are fewer."""
+    """The first four location tokens of a text as codes (valid or not); None if there are fewer."""
     found = [int(match) for match in _TOKEN.findall(text)[:4]]
     if len(found) < 4 or max(found) > LAST:
         return None

@@ -1,11 +1,13 @@
 """Text and pictures in PaliGemma's format (the paper's section III-A.1).
 
-One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its own small word-level
-tokenizer in the same layout, so that nothing downstream knows which one it holds. A prompt is
+One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its
+own small word-level tokenizer in the same layout, so that nothing downstream knows which one it
+holds. A prompt is
 
     <image> * N  <bos>  prefix  "\\n"  [suffix  <eos>]
 
-with token_type_ids 0 up to the newline (bidirectional attention) and 1 over the suffix (causal attention).
+with token_type_ids 0 up to the newline (bidirectional attention) and 1 over the suffix (causal
+attention).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from transformers.models.paligemma.processing_paligemma import PaliGemmaProcesso
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from clue_ros.errors import ModelError
-from clue_ros.model.files import first_line
+from clue_ros.model.files import first_line, require_files
 
 PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
     "<pad>",
@@ -50,8 +52,9 @@ def split_words(text: str) -> list[str]:
 def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     """A word-level, lower-case tokenizer in PaliGemma's layout.
 
-    `words` may hold whole sentences: they are split as the tokenizer splits. Ids: <pad> 0, <eos> 1, <bos> 2, <unk> 3,
-    <mask> 4, newline 5, punctuation, the words in alphabetical order, <loc0000>.., <seg000>.., and <image> last.
+    `words` may hold whole sentences: they are split as the tokenizer splits. Ids: <pad> 0, <eos> 1,
+    <bos> 2, <unk> 3, <mask> 4, newline 5, punctuation, the words in alphabetical order,
+    <loc0000>.., <seg000>.., and <image> last.
     """
     known = {piece for text in words for piece in split_words(text)}
     plain = [NEWLINE, *PUNCTUATION, *sorted(known - {NEWLINE, *PUNCTUATION})]
@@ -60,7 +63,8 @@ def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
     core.add_tokens([AddedToken(t, normalized=False) for t in (*LOCATIONS, *SEGMENTS)])
-    return PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = make(
         tokenizer_object=core,
         pad_token=PAD,
         eos_token=EOS,
@@ -71,34 +75,47 @@ def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
+    return tokenizer
 
 
 def build_processor(
     tokenizer: PreTrainedTokenizerFast, image_size: int, image_seq_length: int
 ) -> PaliGemmaProcessor:
-    """PaliGemmaProcessor with the PIL image processor: RGB, resized to (image_size, image_size), in -1..1."""
-    pictures = SiglipImageProcessorPil(size={"height": image_size, "width": image_size})
+    """PaliGemmaProcessor with the PIL image processor: RGB, image_size squared, in -1..1."""
+    pictures: Any = SiglipImageProcessorPil(size={"height": image_size, "width": image_size})
     pictures.image_seq_length = image_seq_length
-    return PaliGemmaProcessor(image_processor=pictures, tokenizer=tokenizer)
+    return _processor(pictures, tokenizer)
 
 
-def load_processor(model: str | Path) -> PaliGemmaProcessor:
-    """The processor of a model folder or hub id. Raises ModelError with one sentence."""
+def load_processor(folder: str | Path) -> PaliGemmaProcessor:
+    """The processor of a model folder. Raises ModelError naming what is missing or broken."""
+    folder = Path(folder)
+    require_files(folder, "tokenizer.json", "tokenizer_config.json")
+    # Older models, the published PaliGemma among them, keep it under the older name.
+    if not (folder / "preprocessor_config.json").is_file():
+        require_files(folder, "processor_config.json")
     try:
-        # The PIL image processor is named, not looked up, so that pixels do not depend on torchvision being there.
-        pictures = SiglipImageProcessorPil.from_pretrained(model)
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        return PaliGemmaProcessor(image_processor=pictures, tokenizer=tokenizer)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"cannot load the processor of {model}: {first_line(error)}") from error
+        # The PIL image processor is named, not looked up, so that pixels do not depend on
+        # torchvision being there.
+        pictures = SiglipImageProcessorPil.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return _processor(pictures, tokenizer)
+    except Exception as error:  # any library error here means that the files are unusable
+        raise ModelError(f"cannot load the processor in {folder}: {first_line(error)}") from error
+
+
+def _processor(pictures: Any, tokenizer: Any) -> PaliGemmaProcessor:
+    make: Any = PaliGemmaProcessor
+    processor: PaliGemmaProcessor = make(image_processor=pictures, tokenizer=tokenizer)
+    return processor
 
 
 def escape(text: str, tokenizer: Any) -> str:
-    """`text` with every special or added token taken apart, so that it can only ever be read as plain words.
+    """`text` with every special or added token taken apart, so that it is only ever plain words.
 
-    A space after the token's first character is enough ("<loc0005>" becomes "< loc0005>"), for any tokenizer: tokens are
-    looked up in the tokenizer itself, upper and lower case alike. Runs of white space become one space, so that no
-    newline can end the prefix early.
+    A space after the token's first character is enough ("<loc0005>" becomes "< loc0005>"), for any
+    tokenizer: tokens are looked up in the tokenizer itself, upper and lower case alike. Runs of
+    white space become one space, so that no newline can end the prefix early.
     """
     text = " ".join(text.split())
     for token in _added_tokens(tokenizer):
@@ -108,7 +125,7 @@ def escape(text: str, tokenizer: Any) -> str:
 
 
 def _added_tokens(tokenizer: Any) -> list[str]:
-    """The tokens matched in raw text before any splitting, which is how a typed one would get through."""
+    """The tokens matched in raw text before any splitting, which is how a typed one gets in."""
     names = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
     return [name for name in names if len(name.strip()) > 1]
 
@@ -121,7 +138,7 @@ class Prompts:
     attention_mask: torch.Tensor  # (B, T) int64, 1 for a token, 0 for padding
     token_type_ids: torch.Tensor  # (B, T) int64, 0 image and prefix, 1 suffix, 0 padding
     labels: torch.Tensor  # (B, T) int64, the suffix's ids, -100 elsewhere
-    query_mask: torch.Tensor  # (B, T) bool, the Qx of section III-B.1: words after the conditioning word
+    query_mask: torch.Tensor  # (B, T) bool, Qx: the words after the conditioning word
 
     def to(self, device: torch.device | str) -> Prompts:
         """The same prompts on another device."""
@@ -136,8 +153,9 @@ def encode_prompts(
 ) -> Prompts:
     """The tokens PaliGemmaProcessor makes of "instruction context", without touching a picture.
 
-    `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and `suffixes` (training
-    targets, which may hold location tokens) are ours. An empty instruction gives the bare context.
+    `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and
+    `suffixes` (training targets, which may hold location tokens) are ours. An empty instruction
+    gives the bare context.
     """
     tokenizer = processor.tokenizer
     lead = f"{instruction} " if instruction else ""
@@ -158,7 +176,7 @@ def encode_prompts(
 def _encode(
     processor: PaliGemmaProcessor, prefix: str, skip: int, suffix: str | None
 ) -> dict[str, list[Any]]:
-    """One prompt as lists; words whose text starts before character `skip` of the prefix are no queries."""
+    """One prompt as lists; words that start before character `skip` are no queries."""
     tokenizer = processor.tokenizer
     start = len(tokenizer.bos_token)
     text = tokenizer(
@@ -184,7 +202,7 @@ def _suffix_ids(tokenizer: Any, suffix: str) -> list[int]:
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Generated ids as a sentence: special tokens dropped, no space before punctuation or around an apostrophe."""
+    """Generated ids as a sentence: no special tokens, no space before punctuation marks."""
     text = tokenizer.decode(list(ids), skip_special_tokens=True).strip()
     text = re.sub(r"\s+([.,?!;:])", r"\1", text)
     return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)

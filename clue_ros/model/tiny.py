@@ -1,4 +1,7 @@
-"""A complete model folder with RANDOM weights, for tests and examples of the file layout. It knows nothing."""
+"""A complete model folder with RANDOM weights, for tests and examples of the file layout.
+
+It knows nothing.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +46,22 @@ def write_random_model(
     threshold: float = 0.5,
     **sizes: Any,
 ) -> Path:
-    """Write base, detector and ivg with random weights into `folder` and return it. Takes about a second.
+    """Write base, detector and ivg with random weights into `folder` and return it.
 
-    `sizes` go to `tiny_config`; the default is an 8x8 grid of patches and 4 blocks. `threshold` 0 always asks, 1 always
-    points.
+    Takes about a second.
+
+    `sizes` go to `tiny_config`; the default is an 8x8 grid of patches and 4 blocks. `threshold` 0
+    always asks, 1 always points.
     """
     folder = Path(folder)
     tokenizer = build_tokenizer(words)
     config = tiny_config(len(tokenizer), **{**SIZES, **sizes})
-    vision = config.vision_config
+    vision: Any = config.vision_config
     grid = vision.image_size // vision.patch_size
     with torch.random.fork_rng(devices=[]), quietly():
         torch.manual_seed(seed)
-        backbone = Backbone(PaliGemmaForConditionalGeneration(config).eval())
+        backbone = Backbone(PaliGemmaForConditionalGeneration(config))
+        backbone.model.eval()
         backbone.model.save_pretrained(folder)
         build_processor(tokenizer, vision.image_size, grid**2).save_pretrained(folder)
         block = half_depth_block(backbone.blocks)
@@ -71,7 +77,7 @@ def write_random_model(
 
 
 def _shake(weights: Sequence[torch.nn.Parameter]) -> None:
-    """A new adapter changes nothing (its B is zero); random numbers make the two adapters differ."""
+    """A new adapter changes nothing (its B is zero); random numbers make the two differ."""
     with torch.no_grad():
         for weight in weights:
             weight.normal_(std=0.05)

@@ -1,13 +1,18 @@
-"""Small, general readings of English around the model: what a request names, what a question offers. Pure functions."""
+"""Small, general readings of English: what a request names, what a question offers."""
 
 from __future__ import annotations
 
 import re
 
-_DETERMINERS = {"the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any"}
-_LEAD = (
-    r"(please|could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|give|hand|pass|show|"
-    r"find|point|touch|lift|move|select|choose|push|locate|detect|where|is|up|at|out|over|for|me|us|now)"
+_DETERMINERS = frozenset(
+    ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
+)
+# Words that come before what a request names: politeness, verbs and their particles.
+_LEAD = re.compile(
+    r"(please|could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"
+    r"give|hand|pass|show|find|point|touch|lift|move|select|choose|push|locate|detect|where|is|"
+    r"up|at|out|over|for|me|us|now)[,.]?",
+    re.IGNORECASE,
 )
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
@@ -20,8 +25,7 @@ def noun_phrase(request: str) -> str:
     text = re.sub(r"[.?!,]+$", "", request.strip())
     text = re.sub(r"[\s,]*\b(please|now|thanks|thank you)$", "", text, flags=re.IGNORECASE)
     words = text.split()
-    lead = re.compile(rf"{_LEAD}[,.]?", re.IGNORECASE)
-    while words and lead.fullmatch(words[0]):
+    while words and _LEAD.fullmatch(words[0]):
         words.pop(0)
     if len(words) > 1 and words[0].lower() in _DETERMINERS:
         words.pop(0)
@@ -29,7 +33,7 @@ def noun_phrase(request: str) -> str:
 
 
 def offered_answers(question: str) -> tuple[str, ...]:
-    """The answers a question offers: "do you mean the red one or the blue one?" -> ("the red one", "the blue one").
+    """The answers a question offers: "is it red or blue?" -> ("red", "blue").
 
     A question that only begins with a verb offers yes and no; any other offers nothing.
     """
@@ -47,7 +51,7 @@ def offered_answers(question: str) -> tuple[str, ...]:
 
 
 def _tail_like(words: list[str], model: list[str]) -> list[str]:
-    """The end of `words` that is built like `model`: it begins with the same word, or is as long."""
+    """The end of `words` built like `model`: it begins with the same word, or is as long."""
     starts = [i for i, word in enumerate(words) if word.lower() == model[0].lower()]
     if not starts:
         determiners = [i for i, word in enumerate(words) if word.lower() in _DETERMINERS]
