@@ -60,6 +60,7 @@ class OneLineParser(argparse.ArgumentParser):
     """argparse that gives its reason in one line, as every other refusal here does."""
 
     def error(self, message: str) -> NoReturn:
+        """Refuse the arguments; `main` prints why."""
         raise ClueError(f"{message} (see `{self.prog} --help`)")
 
 

@@ -127,6 +127,8 @@ def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
     step = sum(_metrics(font)) + 4
     margin = step // 2
     lines = _wrapped(_printable(caption), font, width - 2 * margin)
+    if not lines:
+        return picture
     sheet = Image.new("RGB", (width, height + step * len(lines) + 2 * margin), _DARK)
     sheet.paste(picture, (0, 0))
     pen = ImageDraw.Draw(sheet)

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import (  # the plugins register themselves when imported
+    Image,
+    ImageOps,
+    TiffImagePlugin,  # noqa: F401
+    UnidentifiedImageError,
+    WebPImagePlugin,  # noqa: F401
+)
 
+from clue_ros.engine import MAX_PIXELS
 from clue_ros.errors import BadImageError
 
-MAX_PIXELS = 64_000_000
-"""Larger pictures are refused before they are decoded (a small file can unpack to gigabytes)."""
-
 # Only plain raster formats: Pillow would also hand some files to other programs (PostScript).
-FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
@@ -52,6 +56,7 @@ def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
 def _decode(path: Path) -> npt.NDArray[np.uint8]:
     with Image.open(path, formats=FORMATS) as picture:
         width, height = picture.size
+        # Before decoding: a small file can unpack to gigabytes.
         if width * height > MAX_PIXELS:
             raise _too_large(path, f" ({width} x {height})")
         if width == 0 or height == 0:

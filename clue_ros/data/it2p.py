@@ -116,6 +116,7 @@ class It2p:
     problems: tuple[Problem, ...]
 
     def ids(self) -> tuple[str, ...]:
+        """Image ids in order."""
         return tuple(image.id for image in self.images)
 
     def select(self, name: str, seed: int = 0) -> tuple[It2pImage, ...]:

@@ -1,5 +1,4 @@
-"""Which blocks an IT2P command can mean, and which of the data set's words tells one from the
-others.
+"""Which blocks an IT2P command can mean, and which words tell one from the others.
 
 The data set gives the words that settle an ambiguous command ("yellow", "upperleft"), not the
 blocks. The blocks are worked out here, from the words, the blocks' colours and their places. On the
@@ -43,8 +42,7 @@ class Block:
 
 
 def head_color(text: str) -> str | None:
-    """The colour a command gives the block it is about: not that of a block it is only compared
-    with.
+    """The colour a command gives the block it is about, not one that it is compared with.
 
     >>> head_color("pick up the blue block between the red block and the green block")
     'blue'
@@ -81,8 +79,7 @@ def _place_score(text: str, block: Block, blocks: tuple[Block, ...]) -> float:
 def candidate_points(
     text: str, words: Iterable[str], blocks: tuple[Block, ...]
 ) -> tuple[Point, ...]:
-    """The blocks an ambiguous command could mean, from the words that the data set says would
-    settle it.
+    """The blocks an ambiguous command could mean, from the words that would settle it.
 
     Colours among the words pick blocks of those colours; where a colour has several blocks, those
     whose place fits the command as well as the others chosen. Position words alone leave the blocks

@@ -54,7 +54,7 @@ def count(decisions: Iterable[tuple[bool, bool]]) -> Counts:
 
 
 def ratio(part: int, whole: int) -> float:
-    """part / whole; NaN of nothing, which is not a score of zero."""
+    """A share; NaN of nothing, which is not a score of zero."""
     return part / whole if whole else math.nan
 
 

@@ -34,15 +34,19 @@ class Grounder(Protocol[ViewT]):
     """The part of :class:`clue_ros.engine.Clue` that is measured."""
 
     @property
-    def policy(self) -> str: ...
+    def policy(self) -> str:
+        """Who decides to ask: "detector" or "decoder"."""
 
-    def look(self, image: npt.NDArray[np.uint8]) -> ViewT: ...
+    def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
+        """Look once at uint8 RGB (H, W, 3)."""
 
-    def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate: ...
+    def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
+        """Judge a request."""
 
     def reply(
         self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
-    ) -> Question | Grounding: ...
+    ) -> Question | Grounding:
+        """Ask or point."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Report:
                 "f1": table.f1,
                 "n": table.n,
             },
-            "interactive": {**_shares(self.interactive), "questions": asked},
+            "interactive": _shares(self.interactive, questions=asked),
         }
         return {part: {k: _plain(v) for k, v in row.items()} for part, row in scores.items()}
 
@@ -200,12 +204,12 @@ def _record(
     return {"part": part, "image": name, "text": text, "right": right, "box": corners}
 
 
-def _shares(rows: list[dict[str, bool]]) -> dict[str, float | int]:
+def _shares(rows: list[dict[str, bool]], **means: float) -> dict[str, float | int]:
     names = rows[0] if rows else ("accuracy",)
     shares: dict[str, float | int] = {
         name: ratio(sum(row[name] for row in rows), len(rows)) for name in names
     }
-    return shares | {"n": len(rows)}
+    return shares | means | {"n": len(rows)}
 
 
 def _plain(value: float | int) -> float | int | None:
