@@ -1,0 +1,213 @@
+"""Sentences about tabletop scenes: how people name one of several objects, and what a name leaves open.
+
+A reference ("the left red block") is a kind, a colour and a place, each optional. `meant` gives the
+objects it can mean. Place words follow how IT2P's annotators used them (measured on its training
+split): "the left block" is clear when no other block comes within about a fifth of the picture's
+width of the leftmost one, and ambiguous when another is within a tenth; for "leftmost", "top" and
+"bottom" both distances are about half. In between people differ, and no sample is made there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clue_ros.data.tabletop.scene import COLORS, SceneObject
+
+NOUNS: dict[str, tuple[str, ...]] = {
+    "block": ("block", "block", "cube", "brick"),
+    "cylinder": ("cylinder", "cylinder", "can", "tube"),
+    "ball": ("ball", "ball", "sphere"),
+}
+ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
+VERBS: tuple[str, ...] = (
+    "pick up {}", "pick up {}", "pick up {}", "pick {} up", "grab {}", "take {}", "get {}", "get me {}",
+    "give me {}", "hand me {}", "pass me {}", "bring me {}", "fetch {}", "lift {}", "i want {}", "i need {}",
+    "i would like {}", "please pick up {}", "please grab {}", "can you pick up {} ?", "could you grab {} ?",
+    "could you give me {} please", "can i have {} ?", "pick up {} please", "now pick up {}", "find {}",
+    "where is {} ?", "show me {}", "point to {}", "select {}", "move to {}", "{}",
+)  # fmt: skip
+
+# Direction (x, y) in which a place word ranks objects; x right, y down.
+AXES: dict[str, tuple[float, float]] = {
+    "left": (-1, 0), "right": (1, 0), "upper": (0, -1), "lower": (0, 1),
+    "leftmost": (-1, 0), "rightmost": (1, 0), "top": (0, -1), "bottom": (0, 1),
+    "upper left": (-0.7, -0.7), "upper right": (0.7, -0.7),
+    "lower left": (-0.7, 0.7), "lower right": (0.7, 0.7),
+}  # fmt: skip
+EXTREME: frozenset[str] = frozenset({"leftmost", "rightmost", "top", "bottom"})
+CORNERS: tuple[str, ...] = ("upper left", "upper right", "lower left", "lower right")
+# (closer than this to the first: also meant, further than this: not meant), fractions of the picture.
+SIMPLE_GAP = (0.11, 0.19)
+EXTREME_GAP = (0.065, 0.13)
+ANSWER_GAP = (0.0, 0.05)  # among two or three candidates that were just named, a little is enough
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a noun phrase says. kind, color, place: None where it does not say."""
+
+    kind: str | None
+    color: str | None
+    place: str | None
+
+
+def matches(reference: Reference, objects: Sequence[SceneObject]) -> list[int]:
+    """Objects of the reference's kind and colour, whatever its place."""
+    return [
+        i
+        for i, o in enumerate(objects)
+        if reference.kind in (None, o.kind) and reference.color in (None, o.color)
+    ]
+
+
+def ranked(pool: Sequence[int], objects: Sequence[SceneObject], place: str) -> list[tuple[float, int]]:
+    """(distance behind the first one in the place's direction, object), nearest first."""
+    ax, ay = AXES[place]
+    score = {i: ax * objects[i].center[0] + ay * objects[i].center[1] for i in pool}
+    best = max(score.values())
+    return sorted((best - s, i) for i, s in score.items())
+
+
+def placed(
+    pool: Sequence[int], objects: Sequence[SceneObject], place: str, gap: tuple[float, float] | None = None
+) -> tuple[int, ...] | None:
+    """The objects of `pool` that a place word can mean; None where people would differ."""
+    if place == "middle":
+        return _middle(pool, objects)
+    near, far = gap if gap is not None else (EXTREME_GAP if place in EXTREME else SIMPLE_GAP)
+    order = ranked(pool, objects, place)
+    if any(near < behind < far for behind, _ in order):
+        return None
+    chosen = tuple(i for behind, i in order if behind <= near)
+    return chosen if _plausible(chosen, objects, place, pool) else None
+
+
+def _plausible(
+    chosen: Sequence[int], objects: Sequence[SceneObject], place: str, pool: Sequence[int]
+) -> bool:
+    """Nobody calls a block on the right "the left red one" when it is the only red one, nor a corner's
+    name a block that is in no corner of the others."""
+    ax, ay = AXES[place]
+    if len(pool) == 1 or place in CORNERS:
+        others = range(len(objects)) if len(pool) == 1 else pool
+        xs, ys = zip(*(objects[i].center for i in others), strict=True)
+        mid = ((min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2)
+        for i in chosen:
+            x, y = objects[i].center
+            if ax * (x - mid[0]) < 0.03 * abs(ax) or ay * (y - mid[1]) < 0.03 * abs(ay):
+                return False
+    return True
+
+
+def _middle(pool: Sequence[int], objects: Sequence[SceneObject]) -> tuple[int, ...] | None:
+    """The middle one of three, along the axis on which they are spread more."""
+    if len(pool) != 3:
+        return None
+    centers = np.array([objects[i].center for i in pool])
+    axis = int(np.ptp(centers[:, 1]) > np.ptp(centers[:, 0]))
+    order = np.argsort(centers[:, axis])
+    gaps = np.diff(centers[order, axis])
+    return (pool[int(order[1])],) if gaps.min() > 0.08 else None
+
+
+def meant(reference: Reference, objects: Sequence[SceneObject]) -> tuple[int, ...] | None:
+    """Objects the reference can mean: () names nothing, several is ambiguous, None is unclear to people."""
+    pool = matches(reference, objects)
+    if not pool or reference.place is None:
+        return tuple(pool)
+    return placed(pool, objects, reference.place)
+
+
+def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    return options[int(rng.integers(len(options)))]
+
+
+def noun_of(kind: str | None, rng: np.random.Generator) -> str:
+    """A noun for a kind, or for anything."""
+    return _pick(rng, NOUNS[kind] if kind is not None else ANY_NOUNS)
+
+
+def phrase(reference: Reference, rng: np.random.Generator) -> str:
+    """The reference as a noun phrase with "the", in one of the ways people put it."""
+    noun = noun_of(reference.kind, rng)
+    color, place = reference.color, reference.place
+    if color is not None and rng.uniform() < 0.2:
+        after, before = f" which color is {color}", ""
+    else:
+        after, before = "", f"{color} " if color is not None else ""
+    if place is None:
+        return f"the {before}{noun}{after}"
+    if rng.uniform() < 0.5:
+        ahead = _pick(rng, AHEAD[place])
+        order = f"{before}{ahead} " if rng.uniform() < 0.1 else f"{ahead} {before}"
+        return f"the {order}{noun}{after}"
+    return f"the {before}{noun} {_pick(rng, BEHIND[place])}{after}"
+
+
+AHEAD: dict[str, tuple[str, ...]] = {
+    "left": ("left",), "right": ("right",), "upper": ("upper",), "lower": ("lower",),
+    "leftmost": ("leftmost",), "rightmost": ("rightmost",), "top": ("top",), "bottom": ("bottom",),
+    "upper left": ("upper left", "top left", "left upper"),
+    "upper right": ("upper right", "top right", "right upper"),
+    "lower left": ("lower left", "bottom left", "left lower"),
+    "lower right": ("lower right", "bottom right", "right lower"),
+    "middle": ("middle", "center"),
+}  # fmt: skip
+BEHIND: dict[str, tuple[str, ...]] = {
+    "left": ("on the left", "to the left"), "right": ("on the right", "to the right"),
+    "upper": ("in the upper part",), "lower": ("in the lower part",),
+    "leftmost": ("furthest left",), "rightmost": ("furthest right",),
+    "top": ("at the top",), "bottom": ("at the bottom",),
+    "upper left": ("on the upper left", "at the top left", "at the upper left corner"),
+    "upper right": ("on the upper right", "at the top right", "at the upper right corner"),
+    "lower left": ("on the lower left", "at the bottom left", "at the lower left corner"),
+    "lower right": ("on the lower right", "at the bottom right", "at the lower right corner"),
+    "middle": ("in the middle", "in the center"),
+}  # fmt: skip
+
+
+def request(reference: Reference, rng: np.random.Generator) -> str:
+    """A whole request."""
+    return _pick(rng, VERBS).format(phrase(reference, rng))
+
+
+_SWAPS = (
+    {"left": "right", "leftmost": "rightmost", "upperleft": "upperright", "lowerleft": "lowerright"},
+    {"upper": "lower", "top": "bottom", "upperleft": "lowerleft", "upperright": "lowerright", "above": "below"},
+)
+
+
+def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
+    """The sentence as it would be said of the mirrored picture (left-right, top-bottom)."""
+    for on, swaps in zip(mirror, _SWAPS, strict=True):
+        if on:
+            both = {**swaps, **{v: k for k, v in swaps.items()}}
+            text = re.sub(r"[a-z]+", lambda m, both=both: both.get(m[0], m[0]), text)  # type: ignore[misc]
+    return text
+
+
+# Words of IT2P's annotators and of people who are polite, beyond those in the templates above.
+MORE_WORDS = (
+    "between and blocks center other others among near two next to just another below beneath above color colour "
+    "which is in among lowest highest farthest closest front back near far small big large little tall short "
+    "black brown pink gray grey cyan dark light bright box bottle cup mug bowl plate apple banana fork spoon "
+    "upperleft upperright lowerleft lowerright first second third last yes no not this that these those it them "
+    "robot hey hi hello ok okay thanks thank you a an some any all both of for with by from there here detect "
+    "clarify disambiguate assistant user do does can could would will see what who where how many cubes balls "
+    "cylinders cans objects things items red green blue yellow purple orange white corner side edge table"
+)
+
+
+def vocabulary() -> list[str]:
+    """Every word that the templates, the dialogues and IT2P use; the embedded tokenizer's words."""
+    from clue_ros.data import dialogues
+
+    parts: list[str] = [*VERBS, *ANY_NOUNS, *COLORS, MORE_WORDS, *dialogues.TEMPLATES]
+    for table in (NOUNS, AHEAD, BEHIND):
+        parts += [word for words in table.values() for word in words]
+    parts += ["leftmost rightmost the one"]
+    return sorted({w for text in parts for w in re.findall(r"[a-z]+", text)})

@@ -1,0 +1,123 @@
+"""Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures) that any process can make again.
+
+A shard's content follows from (split, seed, index) alone, a finished shard is renamed into place
+and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256 of
+its arrays, checked when read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene, SceneObject
+
+SCENES_PER_SHARD = 250
+SPLITS: tuple[str, ...] = ("train", "val", "test")
+JPEG_QUALITY = 95
+Arrays = dict[str, npt.NDArray[np.generic]]
+
+
+def shard_seed(split: str, seed: int, index: int) -> int:
+    """The generator seed of one shard; different for every split, seed and index."""
+    text = f"{split}/{seed}/{index}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+
+
+def shard_path(folder: Path, split: str, seed: int, index: int) -> Path:
+    """Where a shard lies below `folder`."""
+    return folder / f"{split}-{seed}-{index:04d}.npz"
+
+
+def pack(scenes: list[Scene]) -> Arrays:
+    """Scenes as flat arrays."""
+    jpegs: list[npt.NDArray[np.uint8]] = []
+    for scene in scenes:
+        done, jpeg = cv2.imencode(
+            ".jpg", scene.image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
+        )
+        if not done:
+            raise ValueError("OpenCV could not encode a scene as JPEG")
+        jpegs.append(np.asarray(jpeg, dtype=np.uint8))
+    objects = [o for scene in scenes for o in scene.objects]
+    return {
+        "jpeg": np.concatenate(jpegs),
+        "jpeg_sizes": np.array([len(j) for j in jpegs], dtype=np.int64),
+        "counts": np.array([len(s.objects) for s in scenes], dtype=np.int64),
+        "kinds": np.array([KINDS.index(o.kind) for o in objects], dtype=np.uint8),
+        "colors": np.array([COLORS.index(o.color) for o in objects], dtype=np.uint8),
+        "boxes": np.array([o.box for o in objects], dtype=np.float32).reshape(-1, 4),
+        "instances": np.stack([s.instances for s in scenes]),
+    }
+
+
+def unpack(arrays: Arrays) -> Iterator[Scene]:
+    """The scenes of `pack`."""
+    ends = np.cumsum(arrays["jpeg_sizes"])
+    first = 0
+    for i, count in enumerate(arrays["counts"]):
+        jpeg = arrays["jpeg"][ends[i] - arrays["jpeg_sizes"][i] : ends[i]]
+        image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
+        objects = []
+        for k in range(first, first + int(count)):
+            x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
+            kind, color = KINDS[int(arrays["kinds"][k])], COLORS[int(arrays["colors"][k])]
+            objects.append(SceneObject(kind, color, (x0, y0, x1, y1)))
+        first += int(count)
+        instances = np.asarray(arrays["instances"][i], dtype=np.uint8)
+        yield Scene(np.ascontiguousarray(image[..., ::-1], dtype=np.uint8), tuple(objects), instances)
+
+
+def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return np.frombuffer(sha.digest(), dtype=np.uint8)
+
+
+def write_shard(path: Path, scenes: list[Scene]) -> None:
+    """Write atomically: a reader sees the whole shard or none."""
+    arrays = pack(scenes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        np.savez(file, sha256=_digest(arrays), **arrays)
+    partial.replace(path)
+
+
+def read_shard(path: Path) -> Iterator[Scene]:
+    """Scenes of one shard. ValueError (naming the file) when its content is not what was written."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays: Arrays = {name: file[name] for name in file.files if name != "sha256"}
+        expected = file["sha256"]
+    if not np.array_equal(_digest(arrays), expected):
+        raise ValueError(f"{path}: checksum does not match; delete it and make it again")
+    yield from unpack(arrays)
+
+
+def list_shards(folder: Path, split: str) -> list[Path]:
+    """The finished shards of a split, in order."""
+    return sorted(folder.glob(f"{split}-*.npz"))
+
+
+def read_scenes(folder: Path, split: str, limit: int | None = None) -> Iterator[Scene]:
+    """All scenes of a split, at most `limit`. FileNotFoundError says how to make them."""
+    paths = list_shards(folder, split)
+    if not paths:
+        raise FileNotFoundError(
+            f"no {split} scenes in {folder}: make them with"
+            f" `clue data tabletop --out {folder} --split {split} --scenes 1000`"
+        )
+    made = 0
+    for path in paths:
+        for scene in read_shard(path):
+            if limit is not None and made >= limit:
+                return
+            made += 1
+            yield scene

@@ -1,0 +1,1 @@
+"""Training: `base` (vision tower, then decoder), `detector` (adapter A and head), `ivg` (adapter B)."""

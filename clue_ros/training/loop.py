@@ -1,0 +1,171 @@
+"""One training loop for every stage: resumable after a kill, with a log, a progress bar and a seed.
+
+A batch is a pure function of (seed, step), so a resumed run sees what an uninterrupted one would
+have seen, and its loss curve is the same. State is kept as safetensors plus JSON; nothing is
+unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+
+BatchLoss = Callable[[int], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a stage's run is decided by.
+
+    steps, batch: optimizer steps and samples a step. lr, weight_decay: AdamW's. warmup: share of
+    the steps of linear warm-up. schedule: "cosine" or "linear" decay to a twentieth of lr.
+    seed: of data order, augmentation and dropout. save_every: steps between saved states.
+    """
+
+    steps: int
+    batch: int
+    lr: float
+    weight_decay: float = 1e-4
+    warmup: float = 0.05
+    schedule: str = "cosine"
+    seed: int = 0
+    save_every: int = 200
+    clip: float = 1.0
+
+
+def rate(settings: Settings, step: int) -> float:
+    """The factor on lr at `step` (counted from 0)."""
+    warm = max(1, round(settings.warmup * settings.steps))
+    if step < warm:
+        return (step + 1) / warm
+    left = 1 - (step - warm) / max(1, settings.steps - warm)
+    shape = left if settings.schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
+    return 0.05 + 0.95 * shape
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto`: the first CUDA device, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bf16 where the device computes in it (CUDA, or a CPU with AVX512-BF16 or AMX), else float32."""
+    fast = device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(fast))
+
+
+class RunState:
+    """A stage's folder: `state.safetensors` + `state.json` (resume), `log.jsonl` (every log line)."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, step: int, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+        """Write parameters and optimizer moments; a kill in the middle leaves the previous state."""
+        tensors: dict[str, Tensor] = {}
+        for i, p in enumerate(parameters):
+            tensors[f"p{i}"] = p.detach().cpu().contiguous()
+            for name, value in optimizer.state.get(p, {}).items():
+                tensors[f"o{i}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
+        tensors["step"] = torch.tensor(step)
+        partial = self.folder / "state.partial"
+        save_file(tensors, str(partial))
+        partial.replace(self.folder / "state.safetensors")
+        (self.folder / "state.json").write_text(json.dumps(asdict(self.settings), indent=1))
+
+    def restore(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> int:
+        """The step to go on from; 0 when there is nothing to resume.
+
+        ValueError when the folder holds a run with other settings.
+        """
+        path = self.folder / "state.safetensors"
+        if not path.exists():
+            return 0
+        kept = json.loads((self.folder / "state.json").read_text())
+        wanted = asdict(self.settings)
+        if any(kept.get(k) != wanted[k] for k in wanted if k != "save_every"):
+            raise ValueError(
+                f"{self.folder} holds a run with other settings ({kept}); give another --run folder or delete it"
+            )
+        tensors = load_file(str(path))
+        with torch.no_grad():
+            for i, p in enumerate(parameters):
+                p.copy_(tensors[f"p{i}"])
+                prefix = f"o{i}."
+                found = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+                if found:
+                    optimizer.state[p] = {
+                        k: v if k == "step" else v.to(p.device) for k, v in found.items()
+                    }
+        return int(tensors["step"])
+
+    def log(self, row: dict[str, float]) -> None:
+        """Append one JSON line to log.jsonl."""
+        with open(self.folder / "log.jsonl", "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def train(
+    batch_loss: BatchLoss,
+    groups: Iterable[dict[str, object]],
+    settings: Settings,
+    folder: Path,
+    *,
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    log_every: int = 20,
+    stop_at: int | None = None,
+) -> None:
+    """Run a stage to its end, going on from the state in `folder` when there is one.
+
+    batch_loss(step): scalars, of which "loss" is minimised; others are logged.
+    groups: AdamW parameter groups, each {"params": list} and perhaps its own "lr".
+    evaluate: extra figures logged whenever the state is saved.
+    stop_at: end early at this step, state saved (what a kill at that moment leaves).
+    """
+    group_list = [{"lr": settings.lr, **g} for g in groups]
+    parameters = [p for g in group_list for p in g["params"]]  # type: ignore[attr-defined]
+    optimizer = torch.optim.AdamW(group_list, lr=settings.lr, weight_decay=settings.weight_decay, betas=(0.9, 0.98))
+    base_rates = [float(g["lr"]) for g in optimizer.param_groups]
+    state = RunState(folder, settings)
+    first = state.restore(parameters, optimizer)
+    last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
+    began = time.monotonic()
+    sums: dict[str, float] = {}
+    bar = tqdm(range(first, last), initial=first, total=settings.steps, desc=folder.name, mininterval=2)
+    for step in bar:
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout repeats after a resume
+        for group, base in zip(optimizer.param_groups, base_rates, strict=True):
+            group["lr"] = base * rate(settings, step)
+        scalars = batch_loss(step)
+        if not torch.isfinite(scalars["loss"]):
+            raise FloatingPointError(f"loss is not finite at step {step}; lower --lr")
+        optimizer.zero_grad(set_to_none=True)
+        scalars["loss"].backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(parameters, settings.clip)
+        optimizer.step()
+        for name, value in scalars.items():
+            sums[name] = sums.get(name, 0.0) + float(value.detach())
+        done = step + 1
+        if done % log_every == 0 or done == last:
+            count = (done - first) % log_every or log_every
+            row = {name: value / count for name, value in sums.items()}
+            bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()})
+            state.log({"step": done, "seconds": round(time.monotonic() - began, 1), **row})
+            sums = {}
+        if done % settings.save_every == 0 or done == last:
+            state.save(done, parameters, optimizer)
+            if evaluate is not None:
+                state.log({"step": done, **evaluate()})

@@ -1,0 +1,123 @@
+"""Scenes in memory, augmented a batch at a time: what every stage draws its pictures from.
+
+A pool holds pictures at the model's input size with their objects and instance map. Simulator
+shards and IT2P pictures become the same records, so that no stage knows where one came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.data.tabletop.scene import Scene, SceneObject
+
+Mirror = tuple[bool, bool]  # left-right, top-bottom
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """One augmented picture. image: uint8 RGB (S, S, 3). The scene's objects and instances follow it."""
+
+    scene: Scene
+    mirror: Mirror
+
+
+class ScenePool:
+    """Pictures resized to (size, size), with their truth.
+
+    images: uint8 (N, size, size, 3).
+    """
+
+    def __init__(self, scenes: Iterable[Scene], size: int) -> None:
+        self.size = size
+        self._scenes: list[Scene] = []
+        for scene in scenes:
+            image = cv2.resize(scene.image, (size, size), interpolation=cv2.INTER_AREA)
+            self._scenes.append(Scene(np.asarray(image, dtype=np.uint8), scene.objects, scene.instances))
+
+    def __len__(self) -> int:
+        return len(self._scenes)
+
+    def __getitem__(self, index: int) -> Scene:
+        return self._scenes[index]
+
+    def augmented(self, index: int, rng: np.random.Generator, *, quarter_turns: bool = False) -> Augmented:
+        """Picture `index` mirrored, shifted, scaled and re-exposed at random.
+
+        quarter_turns: also turn by multiples of 90 degrees (pictures from above only, and only
+        where no sentence about left or right goes with it).
+        """
+        scene = self._scenes[index]
+        mirror = (bool(rng.uniform() < 0.5), bool(quarter_turns and rng.uniform() < 0.5))
+        scene = mirrored(scene, mirror)
+        if quarter_turns:
+            scene = turned(scene, int(rng.integers(0, 4)))
+        scene = shifted(scene, rng)
+        return Augmented(Scene(exposed(scene.image, rng), scene.objects, scene.instances), mirror)
+
+
+def _with_boxes(scene: Scene, image: npt.NDArray[np.uint8], instances: npt.NDArray[np.uint8], boxes: list[tuple[float, float, float, float]]) -> Scene:
+    objects = tuple(SceneObject(o.kind, o.color, b) for o, b in zip(scene.objects, boxes, strict=True))
+    return Scene(np.ascontiguousarray(image), objects, np.ascontiguousarray(instances))
+
+
+def mirrored(scene: Scene, mirror: Mirror) -> Scene:
+    """The scene seen in a mirror: (left-right, top-bottom)."""
+    image, instances = scene.image, scene.instances
+    boxes = [o.box for o in scene.objects]
+    if mirror[0]:
+        image, instances = image[:, ::-1], instances[:, ::-1]
+        boxes = [(1 - x1, y0, 1 - x0, y1) for x0, y0, x1, y1 in boxes]
+    if mirror[1]:
+        image, instances = image[::-1], instances[::-1]
+        boxes = [(x0, 1 - y1, x1, 1 - y0) for x0, y0, x1, y1 in boxes]
+    return _with_boxes(scene, image, instances, boxes)
+
+
+def turned(scene: Scene, quarters: int) -> Scene:
+    """The scene turned anticlockwise by quarter turns."""
+    boxes = [o.box for o in scene.objects]
+    for _ in range(quarters):
+        boxes = [(y0, 1 - x1, y1, 1 - x0) for x0, y0, x1, y1 in boxes]
+    return _with_boxes(scene, np.rot90(scene.image, quarters), np.rot90(scene.instances, quarters), boxes)
+
+
+def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
+    """Scaled and moved at random, with every object kept wholly inside the picture."""
+    size = scene.image.shape[0]
+    if not scene.objects:
+        return scene
+    lo = np.min([o.box[:2] for o in scene.objects], axis=0)
+    hi = np.max([o.box[2:] for o in scene.objects], axis=0)
+    limit = 0.98 / max(float((hi - lo).max()), 0.5)
+    scale = float(rng.uniform(0.85, max(0.86, min(1.2, limit))))
+    low = np.maximum(0.01 - scale * lo, -0.12 - (scale - 1) / 2)
+    high = np.minimum(0.99 - scale * hi, 0.12 - (scale - 1) / 2)
+    move = np.where(low < high, rng.uniform(np.minimum(low, high), np.maximum(low, high)), (low + high) / 2)
+    matrix = np.array([[scale, 0, move[0] * size], [0, scale, move[1] * size]])
+    image = cv2.warpAffine(scene.image, matrix, (size, size), borderMode=cv2.BORDER_REPLICATE)
+    small = scene.instances.shape[0]
+    matrix[:, 2] = move * small
+    instances = cv2.warpAffine(scene.instances, matrix, (small, small), flags=cv2.INTER_NEAREST)
+    boxes = []
+    for o in scene.objects:
+        b = np.clip(np.array(o.box) * scale + np.tile(move, 2), 0.0, 1.0)
+        boxes.append((float(b[0]), float(b[1]), float(b[2]), float(b[3])))
+    return _with_boxes(scene, np.asarray(image, np.uint8), np.asarray(instances, np.uint8), boxes)
+
+
+def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Random exposure, gamma and white balance, uint8 RGB of the same shape."""
+    levels = np.arange(256, dtype=np.float32)[:, None] / 255
+    gain = rng.uniform(0.8, 1.2) * (1 + rng.uniform(-0.05, 0.05, 3))
+    table = (levels ** rng.uniform(0.85, 1.2) * gain + rng.uniform(-0.03, 0.03)).clip(0, 1) * 255
+    return np.asarray(cv2.LUT(image, table.astype(np.uint8)[None]), dtype=np.uint8)
+
+
+def pixels(images: Iterable[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+    """What the processor makes of pictures of the model's size: float32 (B, 3, S, S) in -1..1."""
+    return np.stack([i.transpose(2, 0, 1) for i in images]).astype(np.float32) / 127.5 - 1

@@ -1,0 +1,141 @@
+"""Stage 1 of the base: the vision tower alone, on dense targets for every patch.
+
+Full-size SigLIP comes pretrained; a tower from scratch needs a teacher that says something about
+every patch: is it an object, of which kind and colour, and where are the four sides of its box.
+Sides are absolute, as distributions over 1024 bins through a table that becomes the `<locDDDD>`
+token embeddings, because features trained on relative sides hold no absolute position at all and
+no decoder can read a box out of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+from transformers.models.siglip.modeling_siglip import SiglipVisionModel
+
+from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
+from clue_ros.training.pool import pixels
+
+LOC_BINS = 1024
+POSITION_AMPLITUDE = 0.5
+TABLE_AMPLITUDE = 0.2
+OBJECT_COVERAGE = 0.3  # a patch belongs to an object that covers this share of it
+EMPTY_COVERAGE = 0.08  # below this it is background; between the two it has no target
+SIGMA_BINS = (16.0, 2.0)  # width of the side targets, at the start and at the end
+
+
+def sincos(length: int, width: int, longest: float, amplitude: float) -> Tensor:
+    """Smooth table (length, width): sine and cosine of geometric wavelengths from `longest` down to 16."""
+    waves = torch.logspace(0, 1, width // 2, base=16.0 / longest) * longest
+    angle = 2 * torch.pi * torch.arange(length)[:, None] / waves[None]
+    return amplitude * torch.cat([angle.sin(), angle.cos()], dim=1)
+
+
+def init_positions(tower: SiglipVisionModel) -> None:
+    """Start the position embeddings as a strong 2D sine-cosine; the default start is too faint to learn from."""
+    table = tower.get_submodule("embeddings").position_embedding.weight  # type: ignore[union-attr]
+    grid = round(table.shape[0] ** 0.5)
+    half = table.shape[1] // 2
+    axis = sincos(grid, half, 2.0 * grid, POSITION_AMPLITUDE)
+    rows = axis[:, None].expand(grid, grid, half)
+    columns = axis[None].expand(grid, grid, half)
+    with torch.no_grad():
+        table.copy_(torch.cat([rows, columns], dim=-1).reshape(grid * grid, -1))
+
+
+class DenseHeads(nn.Module):
+    """Reads dense targets off every patch feature (B, P, width)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.object = nn.Linear(width, 1)
+        self.kind = nn.Linear(width, len(KINDS))
+        self.color = nn.Linear(width, len(COLORS))
+        self.sides = nn.Linear(width, 4 * width)
+        self.table = nn.Parameter(sincos(LOC_BINS, width, 2.0 * LOC_BINS, TABLE_AMPLITUDE))
+
+    def side_logits(self, features: Tensor) -> Tensor:
+        """Features (n, width) to logits over the bins, (n, 4, 1024), sides in the order of `<loc>` tokens."""
+        n, width = features.shape
+        sides = F.layer_norm(self.sides(features).view(n, 4, width), (width,))
+        return sides @ self.table.T
+
+
+@dataclass(frozen=True)
+class DenseTargets:
+    """For every patch of a batch, flattened (B * P): -1 is background, -2 has no target.
+
+    owner: which object row of `kinds`, `colors` (n,) and `sides` (n, 4) the patch belongs to.
+    """
+
+    owner: Tensor
+    kinds: Tensor
+    colors: Tensor
+    sides: Tensor
+
+
+def side_bins(box: tuple[float, float, float, float]) -> list[float]:
+    """A box in fractions to its four `<loc>` bins, order y1 x1 y2 x2, as real numbers 0..1023."""
+    x0, y0, x1, y1 = box
+    return [v * (LOC_BINS - 1) for v in (y0, x0, y1, x1)]
+
+
+def dense_targets(scenes: list[Scene], grid: int) -> DenseTargets:
+    """Which object owns each patch, and what there is to say about that object."""
+    owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
+    kinds, colors, sides = [], [], []
+    for b, scene in enumerate(scenes):
+        if not scene.objects:
+            continue
+        cover = scene.coverage(grid).reshape(len(scene.objects), -1)
+        best, total = cover.argmax(axis=0), cover.sum(axis=0)
+        owner[b] = np.where(cover.max(axis=0) >= OBJECT_COVERAGE, best + len(kinds), -2)
+        owner[b][total < EMPTY_COVERAGE] = -1
+        for o in scene.objects:
+            kinds.append(KINDS.index(o.kind))
+            colors.append(COLORS.index(o.color))
+            sides.append(side_bins(o.box))
+    return DenseTargets(
+        torch.from_numpy(owner.reshape(-1)), torch.tensor(kinds), torch.tensor(colors), torch.tensor(sides)
+    )
+
+
+def soft_bins(values: Tensor, sigma: float) -> Tensor:
+    """Gaussian targets over the bins around real-valued bins (...,): (..., 1024), sums to 1."""
+    bins = torch.arange(LOC_BINS, device=values.device)
+    return torch.softmax(-0.5 * ((bins - values[..., None]) / sigma) ** 2, dim=-1)
+
+
+def dense_loss(features: Tensor, heads: DenseHeads, targets: DenseTargets, sigma: float) -> dict[str, Tensor]:
+    """Losses and figures of a batch. features: (B, P, width). sigma: bins, of the side targets."""
+    flat = features.flatten(0, 1)
+    owner = targets.owner.to(flat.device)
+    known = owner != -2
+    objectness = F.binary_cross_entropy_with_logits(heads.object(flat[known])[:, 0], (owner[known] >= 0).float())
+    mine = owner >= 0
+    chosen, row = flat[mine], owner[mine]
+    kinds, colors = targets.kinds.to(flat.device)[row], targets.colors.to(flat.device)[row]
+    sides = targets.sides.to(flat.device)[row]
+    kind_logits, color_logits = heads.kind(chosen), heads.color(chosen)
+    side_logits = heads.side_logits(chosen)
+    side = -(soft_bins(sides, sigma) * side_logits.log_softmax(-1)).sum(-1).mean()
+    kind = F.cross_entropy(kind_logits, kinds)
+    color = F.cross_entropy(color_logits, colors)
+    with torch.no_grad():
+        error = (side_logits.argmax(-1) - sides).abs().mean()
+    return {
+        "loss": objectness + kind + color + 0.5 * side,
+        "kind_right": (kind_logits.argmax(-1) == kinds).float().mean(),
+        "color_right": (color_logits.argmax(-1) == colors).float().mean(),
+        "side_error": error / LOC_BINS,
+        "object": objectness,
+    }
+
+
+def batch_tensor(scenes: list[Scene], device: torch.device) -> Tensor:
+    """Pictures of scenes as pixel values (B, 3, S, S)."""
+    return torch.from_numpy(pixels(s.image for s in scenes)).to(device)

@@ -1,0 +1,110 @@
+"""Runs stage 1 (see `vision`) on simulator scenes and, where they are at hand, IT2P photographs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipVisionModel
+
+from clue_ros.data.tabletop.scene import Scene
+from clue_ros.training.loop import Settings, autocast, train
+from clue_ros.training.data import TrainingData
+from clue_ros.training.vision import (
+    SIGMA_BINS,
+    DenseHeads,
+    batch_tensor,
+    dense_loss,
+    dense_targets,
+    init_positions,
+)
+
+PHOTO_SHARE = 0.2  # share of a batch that comes from IT2P
+
+
+class VisionTeacher(nn.Module):
+    """The tower and its dense heads, trained together; only the tower and the table are kept."""
+
+    def __init__(self, config: SiglipVisionConfig) -> None:
+        super().__init__()
+        self.tower = SiglipVisionModel(config)
+        self.heads = DenseHeads(config.hidden_size)
+        self.grid = config.image_size // config.patch_size
+        init_positions(self.tower)
+
+    def features(self, pixel_values: Tensor) -> Tensor:
+        """(B, 3, S, S) to patch features (B, P, width)."""
+        features: Tensor = self.tower(pixel_values=pixel_values).last_hidden_state
+        return features
+
+    def loss(self, scenes: list[Scene], sigma: float, device: torch.device) -> dict[str, Tensor]:
+        """Dense losses of a batch of scenes."""
+        with autocast(device):
+            features = self.features(batch_tensor(scenes, device))
+        return dense_loss(features.float(), self.heads, dense_targets(scenes, self.grid), sigma)
+
+
+def draw(data: TrainingData, settings: Settings, step: int) -> list[Scene]:
+    """The augmented scenes of one step; a function of (seed, step) alone."""
+    rng = np.random.default_rng((settings.seed, step))
+    scenes = []
+    for _ in range(settings.batch):
+        photo = len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE
+        pool = data.photos if photo else data.scenes
+        index = int(rng.integers(len(pool)))
+        scenes.append(pool.augmented(index, rng, quarter_turns=photo).scene)
+    return scenes
+
+
+def train_vision(
+    config: SiglipVisionConfig, data: TrainingData, settings: Settings, folder: Path, device: torch.device
+) -> Path:
+    """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path."""
+    out = folder / "tower.safetensors"
+    if out.exists():
+        return out
+    torch.manual_seed(settings.seed)
+    teacher = VisionTeacher(config).to(device)
+
+    def sigma(step: int) -> float:
+        first, last = SIGMA_BINS
+        return float(first * (last / first) ** min(1.0, step / (0.8 * settings.steps)))
+
+    def evaluate() -> dict[str, float]:
+        teacher.eval()
+        figures: dict[str, float] = {}
+        with torch.no_grad():
+            for name, pool in (("val", data.held_out), ("photo", data.held_out_photos)):
+                scenes = [pool[i] for i in range(len(pool))]
+                if scenes:
+                    rows = [teacher.loss(scenes[i : i + 50], 2.0, device) for i in range(0, len(scenes), 50)]
+                    for key in rows[0]:
+                        figures[f"{name}_{key}"] = float(torch.stack([r[key] for r in rows]).mean())
+        teacher.train()
+        return figures
+
+    decay = [p for p in teacher.parameters() if p.ndim > 1]
+    rest = [p for p in teacher.parameters() if p.ndim <= 1]
+    train(
+        lambda step: teacher.loss(draw(data, settings, step), sigma(step), device),
+        [{"params": decay}, {"params": rest, "weight_decay": 0.0}],
+        settings,
+        folder,
+        evaluate=evaluate,
+    )
+    tensors = {f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()}
+    tensors["loc_table"] = teacher.heads.table.detach().cpu().contiguous()
+    save_file(tensors, str(out))
+    return out
+
+
+def load_tower(path: Path, config: SiglipVisionConfig) -> tuple[SiglipVisionModel, Tensor]:
+    """The trained tower and the (1024, width) location table."""
+    tensors = load_file(str(path))
+    tower = SiglipVisionModel(config)
+    tower.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("tower.")})
+    return tower, tensors["loc_table"]
