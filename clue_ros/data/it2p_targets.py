@@ -116,7 +116,7 @@ def place_words(point: Point, others: list[Point], words: Iterable[str]) -> tupl
         if axes:
             steps = [(point[0] - q[0], point[1] - q[1]) for q in others]
             gaps = [[a * dx + b * dy for a, b in axes] for dx, dy in steps]
-            if all(sum(gap) > 0 and min(gap) > -MERGE_PX for gap in gaps):
+            if all(sum(gap) > MERGE_PX / 2 and min(gap) > -MERGE_PX for gap in gaps):
                 fitting.append(word)
         elif word == "middle" and len(others) >= 2:
             span = [max(abs(point[i] - q[i]) for q in others) for i in (0, 1)]
