@@ -1,0 +1,66 @@
+"""One table of parameters: the YAML file and the documentation say what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from clue_ros.nodes.parameters import NODES, PERCEPTION, Parameter, find, markdown
+
+ROOT = Path(__file__).parents[1]
+EVERY = [(node, parameter) for node, table in NODES.items() for parameter in table]
+
+
+def config() -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((ROOT / "config" / "clue.yaml").read_text())
+    return {name: node["ros__parameters"] for name, node in data.items()}
+
+
+def test_the_yaml_file_has_every_parameter_with_the_codes_default() -> None:
+    declared = {
+        f"/**/{node}": {parameter.name: parameter.default for parameter in table}
+        for node, table in NODES.items()
+    }
+    assert config() == declared
+    for node, table in declared.items():
+        for name, default in table.items():
+            assert type(config()[node][name]) is type(default), f"{node}: {name}"
+
+
+def test_the_yaml_file_describes_every_parameter() -> None:
+    lines = [line.strip() for line in (ROOT / "config" / "clue.yaml").read_text().splitlines()]
+    for _, parameter in EVERY:
+        places = [i for i, line in enumerate(lines) if line.startswith(f"{parameter.name}:")]
+        assert any(lines[i - 1].startswith("#") for i in places), parameter.name
+
+
+def test_the_documentation_has_the_generated_tables() -> None:
+    text = (ROOT / "docs" / "ros.md").read_text()
+    for node in NODES:
+        assert markdown(node) in text, f"rerun: python -m clue_ros.nodes.parameters ({node})"
+
+
+@pytest.mark.parametrize(("node", "parameter"), EVERY, ids=lambda v: getattr(v, "name", str(v)))
+def test_defaults_are_valid_and_nonsense_is_not(node: str, parameter: Parameter) -> None:
+    assert parameter.problem(parameter.default) is None
+    assert parameter.description.endswith((".", ")")), node
+    nonsense: list[object] = [None, [1], object()]
+    if parameter.range:
+        kind = type(parameter.default)
+        nonsense += [kind(parameter.range[0] - 1), kind(parameter.range[1] + 1)]
+        if kind is float:
+            nonsense.append(float("nan"))
+    if parameter.choices:
+        nonsense.append("no such choice")
+    for value in nonsense:
+        assert parameter.name in (parameter.problem(value) or ""), value
+
+
+def test_a_threshold_is_a_probability_or_minus_one() -> None:
+    threshold = find(PERCEPTION, "threshold")
+    assert threshold is not None
+    assert all(threshold.problem(value) is None for value in (-1.0, 0.0, 0.5, 1.0))
+    assert all(threshold.problem(value) for value in (-0.5, 1.5, -2.0))
