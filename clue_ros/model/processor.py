@@ -177,7 +177,24 @@ def _encode(
     processor: PaliGemmaProcessor, prefix: str, skip: int, suffix: str | None
 ) -> dict[str, list[Any]]:
     """One prompt as lists; words that start before character `skip` are no queries."""
-    tokenizer = processor.tokenizer
+    text = encode_text(processor.tokenizer, prefix, skip, suffix)
+    before = processor.image_seq_length
+    lead: dict[str, Any] = {
+        "input_ids": processor.image_token_id,
+        "attention_mask": 1,
+        "token_type_ids": 0,
+        "labels": -100,
+        "query_mask": False,
+    }
+    return {name: [lead[name]] * before + values for name, values in text.items()}
+
+
+def encode_text(tokenizer: Any, prefix: str, skip: int, suffix: str | None) -> dict[str, list[Any]]:
+    """What follows the image tokens, as lists named like the fields of `Prompts`.
+
+    `prefix` is taken as it is (escape a person's words first); words that start before its
+    character `skip` are no queries.
+    """
     start = len(tokenizer.bos_token)
     text = tokenizer(
         f"{tokenizer.bos_token}{prefix}\n", return_offsets_mapping=True, add_special_tokens=False
@@ -186,14 +203,12 @@ def _encode(
     # Offsets are in characters of "<bos>prefix\n"; the newline is the last character.
     is_query = [start + skip <= begin < start + len(prefix) for begin, _ in offsets]
     target = [] if suffix is None else _suffix_ids(tokenizer, suffix)
-    image = [processor.image_token_id] * processor.image_seq_length
-    before, after = len(image) + len(ids), len(target)
     return {
-        "input_ids": image + ids + target,
-        "attention_mask": [1] * (before + after),
-        "token_type_ids": [0] * before + [1] * after,
-        "labels": [-100] * before + target,
-        "query_mask": [False] * len(image) + is_query + [False] * after,
+        "input_ids": ids + target,
+        "attention_mask": [1] * (len(ids) + len(target)),
+        "token_type_ids": [0] * len(ids) + [1] * len(target),
+        "labels": [-100] * len(ids) + target,
+        "query_mask": is_query + [False] * len(target),
     }
 
 
