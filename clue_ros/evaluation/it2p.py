@@ -61,7 +61,7 @@ def _sample(image: It2pImage, per_image: int, seed: int) -> Sample:
         clear=tuple(Request(c.text, {"accuracy": _near(c.point)}) for c in clear),
         ambiguous=tuple(a.text for a in ambiguous),
         interactive=tuple(
-            Exchange(d.text, {"accuracy": _near(d.point)}, d.answers[:1]) for d in dialogues
+            Exchange(d.text, {"accuracy": _near(d.point)}, _always(d.answer)) for d in dialogues
         ),
     )
 
@@ -74,6 +74,10 @@ def _choose(items: Sequence[ItemT], at_most: int, seed: str) -> list[ItemT]:
 
 def _near(point: Point) -> Grade:
     return lambda box: center_near(box, point, NEAR_PX)
+
+
+def _always(word: str) -> Callable[[str], str]:
+    return lambda question: word
 
 
 def _loader(path: Path) -> Callable[[], npt.NDArray[np.uint8]]:

@@ -59,11 +59,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An ambiguous request, its one target, and the person's answers, the last repeated."""
+    """An ambiguous request with one target, and what its person says to a question."""
 
     text: str
     grades: Mapping[str, Grade]
-    answers: tuple[str, ...]
+    answer: Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,8 @@ def _converse(
     dialogue = Dialogue(exchange.text)
     reply = clue.reply(view, dialogue, force_grounding=max_questions == 0)
     while isinstance(reply, Question) and dialogue.questions < max_questions:
-        answer = exchange.answers[min(dialogue.questions, len(exchange.answers) - 1)]
         dialogue.add_question(reply.text)
-        dialogue.add_answer(answer)
+        dialogue.add_answer(exchange.answer(reply.text))
         forced = dialogue.questions >= max_questions
         reply = clue.reply(view, dialogue, force_grounding=forced)
     report.interactive.append(_graded(reply, exchange.grades))

@@ -1,0 +1,151 @@
+"""Held-out simulated scenes: the same three measurements, with boxes known exactly.
+
+Right ("accuracy") means an IoU of at least 0.5 with the target's box; "center" counts the boxes
+whose centre lies in the target's. Scenes are new to the model, and requests are drawn by
+the same grammar as its training data. In the interactive part a person who sees the target answers
+what was asked, by the words of the question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.data import dialogues
+from clue_ros.data.language import AXES, NOUNS, meant, request
+from clue_ros.data.tabletop.command import DEFAULT_FOLDER
+from clue_ros.data.tabletop.scene import COLORS, Scene, SceneObject
+from clue_ros.data.tabletop.shards import SPLITS, read_scenes
+from clue_ros.dialogue import Box
+from clue_ros.errors import ClueError
+from clue_ros.evaluation.command import add_shared_arguments, run_evaluation
+from clue_ros.evaluation.metrics import center_inside, iou
+from clue_ros.evaluation.protocol import Exchange, Grade, Request, Sample
+
+MIN_IOU = 0.5
+_TRIES = 60  # draws for one request; a scene that has none of the kind goes without
+
+
+def tabletop_samples(scenes: Iterable[Scene], *, per_image: int = 2, seed: int = 0) -> list[Sample]:
+    """What to ask about each scene: ``per_image`` requests of each kind where it has them."""
+    return [_sample(scene, index, per_image, seed) for index, scene in enumerate(scenes)]
+
+
+def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
+    rng = np.random.default_rng([seed, index])
+    clear = _requests(scene.objects, rng, per_image, ambiguous=False)
+    ambiguous = _requests(scene.objects, rng, per_image, ambiguous=True)
+    return Sample(
+        name=f"scene {index}",
+        load=_loader(scene.image),
+        clear=tuple(Request(text, _grades(scene, meant[0])) for text, meant in clear),
+        ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
+        interactive=tuple(_exchange(scene, text, meant, rng) for text, meant in ambiguous),
+    )
+
+
+def _requests(
+    objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Different requests and the objects they can mean: one, or several."""
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in range(_TRIES):
+        if len(found) == wanted:
+            break
+        reference = dialogues.random_reference(objects, rng, absent=False)
+        candidates = meant(reference, objects)
+        if candidates and (len(candidates) > 1) == ambiguous:
+            found[request(reference, rng)] = candidates
+    return list(found.items())
+
+
+def _exchange(
+    scene: Scene, text: str, candidates: tuple[int, ...], rng: np.random.Generator
+) -> Exchange:
+    target = int(rng.choice(candidates))
+    person = Person(scene.objects, target, candidates, int(rng.integers(2**32)))
+    return Exchange(text, _grades(scene, target), person)
+
+
+class Person:
+    """Someone with one object in mind, who answers questions about it. Remembers what was said."""
+
+    def __init__(
+        self, objects: Sequence[SceneObject], target: int, candidates: tuple[int, ...], seed: int
+    ) -> None:
+        self._objects, self._target = objects, target
+        self._candidates = candidates
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, question: str) -> str:
+        """Answer a question about what is still meant; the plain name of the target at the end."""
+        asked = dialogues.Question(question, question_axis(question))
+        if len(self._candidates) > 1:
+            said = dialogues.answer(asked, self._target, self._candidates, self._objects, self._rng)
+            if said is not None:
+                text, self._candidates = said
+                return text
+        target = self._objects[self._target]
+        return f"the {target.color} {target.kind}"
+
+
+def question_axis(question: str) -> str:
+    """What a question asks for: "color", "kind", "place", or "nothing" when it saw nothing.
+
+    >>> question_axis("do you mean the red one or the blue one ?")
+    'color'
+    """
+    words = re.findall(r"[a-z]+", question.lower())
+    kinds = {kind for kind, names in NOUNS.items() if set(names) & set(words)}
+    if "not" in words and "see" in words:
+        return "nothing"
+    if {"color", "colour", *COLORS} & set(words):
+        return "color"
+    if len(kinds) > 1:
+        return "kind"
+    if {"where", "middle", *AXES} & set(words):
+        return "place"
+    return "color"
+
+
+def _grades(scene: Scene, target: int) -> dict[str, Grade]:
+    height, width = scene.image.shape[:2]
+    x_min, y_min, x_max, y_max = scene.objects[target].box
+    truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
+    return {
+        "accuracy": lambda box: iou(box, truth) >= MIN_IOU,
+        "center": lambda box: center_inside(box, truth),
+    }
+
+
+def _loader(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]:
+    return lambda: image
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue eval tabletop``."""
+    parser.add_argument("--data", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
+    parser.add_argument("--split", choices=SPLITS, default="test")
+    parser.add_argument("--scenes", type=int, default=400, metavar="N", help="at most (400)")
+    parser.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
+    add_shared_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue eval tabletop``; the exit status."""
+    if args.per_image < 1 or args.scenes < 1:
+        raise ClueError("--per-image and --scenes must be 1 or more")
+
+    def load() -> tuple[list[Sample], list[str]]:
+        try:
+            scenes = list(read_scenes(args.data, args.split, args.scenes))
+        except (OSError, ValueError) as error:
+            raise ClueError(str(error)) from error
+        return tabletop_samples(scenes, per_image=args.per_image, seed=args.seed), []
+
+    return run_evaluation(args, load)
