@@ -73,7 +73,10 @@ def _exchange(
 
 
 class Person:
-    """Someone with one object in mind, who answers questions about it. Remembers what was said."""
+    """Someone with one object in mind, who answers questions about it.
+
+    Once the answers have settled it, the last one is repeated.
+    """
 
     def __init__(
         self, objects: Sequence[SceneObject], target: int, candidates: tuple[int, ...], seed: int
@@ -81,17 +84,16 @@ class Person:
         self._objects, self._target = objects, target
         self._candidates = candidates
         self._rng = np.random.default_rng(seed)
+        self._last = f"the {objects[target].color} {objects[target].kind}"
 
     def __call__(self, question: str) -> str:
-        """Answer a question about what is still meant; the plain name of the target at the end."""
-        asked = dialogues.Question(question, question_axis(question))
+        """Answer a question."""
         if len(self._candidates) > 1:
+            asked = dialogues.Question(question, question_axis(question))
             said = dialogues.answer(asked, self._target, self._candidates, self._objects, self._rng)
             if said is not None:
-                text, self._candidates = said
-                return text
-        target = self._objects[self._target]
-        return f"the {target.color} {target.kind}"
+                self._last, self._candidates = said
+        return self._last
 
 
 def question_axis(question: str) -> str:
