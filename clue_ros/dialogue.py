@@ -52,7 +52,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class AmbiguityEstimate:
-    """The detector's answer: does this sentence name exactly one thing in this image?
+    """The detector's answer to: does this sentence name exactly one thing in this image.
 
     probability, threshold: 0..1, ambiguous at or above the threshold.
     attention: float32 (grid, grid), 0..1, rows from the top of the image.

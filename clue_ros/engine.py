@@ -157,7 +157,7 @@ class Clue:
             return View(image, self._checkpoint.look(image), self)
 
     def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:
-        """Does this sentence, or this dialogue so far, name exactly one thing in the image?
+        """Judge whether this sentence, or dialogue so far, names exactly one thing in the image.
 
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
         """

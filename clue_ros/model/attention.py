@@ -12,7 +12,8 @@ import torch
 
 from clue_ros.dialogue import Box, Peak
 
-EPS = 1e-8
+EPS = 1e-8  # of equation 1
+FLAT = 1e-12  # added to a map's range: real ranges shrink with the grid, to about 1e-5
 
 
 def image_attention(attention: torch.Tensor, query_mask: torch.Tensor, grid: int) -> torch.Tensor:
@@ -33,7 +34,7 @@ def min_max(maps: torch.Tensor) -> torch.Tensor:
     """Each map of (B, g, g) stretched to 0..1; a flat map becomes 0. Differentiable."""
     flat = maps.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
-    return ((flat - low) / (high - low + EPS)).view_as(maps)
+    return ((flat - low) / (high - low + FLAT)).view_as(maps)
 
 
 def attention_map(attention: torch.Tensor, query_mask: torch.Tensor, grid: int) -> torch.Tensor:

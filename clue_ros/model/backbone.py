@@ -16,12 +16,14 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
-from clue_ros.model.files import first_line, require_files
+from clue_ros.model.files import first_line, read_json
 from clue_ros.model.processor import Prompts
+from clue_ros.model.weights import check_weights
 
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
 
@@ -92,7 +94,7 @@ class Backbone:
         positions: torch.Tensor,
         cache: Cache | None = None,
     ) -> dict[str, Any]:
-        """transformers' own masks for each kind of block: prefix bidirectional, suffix causal.
+        """The masks of transformers for each kind of block: prefix bidirectional, suffix causal.
 
         embedded (B, T, D), attention_mask (B, past + T), token_type_ids (B, T) or None while
         generating. Each mask is (B, 1, T, past + T), to be added to the attention logits.
@@ -211,68 +213,51 @@ def load_backbone(
 ) -> Backbone:
     """A PaliGemma 2 from a folder of safetensors.
 
-    Raises ModelError naming the file or the shape that is wrong.
+    Raises ModelError naming the file or the shape that is wrong, before any weight is read.
     """
     folder = Path(folder)
-    _require_files(folder)
+    if not folder.is_dir():
+        raise ModelError(f"there is no model folder {folder}")
+    config = _load_config(folder)
+    check_weights(folder, config)
     try:
         with quietly():
             loader: Any = PaliGemmaForConditionalGeneration.from_pretrained
             model, report = loader(
                 folder,
+                config=config,
                 dtype=dtype,
                 attn_implementation=ATTENTION,
                 use_safetensors=True,
                 local_files_only=True,
-                ignore_mismatched_sizes=True,  # reported below, by name and shape
                 output_loading_info=True,
             )
     except Exception as error:  # any library error here means the folder is unusable
         raise ModelError(f"cannot load the model in {folder}: {first_line(error)}") from error
-    _check_report(folder, report)
-    _check_config(folder, model.config)
+    missing = sorted(report["missing_keys"])
+    if missing:  # transformers would fill them with noise
+        raise ModelError(f"{folder}: the safetensors lack {missing[0]} and {len(missing) - 1} more")
     return Backbone(model.to(device).eval())
 
 
-def _require_files(folder: Path) -> None:
-    """The files a backbone needs, before any library looks for them elsewhere."""
-    if not folder.is_dir():
-        raise ModelError(f"there is no model folder {folder}")
-    require_files(folder, "config.json")
-    names = ("model.safetensors", "model.safetensors.index.json")
-    if any((folder / name).is_file() for name in names):
-        return
-    pickled = sorted(
-        path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth"}
-    )
-    if pickled:
-        raise ModelError(
-            f"{folder} has only {pickled[0]}, which is a pickle and never loaded: convert it to "
-            "model.safetensors"
-        )
-    raise ModelError(f"{folder} has no model.safetensors")
-
-
-def _check_report(folder: Path, report: dict[str, Any]) -> None:
-    """Refuse weights that are missing or do not fit: transformers would fill them with noise."""
-    mismatched = sorted(report["mismatched_keys"])
-    if mismatched:
-        name, found, expected = mismatched[0]
-        raise ModelError(
-            f"{folder}: {name} has shape {tuple(found)}, but config.json asks for {tuple(expected)}"
-        )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"{folder}: {len(missing)} weights are missing from the safetensors, the first is "
-            f"{missing[0]}"
-        )
-
-
-def _check_config(folder: Path, config: object) -> None:
-    kind = getattr(getattr(config, "text_config", None), "model_type", None)
-    if kind != "gemma2":
-        raise ModelError(f"{folder}: config.json describes a decoder of type {kind}, want gemma2")
+def _load_config(folder: Path) -> PaliGemmaConfig:
+    """config.json, if it describes a PaliGemma 2. Raises ModelError."""
+    path = folder / "config.json"
+    content = read_json(path)
+    # transformers would fill what is missing with the sizes of a model of billions of weights.
+    for part, name, want in (
+        (content, "model", "paligemma"),
+        (content.get("text_config"), "text_config", "gemma2"),
+        (content.get("vision_config"), "vision_config", "siglip_vision_model"),
+    ):
+        kind = part.get("model_type") if isinstance(part, dict) else None
+        if kind != want:
+            raise ModelError(f"{path}: the {name} is of type {kind}, want {want}")
+    try:
+        config: PaliGemmaConfig = PaliGemmaConfig.from_pretrained(folder)
+    except Exception as error:  # whatever a wrong value leads to
+        raise ModelError(f"cannot use {path}: {first_line(error)}") from error
+    return config
 
 
 @contextmanager

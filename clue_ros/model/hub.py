@@ -27,7 +27,7 @@ def find_model(model: str | Path) -> Path:
     if text == EMBEDDED:
         return _embedded()
     folder = Path(text).expanduser()
-    if folder.is_dir():
+    if text and folder.is_dir():
         return folder
     if isinstance(model, str) and _HUB_ID.fullmatch(text):
         return _download(text)

@@ -1,10 +1,10 @@
-"""Text and pictures in PaliGemma's format (the paper's section III-A.1).
+r"""Text and pictures in PaliGemma's format (the paper's section III-A.1).
 
 One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its
 own small word-level tokenizer in the same layout, so that nothing downstream knows which one it
 holds. A prompt is
 
-    <image> * N  <bos>  prefix  "\\n"  [suffix  <eos>]
+    <image> * N  <bos>  prefix  "\n"  [suffix  <eos>]
 
 with token_type_ids 0 up to the newline (bidirectional attention) and 1 over the suffix (causal
 attention).

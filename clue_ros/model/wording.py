@@ -41,7 +41,10 @@ def offered_answers(question: str) -> tuple[str, ...]:
     parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)
     if len(parts) < 2:
         return ("yes", "no") if _YES_NO.match(sentence.lower()) else ()
-    pieces = [piece.strip() for part in parts for piece in part.split(",") if piece.strip()]
+    pieces = [piece.strip() for part in parts for piece in part.split(",")]
+    pieces = [piece for piece in pieces if piece.lower() not in ("", "or")]
+    if len(pieces) < 2:
+        return ()
     last = pieces[-1].split()
     options = [_tail_like(piece.split(), last) for piece in pieces[:-1]]
     # In "which one, the red or the blue?" the first piece asks and offers nothing.

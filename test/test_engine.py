@@ -1,0 +1,247 @@
+"""Clue: look, judge, reply. With random weights: what is tested is form, not knowledge."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clue_ros.dialogue import Dialogue, Grounding, Question
+from clue_ros.engine import Clue, Image, View
+from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
+
+
+@pytest.fixture(scope="module")
+def clue(random_model: Path) -> Clue:
+    return Clue.load(random_model)
+
+
+@pytest.fixture
+def view(clue: Clue, picture: Image) -> View:
+    return clue.look(picture)
+
+
+@pytest.fixture(autouse=True)
+def as_loaded(clue: Clue) -> None:
+    """Each test starts with the settings the model was loaded with."""
+    clue.policy, clue.threshold = "detector", 0.5
+
+
+def test_what_is_loaded_says_what_it_is(clue: Clue, random_model: Path) -> None:
+    assert clue.model_name == str(random_model)
+    assert clue.policy == "detector"
+    assert clue.threshold == 0.5
+    assert clue.grid == 8
+    assert clue.dtype == "float32"
+    assert 100_000 < clue.memory_bytes() < 10_000_000
+
+
+def test_a_view_keeps_the_original(clue: Clue, picture: Image) -> None:
+    view = clue.look(picture)
+    assert (view.width, view.height) == (80, 60)
+    assert np.array_equal(view.image, picture)
+
+
+def test_an_estimate_has_a_probability_a_map_and_peaks_in_pixels(clue: Clue, view: View) -> None:
+    estimate = clue.ambiguity(view, "the red block")
+    assert 0 < estimate.probability < 1
+    assert estimate.threshold == 0.5
+    assert estimate.attention.shape == (8, 8)
+    assert estimate.attention.dtype == np.float32
+    assert estimate.attention.min() == 0
+    assert estimate.attention.max() == pytest.approx(1)
+    assert estimate.peaks
+    assert estimate.seconds > 0
+    for peak in estimate.peaks:
+        assert 0 <= peak.box.x_min < peak.box.x_max <= 80
+        assert 0 <= peak.box.y_min < peak.box.y_max <= 60
+
+
+def test_words_and_picture_both_matter(clue: Clue, view: View, picture: Image) -> None:
+    first = clue.ambiguity(view, "the red block").attention
+    assert not np.allclose(first, clue.ambiguity(view, "the ball on the left").attention)
+    assert not np.allclose(
+        first, clue.ambiguity(clue.look(255 - picture), "the red block").attention
+    )
+    assert np.array_equal(first, clue.ambiguity(view, "the red block").attention)
+
+
+def test_a_dialogue_is_judged_with_everything_said(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("the red block")
+    alone = clue.ambiguity(view, dialogue)
+    assert alone.probability == clue.ambiguity(view, "the red block").probability
+    dialogue.add_question("which one?")
+    dialogue.add_answer("the left one")
+    assert clue.ambiguity(view, dialogue).probability != alone.probability
+
+
+def test_the_detector_decides(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("pick up the red block")
+    clue.threshold = 0.0
+    question = clue.reply(view, dialogue)
+    assert isinstance(question, Question)
+    assert question.text
+    assert question.candidates == tuple(peak.box for peak in question.ambiguity.peaks)
+    clue.threshold = 1.0
+    grounding = clue.reply(view, dialogue)
+    assert isinstance(grounding, Grounding)
+    assert grounding.label == "red block"
+    assert 0 <= grounding.score <= 1
+    assert 0 <= grounding.box.x_min < grounding.box.x_max <= 80
+    assert 0 <= grounding.box.y_min < grounding.box.y_max <= 60
+
+
+def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("pick up the red block")
+    clue.threshold = 0.0
+    clue.reply(view, dialogue)
+    assert len(dialogue.turns) == 1
+
+
+def test_grounding_can_be_forced(clue: Clue, view: View) -> None:
+    clue.threshold = 0.0
+    for policy in ("detector", "decoder"):
+        clue.policy = policy
+        assert isinstance(clue.reply(view, Dialogue("the block"), force_grounding=True), Grounding)
+
+
+def test_with_the_decoder_policy_the_threshold_decides_nothing(clue: Clue, view: View) -> None:
+    clue.policy = "decoder"
+    replies = []
+    for threshold in (0.0, 1.0):
+        clue.threshold = threshold
+        replies.append(clue.reply(view, Dialogue("the block")))
+    assert type(replies[0]) is type(replies[1])
+
+
+def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:
+    for text in ("<loc0000>", "the <image> block", "<bos> <eos> cup"):
+        assert isinstance(clue.reply(view, Dialogue(text)), (Question, Grounding))
+        clue.ambiguity(view, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("", EmptyExpressionError), ("🙂", BadExpressionError), ("a" * 10_000, BadExpressionError)],
+)
+def test_bad_text_is_refused_and_the_next_request_works(
+    clue: Clue, view: View, text: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        clue.ambiguity(view, text)
+    assert clue.ambiguity(view, "the block").probability > 0
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((60, 80), np.uint8),
+        np.zeros((60, 80, 4), np.uint8),
+        np.zeros((60, 80, 3), np.float32),
+        np.zeros((0, 80, 3), np.uint8),
+        np.zeros((60, 0, 3), np.uint8),
+        np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (9000, 9000, 3)),
+        None,
+        "image.png",
+    ],
+    ids=["grey", "alpha", "float", "no rows", "no columns", "81 megapixels", "none", "text"],
+)
+def test_bad_images_are_refused(clue: Clue, image: object) -> None:
+    with pytest.raises(BadImageError):
+        clue.look(image)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 2000, 3), (3648, 5472, 3)])
+def test_odd_sizes_work(clue: Clue, shape: tuple[int, int, int]) -> None:
+    view = clue.look(np.zeros(shape, np.uint8))
+    reply = clue.reply(view, Dialogue("the block"), force_grounding=True)
+    assert isinstance(reply, Grounding)
+    box = reply.box
+    assert 0 <= box.x_min < box.x_max <= shape[1]
+    assert 0 <= box.y_min < box.y_max <= shape[0]
+
+
+def test_views_of_a_larger_array_work(clue: Clue, picture: Image) -> None:
+    turned = picture[::-1, ::2]
+    assert not turned.flags.c_contiguous
+    view = clue.look(turned)
+    again = clue.look(turned.copy())
+    one, two = (clue.ambiguity(v, "the block").attention for v in (view, again))
+    assert np.array_equal(one, two)
+
+
+def test_a_view_of_another_model_is_looked_at_again(
+    clue: Clue, random_model: Path, picture: Image
+) -> None:
+    other = Clue.load(random_model)
+    theirs, ours = other.look(picture), clue.look(picture)
+    assert np.array_equal(
+        clue.ambiguity(theirs, "the block").attention, clue.ambiguity(ours, "the block").attention
+    )
+
+
+def test_calls_from_several_threads_do_not_mix_the_adapters(clue: Clue, view: View) -> None:
+    clue.threshold = 0.0
+    dialogue = Dialogue("pick up the red block")
+    expected = clue.reply(view, dialogue)
+    assert isinstance(expected, Question)
+    seen: list[tuple[str, float]] = []
+
+    def work() -> None:
+        for _ in range(5):
+            reply = clue.reply(view, dialogue)
+            assert isinstance(reply, Question)
+            seen.append((reply.text, reply.ambiguity.probability))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {(expected.text, expected.ambiguity.probability)}
+    assert len(seen) == 15
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy": "guess"},
+        {"threshold": 1.5},
+        {"threshold": -0.1},
+        {"threshold": float("nan")},
+        {"device": "toaster"},
+        {"device": "cuda:99"},
+        {"dtype": "int3"},
+        {"model": "no_such_model"},
+    ],
+)
+def test_bad_settings_are_refused(random_model: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(ModelError) as caught:
+        Clue.load(**{"model": random_model, **settings})
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_can_change_while_running(clue: Clue) -> None:
+    with pytest.raises(ModelError):
+        clue.policy = "guess"
+    with pytest.raises(ModelError):
+        clue.threshold = 2
+    assert clue.policy == "detector"
+    assert clue.threshold == 0.5
+
+
+def test_half_precision_gives_nearly_the_same_map(
+    clue: Clue, random_model: Path, picture: Image
+) -> None:
+    half = Clue.load(random_model, dtype="bfloat16")
+    assert half.dtype == "bfloat16"
+    assert half.memory_bytes() < clue.memory_bytes()
+    one = clue.ambiguity(clue.look(picture), "the block").attention
+    two = half.ambiguity(half.look(picture), "the block").attention
+    assert np.abs(one - two).max() < 0.25
+    assert isinstance(half.reply(half.look(picture), Dialogue("the block")), (Question, Grounding))
+
+
+def test_a_threshold_given_at_loading_wins(random_model: Path) -> None:
+    assert Clue.load(random_model, threshold=0.7).threshold == 0.7

@@ -1,0 +1,48 @@
+"""What a request names and what a question offers."""
+
+import pytest
+
+from clue_ros.model.wording import noun_phrase, offered_answers
+
+
+@pytest.mark.parametrize(
+    ("request_text", "label"),
+    [
+        ("pick up the apple", "apple"),
+        ("Could you please hand me the red cup on the left?", "red cup on the left"),
+        ("give me a block, please", "block"),
+        ("the green ball", "green ball"),
+        ("left block", "left block"),
+        ("where is my phone", "phone"),
+        ("take it", "it"),
+        ("pick up", "pick up"),
+        ("the", "the"),
+    ],
+)
+def test_the_label_is_the_request_without_its_verb(request_text: str, label: str) -> None:
+    assert noun_phrase(request_text) == label
+
+
+@pytest.mark.parametrize(
+    ("question", "answers"),
+    [
+        ("do you mean the red one or the blue one?", ("the red one", "the blue one")),
+        (
+            "do you mean the one on the left or the one on the right?",
+            ("the one on the left", "the one on the right"),
+        ),
+        ("which one, the red, the green or the blue?", ("the red", "the green", "the blue")),
+        ("is it red or blue?", ("red", "blue")),
+        ("there are two blocks. left or right?", ("left", "right")),
+        ("a cup or the ball?", ("a cup", "the ball")),
+        ("do you mean the red block?", ("yes", "no")),
+        ("which one do you mean?", ()),
+        ("what colour is it?", ()),
+        ("", ()),
+        ("or", ()),
+        ("or or or", ()),
+        (", or ,", ()),
+    ],
+)
+def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
+    assert offered_answers(question) == answers
