@@ -84,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; keep Python from failing again on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # A file that cannot be read or written: its name and the reason say it all.
+        print(f"clue: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _dispatch(words: list[str]) -> int:

@@ -82,7 +82,7 @@ def _heated(picture: Image.Image, attention: npt.NDArray[np.floating]) -> Image.
     heat = np.clip(np.asarray(smooth, dtype=np.float64), 0.0, 1.0)
     stops = np.linspace(0.0, 1.0, len(_HEAT))
     color = np.stack([np.interp(heat, stops, channel) for channel in _HEAT.T], axis=-1)
-    opacity = (0.15 + 0.55 * np.sqrt(heat))[..., None]
+    opacity = (0.1 + 0.55 * heat)[..., None]
     mixed = np.asarray(picture, dtype=np.float64) * (1 - opacity) + color * opacity
     return Image.fromarray(mixed.round().astype(np.uint8))
 

@@ -256,6 +256,15 @@ def test_eval_it2p_prints_the_three_measurements(
     assert len(records.read_text().splitlines()) == 4 + 3 + 4
 
 
+def test_records_that_cannot_be_written_are_one_line(
+    pointing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "it2p", "--data", str(write_it2p(tmp_path)), "--limit", "1", "--model"]
+    assert main([*words, str(pointing), "--records", "/no/such/folder/r.jsonl"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/no/such/folder/r.jsonl" in line
+
+
 def test_help_needs_no_pytorch() -> None:
     check = (
         "import sys; from clue_ros.cli import main\n"
