@@ -104,16 +104,24 @@ clue_find_python() {
         CLUE_BASE_PYTHON="$(command -v "$almost")"
         return 0
     fi
-    clue_say "no usable Python 3.10 to 3.13 here. Tried: ${seen:-none is installed}"
-    clue_apt "Python" python3 python3-venv python3-dev || return 1
-    CLUE_BASE_PYTHON="$(command -v python3)"
-    [[ "$(clue_probe_python "$CLUE_BASE_PYTHON")" == ok ]] && return 0
+    clue_say "no usable Python 3.10 to 3.13 here. Tried: ${seen:-${CLUE_PYTHON:-nothing is installed}}"
+    if [[ "$CLUE_ROS" != wheels ]]; then
+        clue_say "to use ROS 2 from wheels instead, start from a shell where no ROS is sourced"
+        return 1
+    elif [[ -z "${CLUE_PYTHON:-}" ]]; then
+        clue_apt "Python" python3 python3-venv python3-dev && CLUE_BASE_PYTHON="$(command -v python3)" &&
+            [[ "$(clue_probe_python "$CLUE_BASE_PYTHON")" == ok ]] && return 0
+    fi
     clue_say "install a Python 3.10, 3.11, 3.12 or 3.13 and name it: CLUE_PYTHON=/path/to/python"
     return 1
 }
 
 clue_make_venv() {
     local options=()
+    if [[ -n "$(ls -A "$CLUE_VENV_DIR" 2>/dev/null)" && ! -e "$CLUE_VENV_DIR/pyvenv.cfg" ]]; then
+        clue_say "$CLUE_VENV_DIR holds something else than an environment; name another as CLUE_VENV"
+        return 1
+    fi
     clue_find_python || return 1
     [[ "$CLUE_ROS" != wheels ]] && options=(--system-site-packages)
     clue_say "Python: $("$CLUE_BASE_PYTHON" -V 2>&1) ($CLUE_BASE_PYTHON), environment: $CLUE_VENV_DIR"
