@@ -15,6 +15,8 @@ from it2p_files import write_it2p
 from PIL import Image
 
 from clue_ros.cli import main
+from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.data.tabletop.shards import shard_path, write_shard
 from clue_ros.model.tiny import write_random_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -254,6 +256,42 @@ def test_eval_it2p_prints_the_three_measurements(
     assert f"note: {script}:6: " in printed.err
     assert "note: 0004.jpg: left out" in printed.err
     assert len(records.read_text().splitlines()) == 4 + 3 + 4
+
+
+def test_eval_tabletop_prints_the_same_shape(
+    pointing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    things = tuple(
+        SceneObject(kind, color, (x, 0.4, x + 0.1, 0.5))
+        for kind, color, x in (("block", "red", 0.1), ("block", "blue", 0.8), ("ball", "red", 0.5))
+    )
+    scene = Scene(np.zeros((64, 64, 3), np.uint8), things, np.zeros((16, 16), np.uint8))
+    write_shard(shard_path(tmp_path, "test", 0, 0), [scene, scene])
+    words = ["eval", "tabletop", "--data", str(tmp_path), "--json", "--model", str(pointing)]
+    assert main([*words, "--per-image", "1"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result) == ["clear", "ambiguity", "interactive"]
+    assert [result[part]["n"] for part in result] == [2, 4, 2]
+    # It always points, so it never asks: every ambiguous request was missed.
+    assert result["ambiguity"]["recall"] == 0.0
+    assert result["interactive"]["questions"] == 0.0
+    shard_path(tmp_path, "test", 0, 0).write_bytes(b"broken")
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "test-0-0000.npz" in line
+
+
+def test_bench_prints_medians_and_a_table_row(
+    pointing: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    words = ["bench", "engine", "--model", str(pointing), "--runs", "1", "--markdown"]
+    assert main(words) == 0
+    line, row = capfd.readouterr().out.splitlines()
+    result = json.loads(line)
+    for name in ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms"):
+        assert result[name] > 0
+    assert row.count("|") == 8
 
 
 def test_records_that_cannot_be_written_are_one_line(

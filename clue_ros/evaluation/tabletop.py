@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from clue_ros.data import dialogues
 from clue_ros.data.language import AXES, NOUNS, meant, request
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import COLORS, Scene, SceneObject
-from clue_ros.data.tabletop.shards import SPLITS, read_scenes
+from clue_ros.data.tabletop.shards import SPLITS, list_shards, read_shard
 from clue_ros.dialogue import Box
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.command import add_shared_arguments, run_evaluation
@@ -129,6 +130,25 @@ def _loader(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]
     return lambda: image
 
 
+def _read(folder: Path, split: str, at_most: int) -> list[Scene]:
+    """Scenes of a split; a shard that cannot be read is named."""
+    paths = list_shards(folder, split)
+    if not paths:
+        raise ClueError(
+            f"no {split} scenes in {folder}: make them with"
+            f" `clue data tabletop --out {folder} --split {split} --scenes {at_most}`"
+        )
+    scenes: list[Scene] = []
+    for path in paths:
+        if len(scenes) < at_most:
+            try:
+                scenes += read_shard(path)
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                reason = "not a whole file of scenes: delete it and make it again"
+                raise ClueError(f"{path}: {reason} ({type(error).__name__})") from error
+    return scenes[:at_most]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval tabletop``."""
     parser.add_argument("--data", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
@@ -144,10 +164,7 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("--per-image and --scenes must be 1 or more")
 
     def load() -> tuple[list[Sample], list[str]]:
-        try:
-            scenes = list(read_scenes(args.data, args.split, args.scenes))
-        except (OSError, ValueError) as error:
-            raise ClueError(str(error)) from error
+        scenes = _read(args.data, args.split, args.scenes)
         return tabletop_samples(scenes, per_image=args.per_image, seed=args.seed), []
 
     return run_evaluation(args, load)
