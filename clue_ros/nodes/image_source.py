@@ -10,8 +10,6 @@ import sys
 from typing import Any
 
 import cv2
-import rclpy
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
@@ -19,9 +17,10 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from clue_ros.errors import BadImageError
 from clue_ros.nodes import camera_info
 from clue_ros.nodes.convert import Rgb, fill_image
-from clue_ros.nodes.declare import BadParameterError, declare, guard
+from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.parameters import IMAGE_SOURCE, Value
 from clue_ros.nodes.pictures import Pictures, open_source
+from clue_ros.nodes.process import run_node
 
 
 class ImageSource(Node):
@@ -117,18 +116,7 @@ class ImageSource(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop; 2 when its source or a parameter cannot be used."""
-    rclpy.init(args=args)
-    try:
-        node = ImageSource()
-        rclpy.spin(node)
-    except (BadImageError, camera_info.BadCalibrationError, BadParameterError) as error:
-        print(f"image_source: {error}", file=sys.stderr)
-        return 2
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        rclpy.try_shutdown()
-    return 0
+    return run_node("image_source", lambda _executor: ImageSource(), args)
 
 
 if __name__ == "__main__":

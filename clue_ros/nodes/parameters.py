@@ -88,6 +88,12 @@ PERCEPTION: tuple[Parameter, ...] = (
         range=(-1.0, 1.0),
     ),
     Parameter(
+        "autostart",
+        False,
+        "Configure and activate at start; the launch file sets it. False: wait for a manager.",
+        change=Change.NEVER,
+    ),
+    Parameter(
         "max_questions",
         3,
         "Questions in one dialogue before it ends with MAX_TURNS.",

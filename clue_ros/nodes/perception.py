@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import sys
 
-import rclpy
-from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
-
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside the "
     "clue_ros repository and colcon does not look inside a package: link it into the workspace "
@@ -27,28 +24,10 @@ def main(args: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"perception: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
         return 1
-    from clue_ros.nodes.declare import BadParameterError
     from clue_ros.nodes.perception_node import PerceptionNode
+    from clue_ros.nodes.process import run_node
 
-    rclpy.init(args=args)
-    try:
-        executor = MultiThreadedExecutor(num_threads=4)
-        node = PerceptionNode(executor)
-    except BadParameterError as error:
-        print(f"perception: {error}", file=sys.stderr)
-        rclpy.try_shutdown()
-        return 2
-    executor.add_node(node)
-    try:
-        executor.spin()
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        node.close()
-        executor.shutdown(timeout_sec=1.0)
-        node.destroy_node()
-        rclpy.try_shutdown()
-    return 0
+    return run_node("perception", PerceptionNode, args, threads=4)
 
 
 if __name__ == "__main__":

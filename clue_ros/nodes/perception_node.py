@@ -7,7 +7,6 @@ state and answer INACTIVE until the node is active, so that a caller is told and
 from __future__ import annotations
 
 import gc
-import threading
 import uuid
 from typing import Any
 
@@ -20,7 +19,6 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallb
 from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros.dialogue import Grounding, Question
@@ -29,6 +27,7 @@ from clue_ros.nodes import diagnostics, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
+from clue_ros.nodes.gate import Gate
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
 from clue_ros.nodes.session import Limits, Listener, Session
@@ -46,18 +45,20 @@ class PerceptionNode(LifecycleNode):
     def __init__(self, executor: Executor, **kwargs: Any) -> None:
         super().__init__("perception", **kwargs)
         self._spinner = executor
-        self._state = "unconfigured"
         self._clue: Any = None
         self._own_threshold = 0.5  # the model's, read when it is loaded
         self._camera = Camera()
         self._worker = Worker()
         self._health = diagnostics.Health()
-        self._open_lock = threading.Lock()
-        self._session: Session | None = None
         declare(self, PERCEPTION)
-        guard(self, PERCEPTION, state=lambda: self._state)
+        self._gate = Gate(
+            lambda: self._camera.newest(self._value("max_image_age")), self._make_session
+        )
+        guard(self, PERCEPTION, state=lambda: self._gate.state)
         self._outputs = Outputs(self, self._worker)
         self._create_inputs()
+        if self._value("autostart"):
+            executor.create_task(self._start)
 
     def _create_inputs(self) -> None:
         # Reentrant: an answer or a cancel must be heard while the dialogue's coroutine is not finished.
@@ -87,6 +88,18 @@ class PerceptionNode(LifecycleNode):
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
 
+    def _start(self) -> None:
+        """Configure and activate without a manager.
+
+        A launch file's own transition request after a respawn would go to the process that died: DDS
+        remembers its services for some 20 s.
+        """
+        if self.trigger_configure() != SUCCESS:
+            name = self.get_fully_qualified_name()
+            self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} configure")
+        elif self.trigger_activate() != SUCCESS:
+            self.get_logger().error("could not be activated")
+
     # Lifecycle. rclpy swallows what these raise, so each failure is logged here.
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -103,7 +116,7 @@ class PerceptionNode(LifecycleNode):
             self.get_logger().error(self._health.load_error)
             return FAILURE
         self._health.load_error = ""
-        self._state = "inactive"
+        self._gate.move("inactive")
         self.get_logger().info(
             f"model {self._clue.model_name} is ready on {self._clue.device} ({self._clue.dtype})"
         )
@@ -114,27 +127,25 @@ class PerceptionNode(LifecycleNode):
         result = super().on_activate(state)
         if result == SUCCESS:
             self._camera.open(self, self._value("image_transport"), self._image_group)
-            self._state = "active"
+            self._gate.move("active")
             self.get_logger().info(f"active, looking at {self._camera.topic}")
         return result
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End an open dialogue with INACTIVE and leave the camera."""
-        self._state = "inactive"
-        self._stop_session("the node was deactivated in the middle of the request")
+        self._gate.move("inactive")
         self._camera.close()
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Forget the model and free its memory."""
-        self._state = "unconfigured"
+        self._gate.move("unconfigured")
         self._free()
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop everything, from whatever state."""
-        self._state = "finalized"
-        self._stop_session("the node was shut down in the middle of the request")
+        self._gate.move("finalized")
         self._camera.close()
         self._free()
         return super().on_shutdown(state)
@@ -144,76 +155,32 @@ class PerceptionNode(LifecycleNode):
         self.get_logger().error(f"a transition from {state.label} failed; back to unconfigured")
         self._camera.close()
         self._free()
-        self._state = "unconfigured"
+        self._gate.move("unconfigured")
         return SUCCESS
 
     def close(self) -> None:
         """Stop before the process ends."""
-        self._stop_session("the node was stopped in the middle of the request")
+        self._gate.move("finalized")
         self._worker.stop()
 
     def _free(self) -> None:
         self._clue = None
         gc.collect()
 
-    def _stop_session(self, message: str) -> None:
-        session = self._session
-        if session is not None:
-            session.stop(Outcome("INACTIVE", message))
-
-    # One request at a time.
-
-    def _open(
-        self, dialogue_id: str, text: str, image: Image | None, limits: Limits | None = None
-    ) -> Session | Outcome:
-        """Open the one session there may be, or say why not. Whoever gets a session must call `_close`."""
-        with self._open_lock:
-            if self._state != "active":
-                return Outcome(
-                    "INACTIVE", f"perception is {self._state}: configure and activate it first"
-                )
-            if self._session is not None:
-                return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
-            found = self._frame(image)
-            if isinstance(found, Outcome):
-                return found
-            try:
-                self._session = Session(
-                    dialogue_id,
-                    text,
-                    found,
-                    limits or self._limits(),
-                    self._clue,
-                    self._worker,
-                    self._spinner,
-                )
-            except ClueError as error:
-                return Outcome(error.code, str(error))
-            return self._session
-
-    def _apply_decision(self) -> None:
-        """Hand the parameters that may change at any time to the model, before each reply."""
-        threshold = self._value("threshold")
-        clue = self._clue
-        if clue is not None:
-            clue.policy = self._value("policy")
-            clue.threshold = self._own_threshold if threshold < 0 else threshold
-
-    def _close(self, session: Session) -> None:
-        with self._open_lock:
-            if self._session is session:
-                self._session = None
-
-    def _frame(self, image: Image | None) -> Frame | Outcome:
-        if image is not None and (image.width or image.height or len(image.data)):
-            return Frame(image, 0.0)
-        found = self._camera.newest(self._value("max_image_age"))
-        return found if isinstance(found, Frame) else Outcome(*found)
+    def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
+        return Session(dialogue_id, text, frame, limits, self._clue, self._worker, self._spinner)
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
         return Limits(
             max_turns or self._value("max_questions"), timeout or self._value("answer_timeout")
         )
+
+    def _apply_decision(self) -> None:
+        """Hand the parameters that may change at any time to the model, before each reply."""
+        threshold, clue = self._value("threshold"), self._clue
+        if clue is not None:
+            clue.policy = self._value("policy")
+            clue.threshold = self._own_threshold if threshold < 0 else threshold
 
     def _listen(self, session: Session, feedback: Feedback | None) -> Listener:
         """Return what happens as `session` goes on: outputs, feedback of the action, counters."""
@@ -249,7 +216,7 @@ class PerceptionNode(LifecycleNode):
         try:
             outcome = await session.run()
         finally:
-            self._close(session)
+            self._gate.close(session)
         if outcome.grounding is not None:
             self._health.groundings += 1
             self._outputs.point(session, outcome.grounding)
@@ -266,14 +233,14 @@ class PerceptionNode(LifecycleNode):
 
     def _on_speech(self, message: String) -> None:
         """Take what was said as the answer if a question is open, else as a new request."""
-        session = self._session
+        session = self._gate.session
         if session is not None and session.waiting:
             try:
                 session.answer(message.data)
             except ClueError as error:
                 self._refuse(Outcome(error.code, str(error)))
             return
-        opened = self._open(uuid.uuid4().hex, message.data, None)
+        opened = self._gate.open(uuid.uuid4().hex, message.data, None, self._limits())
         if isinstance(opened, Outcome):
             self._refuse(opened)
             return
@@ -294,10 +261,10 @@ class PerceptionNode(LifecycleNode):
         self, request: AnswerClarification.Request, response: AnswerClarification.Response
     ) -> AnswerClarification.Response:
         """Give the answer to the open question."""
-        session = self._session
-        if self._state != "active":
+        session = self._gate.session
+        if self._gate.state != "active":
             return messages.fail(
-                response, "INACTIVE", f"perception is {self._state}: no dialogue can be open"
+                response, "INACTIVE", f"perception is {self._gate.state}: no dialogue can be open"
             )
         if session is None or (request.dialogue_id and request.dialogue_id != session.id):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
@@ -316,7 +283,9 @@ class PerceptionNode(LifecycleNode):
         self, request: Ground.Request, response: Ground.Response
     ) -> Ground.Response:
         """One shot: the object, or the question that would be asked."""
-        opened = self._open(uuid.uuid4().hex, request.expression, request.image)
+        opened = self._gate.open(
+            uuid.uuid4().hex, request.expression, request.image, self._limits()
+        )
         if isinstance(opened, Outcome):
             self._note(opened)
             return messages.fail(response, opened.code, opened.message)
@@ -327,7 +296,7 @@ class PerceptionNode(LifecycleNode):
         try:
             result = await opened.one_shot(force=request.force_grounding)
         finally:
-            self._close(opened)
+            self._gate.close(opened)
         self._health.last_latency = opened.latency
         if isinstance(result, Question):
             response.is_question = True
@@ -344,7 +313,7 @@ class PerceptionNode(LifecycleNode):
         request, result = goal.request, GroundWithDialogue.Result()
         limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
         dialogue_id = bytes(goal.goal_id.uuid).hex()
-        opened = self._open(dialogue_id, request.expression, request.image, limits)
+        opened = self._gate.open(dialogue_id, request.expression, request.image, limits)
         if isinstance(opened, Outcome):
             self._note(opened)
             goal.abort()
@@ -364,25 +333,25 @@ class PerceptionNode(LifecycleNode):
         return messages.fail(result, outcome.code, outcome.message)
 
     def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
-        session = self._session
+        session = self._gate.session
         if session is not None and session.id == bytes(goal.goal_id.uuid).hex():
             session.stop(Outcome("CANCELED", "canceled by the caller"))
         return CancelResponse.ACCEPT
 
     def _report(self) -> None:
         """Publish /diagnostics, and warn when the camera is silent."""
-        if self._state == "active":
+        if self._gate.state == "active":
             warning = self._camera.warning(self._value("image_timeout"))
             if warning:
                 self.get_logger().warning(warning)
         age, health, clue = self._camera.age(), self._health, self._clue
         values: dict[str, object] = {
-            "state": self._state,
+            "state": self._gate.state,
             "model": self._value("model"),
             "image topic": self._camera.topic,
             "images received": self._camera.count,
             "age of the last image (s)": diagnostics.number(age),
-            "dialogue open": self._session is not None,
+            "dialogue open": self._gate.session is not None,
             **health.values(),
         }
         if clue is not None:
@@ -392,7 +361,7 @@ class PerceptionNode(LifecycleNode):
             diagnostics.report(
                 f"{self.get_fully_qualified_name()}: clue",
                 self.get_clock().now().to_msg(),
-                diagnostics.level(self._state, health, age, self._value("image_timeout")),
+                diagnostics.level(self._gate.state, health, age, self._value("image_timeout")),
                 self._value("model"),
                 values,
             )

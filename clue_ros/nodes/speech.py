@@ -7,13 +7,12 @@ import threading
 import time
 from typing import Any, TextIO
 
-import rclpy
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from std_msgs.msg import String
 
-from clue_ros.nodes.declare import BadParameterError, declare
+from clue_ros.nodes.declare import declare
 from clue_ros.nodes.parameters import SPEECH
+from clue_ros.nodes.process import run_node
 
 LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the first line is sent
 
@@ -72,17 +71,7 @@ class Speech(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop."""
-    rclpy.init(args=args)
-    try:
-        rclpy.spin(Speech(sys.stdin))
-    except BadParameterError as error:
-        print(f"speech: {error}", file=sys.stderr)
-        return 2
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        rclpy.try_shutdown()
-    return 0
+    return run_node("speech", lambda _executor: Speech(sys.stdin), args)
 
 
 if __name__ == "__main__":

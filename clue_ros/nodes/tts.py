@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import rclpy
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from std_msgs.msg import String
 
-from clue_ros.nodes.declare import BadParameterError, declare
+from clue_ros.nodes.declare import declare
 from clue_ros.nodes.parameters import TTS
+from clue_ros.nodes.process import run_node
 from clue_ros.nodes.voice import Speaker, Voice
 
 
@@ -22,7 +21,7 @@ class Tts(Node):
         super().__init__("tts", **kwargs)
         declare(self, TTS)
         speak = self._value("engine") != "print"
-        self.speaker = Speaker(self._start if speak else None, _show, self._warn)
+        self._speaker = Speaker(self._start if speak else None, _show, self._warn)
         self.create_subscription(String, "say", self._on_say, 10)
 
     def _value(self, name: str) -> Any:
@@ -40,10 +39,15 @@ class Tts(Node):
         else:
             self.get_logger().info(message)
 
+    def close(self) -> None:
+        """Say what is queued, for two seconds at most."""
+        self._speaker.stop()
+        self._speaker.join(2.0)
+
     def _on_say(self, message: String) -> None:
         text = " ".join(message.data.split())
         if text:
-            self.speaker.say(text)
+            self._speaker.say(text)
 
 
 def _show(text: str) -> None:
@@ -52,22 +56,7 @@ def _show(text: str) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop."""
-    rclpy.init(args=args)
-    node: Tts | None = None
-    try:
-        node = Tts()
-        rclpy.spin(node)
-    except BadParameterError as error:
-        print(f"tts: {error}", file=sys.stderr)
-        return 2
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        if node is not None:
-            node.speaker.stop()
-            node.speaker.join(2.0)
-        rclpy.try_shutdown()
-    return 0
+    return run_node("tts", lambda _executor: Tts(), args)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""A node as a process: start it, spin it, end it in order whatever the signal, and return an exit status."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.executors import (
+    Executor,
+    ExternalShutdownException,
+    MultiThreadedExecutor,
+    SingleThreadedExecutor,
+)
+
+from clue_ros.errors import ClueError
+from clue_ros.nodes.camera_info import BadCalibrationError
+from clue_ros.nodes.declare import BadParameterError
+
+# What a person gave at start and can mend: one line, exit status 2, no traceback.
+MISTAKES = (ClueError, BadCalibrationError, BadParameterError)
+
+
+def run_node(
+    name: str, make: Callable[[Executor], Any], args: list[str] | None, threads: int = 1
+) -> int:
+    """Make the node and spin it until SIGINT, SIGTERM or a shutdown; call its `close()` if it has one.
+
+    Returns 0, or 2 when a parameter or what it names cannot be used.
+    """
+    rclpy.init(args=args)
+    node: Any = None
+    executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
+    try:
+        node = make(executor)
+        executor.add_node(node)
+        executor.spin()
+    except MISTAKES as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        # ros2 launch passes on a Ctrl-C that the terminal has sent here already: the second one must not tear
+        # the shutdown apart.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if node is not None and hasattr(node, "close"):
+            node.close()
+        executor.shutdown(timeout_sec=1.0)
+        rclpy.try_shutdown()
+    return 0

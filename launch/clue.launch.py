@@ -1,0 +1,91 @@
+"""Start clue_ros on a robot: ros2 launch clue_ros clue.launch.py image:=/camera/image_raw.
+
+Perception is a managed node; its parameter `autostart`, set here, has it configured and activated at
+every start of its process. `ros2 launch clue_ros clue.launch.py -s` lists the arguments.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.conditions import IfCondition
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import LifecycleNode, Node
+
+SHARE = get_package_share_directory("clue_ros")
+
+# name, default, what it is. An empty default leaves the value of the parameter file.
+ARGUMENTS = (
+    ("model", "", "tabletop (the embedded model), a folder, or a Hugging Face hub id"),
+    ("device", "", "auto, cpu, cuda, cuda:1, ..."),
+    ("image", "image", "the camera's topic, such as /camera/image_raw"),
+    ("image_transport", "", "raw, or compressed for <image>/compressed"),
+    ("speech", "speech", "the topic of what people say"),
+    ("say", "say", "the topic of what the robot says"),
+    ("voice", "false", "true: speak what the robot says (the tts node)"),
+    ("namespace", "", "a namespace for all nodes"),
+    ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
+    ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
+    ("respawn", "true", "true: start a node again when it dies"),
+    ("log_level", "info", "debug, info, warn, error"),
+)
+
+
+def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
+    """Give Fast DDS shared memory that holds whole images, unless the person has a profile already."""
+    profile = os.path.join(SHARE, "config", "fastdds.xml")
+    # Fast DDS 2 (Humble, Jazzy) reads the old name; Fast DDS 3 (Kilted) warns about it.
+    old = os.environ.get("ROS_DISTRO", "") in ("humble", "iron", "jazzy")
+    names = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+    if any(context.environment.get(name) for name in names):
+        return []
+    return [SetEnvironmentVariable(names[1] if old else names[0], profile)]
+
+
+def start(context: LaunchContext) -> list[LifecycleNode | Node]:
+    """Return the nodes. A function, so that only the arguments that were given override the parameter file."""
+    value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    given = {name: value[name] for name in ("model", "device", "image_transport") if value[name]}
+    given["autostart"] = value["autostart"].lower() in ("true", "1")
+    common = {
+        "package": "clue_ros",
+        "namespace": value["namespace"],
+        "output": "screen",
+        "respawn": value["respawn"].lower() in ("true", "1"),
+        "respawn_delay": 2.0,
+        "ros_arguments": ["--log-level", value["log_level"]],
+    }
+    perception = LifecycleNode(
+        executable="perception_node",
+        name="perception",
+        parameters=[value["params_file"], given],
+        remappings=[(topic, value[topic]) for topic in ("image", "speech", "say")],
+        **common,
+    )
+    tts = Node(
+        executable="tts_node",
+        name="tts",
+        parameters=[value["params_file"]],
+        remappings=[("say", value["say"])],
+        condition=IfCondition(value["voice"]),
+        **common,
+    )
+    return [perception, tts]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Return what `ros2 launch` runs."""
+    arguments = [
+        DeclareLaunchArgument(name, default_value=default, description=description)
+        for name, default, description in ARGUMENTS
+    ]
+    return LaunchDescription(
+        [
+            *arguments,
+            OpaqueFunction(function=fast_dds_profile),
+            OpaqueFunction(function=start),
+        ]
+    )
