@@ -37,12 +37,33 @@ KIND_ANSWERS: tuple[str, ...] = ("{n}", "the {n}", "the {n} please", "i mean the
 NOTHING = "i do not see {} . which one do you mean ?"
 WHICH_COLOR = "which color is it ?"
 WHERE = "where is it ?"
-TEMPLATES: tuple[str, ...] = (*OPENINGS, *COLOR_ANSWERS, *PLACE_ANSWERS, *KIND_ANSWERS, NOTHING, WHICH_COLOR, WHERE, "or")
+TEMPLATES: tuple[str, ...] = (
+    *OPENINGS,
+    *COLOR_ANSWERS,
+    *PLACE_ANSWERS,
+    *KIND_ANSWERS,
+    NOTHING,
+    WHICH_COLOR,
+    WHERE,
+    "or",
+)
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "upper left": ("upper left", "upperleft", "top left", "left upper", "upperleft upper left"),
-    "upper right": ("upper right", "upperright", "top right", "right upper", "upperright upper right"),
+    "upper right": (
+        "upper right",
+        "upperright",
+        "top right",
+        "right upper",
+        "upperright upper right",
+    ),
     "lower left": ("lower left", "lowerleft", "bottom left", "left lower", "lowerleft lower left"),
-    "lower right": ("lower right", "lowerright", "bottom right", "right lower", "lowerright lower right"),
+    "lower right": (
+        "lower right",
+        "lowerright",
+        "bottom right",
+        "right lower",
+        "lowerright lower right",
+    ),
     "upper": ("upper", "top"),
     "lower": ("lower", "bottom"),
     "left": ("left", "left", "leftmost"),
@@ -94,7 +115,9 @@ def _options(words: Sequence[str], owners: Sequence[int], opening: str, axis: st
     return Question(" ".join([*tokens, "?"]), axis, tuple(options))
 
 
-def ask(candidates: Sequence[int], objects: Sequence[SceneObject], opening: str = OPENINGS[0]) -> Question:
+def ask(
+    candidates: Sequence[int], objects: Sequence[SceneObject], opening: str = OPENINGS[0]
+) -> Question:
     """The question that tells the candidates apart in the fewest words."""
     order = sorted(candidates, key=lambda i: objects[i].center[0])
     colors = list(dict.fromkeys(objects[i].color for i in order))
@@ -122,7 +145,9 @@ def _by_place(order: list[int], objects: Sequence[SceneObject], opening: str) ->
     return _options(words, owners, opening, "place")
 
 
-def place_answers(target: int, candidates: Sequence[int], objects: Sequence[SceneObject]) -> list[str]:
+def place_answers(
+    target: int, candidates: Sequence[int], objects: Sequence[SceneObject]
+) -> list[str]:
     """Place words that tell the target from the other candidates, simplest first."""
     words = [p for p in ("left", "right", "upper", "lower", *CORNERS) if p in AXES]
     found = [p for p in words if placed(candidates, objects, p, ANSWER_GAP) == (target,)]
@@ -132,7 +157,11 @@ def place_answers(target: int, candidates: Sequence[int], objects: Sequence[Scen
 
 
 def answer(
-    question: Question, target: int, candidates: Sequence[int], objects: Sequence[SceneObject], rng: np.random.Generator
+    question: Question,
+    target: int,
+    candidates: Sequence[int],
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
 ) -> tuple[str, tuple[int, ...]] | None:
     """What somebody with `target` in mind says, and which candidates that leaves; None when nothing fits.
 
@@ -155,11 +184,17 @@ def answer(
         return KIND_ANSWERS[int(rng.integers(len(KIND_ANSWERS)))].format(n=noun), by_kind
     if places:
         asked = [p for p in places if p in question.text.split()]
-        place = asked[0] if asked and rng.uniform() < 0.8 else places[int(rng.integers(len(places)))]
+        place = (
+            asked[0] if asked and rng.uniform() < 0.8 else places[int(rng.integers(len(places)))]
+        )
         spoken = SPELLINGS[place][int(rng.integers(len(SPELLINGS[place])))]
-        return PLACE_ANSWERS[int(rng.integers(len(PLACE_ANSWERS)))].format(p=spoken, n=noun), (target,)
+        return PLACE_ANSWERS[int(rng.integers(len(PLACE_ANSWERS)))].format(p=spoken, n=noun), (
+            target,
+        )
     if len(by_color) < len(candidates):
-        return COLOR_ANSWERS[int(rng.integers(len(COLOR_ANSWERS)))].format(c=o.color, n=noun), by_color
+        return COLOR_ANSWERS[int(rng.integers(len(COLOR_ANSWERS)))].format(
+            c=o.color, n=noun
+        ), by_color
     return None
 
 
@@ -174,7 +209,9 @@ def _restated(
     return None
 
 
-def random_reference(objects: Sequence[SceneObject], rng: np.random.Generator, *, absent: bool) -> Reference:
+def random_reference(
+    objects: Sequence[SceneObject], rng: np.random.Generator, *, absent: bool
+) -> Reference:
     """A reference to something in the scene, or to a kind and colour that is not."""
     if absent:
         kind = str(rng.choice(KINDS)) if rng.uniform() < 0.8 else None
@@ -219,13 +256,20 @@ def states_of(
 
 
 def random_states(
-    objects: Sequence[SceneObject], rng: np.random.Generator, want: str | None = None, tries: int = 40
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
+    want: str | None = None,
+    tries: int = 40,
 ) -> list[State]:
     """A random dialogue about the scene. want: "clear", "ambiguous", "absent" or None for any of them.
 
     [] when no such reference was found in `tries` draws.
     """
-    kind = want if want is not None else str(rng.choice(["clear", "ambiguous", "absent"], p=[0.45, 0.45, 0.10]))
+    kind = (
+        want
+        if want is not None
+        else str(rng.choice(["clear", "ambiguous", "absent"], p=[0.45, 0.45, 0.10]))
+    )
     for _ in range(tries):
         reference = random_reference(objects, rng, absent=kind == "absent")
         candidates = meant(reference, objects)
@@ -238,4 +282,3 @@ def random_states(
         name = phrase(replace(reference, place=None), spoken).replace("the ", "a ", 1)
         return states_of(request(reference, rng), candidates, objects, rng, missing=name)
     return []
-

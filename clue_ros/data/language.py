@@ -64,7 +64,9 @@ def matches(reference: Reference, objects: Sequence[SceneObject]) -> list[int]:
     ]
 
 
-def ranked(pool: Sequence[int], objects: Sequence[SceneObject], place: str) -> list[tuple[float, int]]:
+def ranked(
+    pool: Sequence[int], objects: Sequence[SceneObject], place: str
+) -> list[tuple[float, int]]:
     """(distance behind the first one in the place's direction, object), nearest first."""
     ax, ay = AXES[place]
     score = {i: ax * objects[i].center[0] + ay * objects[i].center[1] for i in pool}
@@ -73,7 +75,10 @@ def ranked(pool: Sequence[int], objects: Sequence[SceneObject], place: str) -> l
 
 
 def placed(
-    pool: Sequence[int], objects: Sequence[SceneObject], place: str, gap: tuple[float, float] | None = None
+    pool: Sequence[int],
+    objects: Sequence[SceneObject],
+    place: str,
+    gap: tuple[float, float] | None = None,
 ) -> tuple[int, ...] | None:
     """The objects of `pool` that a place word can mean; None where people would differ."""
     if place == "middle":
@@ -90,7 +95,8 @@ def _plausible(
     chosen: Sequence[int], objects: Sequence[SceneObject], place: str, pool: Sequence[int]
 ) -> bool:
     """Nobody calls a block on the right "the left red one" when it is the only red one, nor a corner's
-    name a block that is in no corner of the others."""
+    name a block that is in no corner of the others.
+    """
     ax, ay = AXES[place]
     if len(pool) == 1 or place in CORNERS:
         others = range(len(objects)) if len(pool) == 1 else pool
@@ -176,8 +182,19 @@ def request(reference: Reference, rng: np.random.Generator) -> str:
 
 
 _SWAPS = (
-    {"left": "right", "leftmost": "rightmost", "upperleft": "upperright", "lowerleft": "lowerright"},
-    {"upper": "lower", "top": "bottom", "upperleft": "lowerleft", "upperright": "lowerright", "above": "below"},
+    {
+        "left": "right",
+        "leftmost": "rightmost",
+        "upperleft": "upperright",
+        "lowerleft": "lowerright",
+    },
+    {
+        "upper": "lower",
+        "top": "bottom",
+        "upperleft": "lowerleft",
+        "upperright": "lowerright",
+        "above": "below",
+    },
 )
 
 

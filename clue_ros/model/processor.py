@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +119,19 @@ def escape(text: str, tokenizer: Any) -> str:
     white space become one space, so that no newline can end the prefix early.
     """
     text = " ".join(text.split())
-    for token in _added_tokens(tokenizer):
-        pattern = re.compile(re.escape(token), re.IGNORECASE)
+    pattern = _added_pattern(tokenizer)
+    while pattern.search(text):
         text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
     return text
 
 
-def _added_tokens(tokenizer: Any) -> list[str]:
+@lru_cache(maxsize=8)
+def _added_pattern(tokenizer: Any) -> re.Pattern[str]:
     """The tokens matched in raw text before any splitting, which is how a typed one gets in."""
     names = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
-    return [name for name in names if len(name.strip()) > 1]
+    names = {name for name in names if len(name.strip()) > 1}
+    choices = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(choices if choices else r"(?!)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

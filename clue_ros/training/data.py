@@ -29,13 +29,29 @@ class TrainingData:
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """Options shared by every training command."""
-    parser.add_argument("--tabletop", type=Path, default=DEFAULT_FOLDER, help="simulator shards (clue data tabletop)")
-    parser.add_argument("--it2p", type=Path, default=None, help="IT2P folder; default $CLUE_IT2P, else none is used")
-    parser.add_argument("--scenes", type=int, default=None, help="use at most this many training scenes")
-    parser.add_argument("--run", type=Path, default=Path("runs/tabletop"), help="states and logs; resumed when present")
+    parser.add_argument(
+        "--tabletop",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        help="simulator shards (clue data tabletop)",
+    )
+    parser.add_argument(
+        "--it2p", type=Path, default=None, help="IT2P folder; default $CLUE_IT2P, else none is used"
+    )
+    parser.add_argument(
+        "--scenes", type=int, default=None, help="use at most this many training scenes"
+    )
+    parser.add_argument(
+        "--run",
+        type=Path,
+        default=Path("runs/tabletop"),
+        help="states and logs; resumed when present",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
+    )
 
 
 def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, list[It2pImage]]:

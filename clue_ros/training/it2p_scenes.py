@@ -22,7 +22,9 @@ def it2p_scene(record: It2pImage) -> Scene:
     height, width = image.shape[:2]
     full = np.zeros((height, width), dtype=np.uint8)
     objects = []
-    for block, region in zip(record.blocks, block_boxes(image, [b.point for b in record.blocks]), strict=True):
+    for block, region in zip(
+        record.blocks, block_boxes(image, [b.point for b in record.blocks]), strict=True
+    ):
         if block.color not in COLORS:
             raise ValueError(f"{record.path}: the block at {block.point} has no known colour")
         full[region.mask] = len(objects) + 1

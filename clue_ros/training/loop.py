@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -65,6 +66,25 @@ def autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(fast))
 
 
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are trained alike. lr_scale: on the settings' lr. decay: weight decay or none.
+
+    muon: by Muon instead of AdamW (matrices only).
+    """
+
+    parameters: list[nn.Parameter]
+    lr_scale: float = 1.0
+    decay: bool = True
+    muon: bool = False
+
+
+def _parameters(
+    optimizers: list[torch.optim.Optimizer],
+) -> list[tuple[torch.optim.Optimizer, nn.Parameter]]:
+    return [(o, p) for o in optimizers for group in o.param_groups for p in group["params"]]
+
+
 class RunState:
     """A stage's folder: `state.safetensors` + `state.json` (resume), `log.jsonl` (every log line)."""
 
@@ -73,10 +93,10 @@ class RunState:
         self.settings = settings
         folder.mkdir(parents=True, exist_ok=True)
 
-    def save(self, step: int, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+    def save(self, step: int, optimizers: list[torch.optim.Optimizer]) -> None:
         """Write parameters and optimizer moments; a kill in the middle leaves the previous state."""
         tensors: dict[str, Tensor] = {}
-        for i, p in enumerate(parameters):
+        for i, (optimizer, p) in enumerate(_parameters(optimizers)):
             tensors[f"p{i}"] = p.detach().cpu().contiguous()
             for name, value in optimizer.state.get(p, {}).items():
                 tensors[f"o{i}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
@@ -86,7 +106,7 @@ class RunState:
         partial.replace(self.folder / "state.safetensors")
         (self.folder / "state.json").write_text(json.dumps(asdict(self.settings), indent=1))
 
-    def restore(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, optimizers: list[torch.optim.Optimizer]) -> int:
         """The step to go on from; 0 when there is nothing to resume.
 
         ValueError when the folder holds a run with other settings.
@@ -102,7 +122,7 @@ class RunState:
             )
         tensors = load_file(str(path))
         with torch.no_grad():
-            for i, p in enumerate(parameters):
+            for i, (optimizer, p) in enumerate(_parameters(optimizers)):
                 p.copy_(tensors[f"p{i}"])
                 prefix = f"o{i}."
                 found = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
@@ -118,9 +138,43 @@ class RunState:
             file.write(json.dumps(row) + "\n")
 
 
+def make_optimizers(groups: Iterable[Group], settings: Settings) -> list[torch.optim.Optimizer]:
+    """AdamW, and Muon for the groups that ask for it (hidden matrices of a model from scratch)."""
+    adamw: list[dict[str, Any]] = []
+    muon: list[dict[str, Any]] = []
+    for group in groups:
+        (muon if group.muon else adamw).append(
+            {
+                "params": group.parameters,
+                "lr": settings.lr * group.lr_scale,
+                "weight_decay": settings.weight_decay if group.decay else 0.0,
+            }
+        )
+    optimizers: list[torch.optim.Optimizer] = []
+    if adamw:
+        optimizers.append(torch.optim.AdamW(adamw, lr=settings.lr, betas=(0.9, 0.98)))
+    if muon:
+        optimizers.append(torch.optim.Muon(muon, lr=settings.lr, adjust_lr_fn="match_rms_adamw"))
+    return optimizers
+
+
+def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
+    """How a model from scratch is trained: Muon for hidden matrices, AdamW for the rest.
+
+    Embeddings, heads and the patch convolution are no hidden matrices; gains and biases are not
+    decayed.
+    """
+    muon, decayed, plain = [], [], []
+    for name, p in named:
+        outer = any(word in name for word in ("embed", "table", "heads", "lm_head"))
+        (plain if p.ndim < 2 else decayed if p.ndim > 2 or outer else muon).append(p)
+    groups = [Group(muon, muon=True), Group(decayed), Group(plain, decay=False)]
+    return [g for g in groups if g.parameters]
+
+
 def train(
     batch_loss: BatchLoss,
-    groups: Iterable[dict[str, object]],
+    groups: Iterable[Group],
     settings: Settings,
     folder: Path,
     *,
@@ -131,31 +185,33 @@ def train(
     """Run a stage to its end, going on from the state in `folder` when there is one.
 
     batch_loss(step): scalars, of which "loss" is minimised; others are logged.
-    groups: AdamW parameter groups, each {"params": list} and perhaps its own "lr".
     evaluate: extra figures logged whenever the state is saved.
     stop_at: end early at this step, state saved (what a kill at that moment leaves).
     """
-    group_list = [{"lr": settings.lr, **g} for g in groups]
-    parameters = [p for g in group_list for p in g["params"]]  # type: ignore[attr-defined]
-    optimizer = torch.optim.AdamW(group_list, lr=settings.lr, weight_decay=settings.weight_decay, betas=(0.9, 0.98))
-    base_rates = [float(g["lr"]) for g in optimizer.param_groups]
+    optimizers = make_optimizers(groups, settings)
+    parameters = [p for _, p in _parameters(optimizers)]
+    rates = [(group, float(group["lr"])) for o in optimizers for group in o.param_groups]
     state = RunState(folder, settings)
-    first = state.restore(parameters, optimizer)
+    first = state.restore(optimizers)
     last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
     began = time.monotonic()
     sums: dict[str, float] = {}
-    bar = tqdm(range(first, last), initial=first, total=settings.steps, desc=folder.name, mininterval=2)
+    bar = tqdm(
+        range(first, last), initial=first, total=settings.steps, desc=folder.name, mininterval=2
+    )
     for step in bar:
         torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout repeats after a resume
-        for group, base in zip(optimizer.param_groups, base_rates, strict=True):
+        for group, base in rates:
             group["lr"] = base * rate(settings, step)
         scalars = batch_loss(step)
         if not torch.isfinite(scalars["loss"]):
             raise FloatingPointError(f"loss is not finite at step {step}; lower --lr")
-        optimizer.zero_grad(set_to_none=True)
+        for p in parameters:
+            p.grad = None
         scalars["loss"].backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(parameters, settings.clip)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         for name, value in scalars.items():
             sums[name] = sums.get(name, 0.0) + float(value.detach())
         done = step + 1
@@ -166,6 +222,6 @@ def train(
             state.log({"step": done, "seconds": round(time.monotonic() - began, 1), **row})
             sums = {}
         if done % settings.save_every == 0 or done == last:
-            state.save(done, parameters, optimizer)
+            state.save(done, optimizers)
             if evaluate is not None:
                 state.log({"step": done, **evaluate()})

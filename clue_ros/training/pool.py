@@ -37,7 +37,9 @@ class ScenePool:
         self._scenes: list[Scene] = []
         for scene in scenes:
             image = cv2.resize(scene.image, (size, size), interpolation=cv2.INTER_AREA)
-            self._scenes.append(Scene(np.asarray(image, dtype=np.uint8), scene.objects, scene.instances))
+            self._scenes.append(
+                Scene(np.asarray(image, dtype=np.uint8), scene.objects, scene.instances)
+            )
 
     def __len__(self) -> int:
         return len(self._scenes)
@@ -45,23 +47,36 @@ class ScenePool:
     def __getitem__(self, index: int) -> Scene:
         return self._scenes[index]
 
-    def augmented(self, index: int, rng: np.random.Generator, *, quarter_turns: bool = False) -> Augmented:
+    def augmented(
+        self,
+        index: int,
+        rng: np.random.Generator,
+        *,
+        upside_down: bool = False,
+        turns: bool = False,
+    ) -> Augmented:
         """Picture `index` mirrored, shifted, scaled and re-exposed at random.
 
-        quarter_turns: also turn by multiples of 90 degrees (pictures from above only, and only
-        where no sentence about left or right goes with it).
+        upside_down: mirror top to bottom too (pictures from above). turns: also turn by multiples
+        of 90 degrees (only where no sentence about left or right goes with the picture).
         """
-        scene = self._scenes[index]
-        mirror = (bool(rng.uniform() < 0.5), bool(quarter_turns and rng.uniform() < 0.5))
-        scene = mirrored(scene, mirror)
-        if quarter_turns:
+        mirror = (bool(rng.uniform() < 0.5), bool(upside_down and rng.uniform() < 0.5))
+        scene = mirrored(self._scenes[index], mirror)
+        if turns:
             scene = turned(scene, int(rng.integers(0, 4)))
         scene = shifted(scene, rng)
         return Augmented(Scene(exposed(scene.image, rng), scene.objects, scene.instances), mirror)
 
 
-def _with_boxes(scene: Scene, image: npt.NDArray[np.uint8], instances: npt.NDArray[np.uint8], boxes: list[tuple[float, float, float, float]]) -> Scene:
-    objects = tuple(SceneObject(o.kind, o.color, b) for o, b in zip(scene.objects, boxes, strict=True))
+def _with_boxes(
+    scene: Scene,
+    image: npt.NDArray[np.uint8],
+    instances: npt.NDArray[np.uint8],
+    boxes: list[tuple[float, float, float, float]],
+) -> Scene:
+    objects = tuple(
+        SceneObject(o.kind, o.color, b) for o, b in zip(scene.objects, boxes, strict=True)
+    )
     return Scene(np.ascontiguousarray(image), objects, np.ascontiguousarray(instances))
 
 
@@ -83,7 +98,9 @@ def turned(scene: Scene, quarters: int) -> Scene:
     boxes = [o.box for o in scene.objects]
     for _ in range(quarters):
         boxes = [(y0, 1 - x1, y1, 1 - x0) for x0, y0, x1, y1 in boxes]
-    return _with_boxes(scene, np.rot90(scene.image, quarters), np.rot90(scene.instances, quarters), boxes)
+    return _with_boxes(
+        scene, np.rot90(scene.image, quarters), np.rot90(scene.instances, quarters), boxes
+    )
 
 
 def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
@@ -97,7 +114,9 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
     scale = float(rng.uniform(0.85, max(0.86, min(1.2, limit))))
     low = np.maximum(0.01 - scale * lo, -0.12 - (scale - 1) / 2)
     high = np.minimum(0.99 - scale * hi, 0.12 - (scale - 1) / 2)
-    move = np.where(low < high, rng.uniform(np.minimum(low, high), np.maximum(low, high)), (low + high) / 2)
+    move = np.where(
+        low < high, rng.uniform(np.minimum(low, high), np.maximum(low, high)), (low + high) / 2
+    )
     matrix = np.array([[scale, 0, move[0] * size], [0, scale, move[1] * size]])
     image = cv2.warpAffine(scene.image, matrix, (size, size), borderMode=cv2.BORDER_REPLICATE)
     small = scene.instances.shape[0]

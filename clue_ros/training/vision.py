@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
@@ -100,7 +100,10 @@ def dense_targets(scenes: list[Scene], grid: int) -> DenseTargets:
             colors.append(COLORS.index(o.color))
             sides.append(side_bins(o.box))
     return DenseTargets(
-        torch.from_numpy(owner.reshape(-1)), torch.tensor(kinds), torch.tensor(colors), torch.tensor(sides)
+        torch.from_numpy(owner.reshape(-1)),
+        torch.tensor(kinds),
+        torch.tensor(colors),
+        torch.tensor(sides),
     )
 
 
@@ -110,12 +113,16 @@ def soft_bins(values: Tensor, sigma: float) -> Tensor:
     return torch.softmax(-0.5 * ((bins - values[..., None]) / sigma) ** 2, dim=-1)
 
 
-def dense_loss(features: Tensor, heads: DenseHeads, targets: DenseTargets, sigma: float) -> dict[str, Tensor]:
+def dense_loss(
+    features: Tensor, heads: DenseHeads, targets: DenseTargets, sigma: float
+) -> dict[str, Tensor]:
     """Losses and figures of a batch. features: (B, P, width). sigma: bins, of the side targets."""
     flat = features.flatten(0, 1)
     owner = targets.owner.to(flat.device)
     known = owner != -2
-    objectness = F.binary_cross_entropy_with_logits(heads.object(flat[known])[:, 0], (owner[known] >= 0).float())
+    objectness = F.binary_cross_entropy_with_logits(
+        heads.object(flat[known])[:, 0], (owner[known] >= 0).float()
+    )
     mine = owner >= 0
     chosen, row = flat[mine], owner[mine]
     kinds, colors = targets.kinds.to(flat.device)[row], targets.colors.to(flat.device)[row]
@@ -128,7 +135,7 @@ def dense_loss(features: Tensor, heads: DenseHeads, targets: DenseTargets, sigma
     with torch.no_grad():
         error = (side_logits.argmax(-1) - sides).abs().mean()
     return {
-        "loss": objectness + kind + color + 0.5 * side,
+        "loss": objectness + 2 * kind + color + 0.5 * side,
         "kind_right": (kind_logits.argmax(-1) == kinds).float().mean(),
         "color_right": (color_logits.argmax(-1) == colors).float().mean(),
         "side_error": error / LOC_BINS,

@@ -12,8 +12,8 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import Scene
-from clue_ros.training.loop import Settings, autocast, train
 from clue_ros.training.data import TrainingData
+from clue_ros.training.loop import Settings, autocast, scratch_groups, train
 from clue_ros.training.vision import (
     SIGMA_BINS,
     DenseHeads,
@@ -56,12 +56,16 @@ def draw(data: TrainingData, settings: Settings, step: int) -> list[Scene]:
         photo = len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE
         pool = data.photos if photo else data.scenes
         index = int(rng.integers(len(pool)))
-        scenes.append(pool.augmented(index, rng, quarter_turns=photo).scene)
+        scenes.append(pool.augmented(index, rng, upside_down=photo, turns=photo).scene)
     return scenes
 
 
 def train_vision(
-    config: SiglipVisionConfig, data: TrainingData, settings: Settings, folder: Path, device: torch.device
+    config: SiglipVisionConfig,
+    data: TrainingData,
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
 ) -> Path:
     """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path."""
     out = folder / "tower.safetensors"
@@ -81,22 +85,25 @@ def train_vision(
             for name, pool in (("val", data.held_out), ("photo", data.held_out_photos)):
                 scenes = [pool[i] for i in range(len(pool))]
                 if scenes:
-                    rows = [teacher.loss(scenes[i : i + 50], 2.0, device) for i in range(0, len(scenes), 50)]
+                    rows = [
+                        teacher.loss(scenes[i : i + 50], 2.0, device)
+                        for i in range(0, len(scenes), 50)
+                    ]
                     for key in rows[0]:
                         figures[f"{name}_{key}"] = float(torch.stack([r[key] for r in rows]).mean())
         teacher.train()
         return figures
 
-    decay = [p for p in teacher.parameters() if p.ndim > 1]
-    rest = [p for p in teacher.parameters() if p.ndim <= 1]
     train(
         lambda step: teacher.loss(draw(data, settings, step), sigma(step), device),
-        [{"params": decay}, {"params": rest, "weight_decay": 0.0}],
+        scratch_groups(teacher.named_parameters()),
         settings,
         folder,
         evaluate=evaluate,
     )
-    tensors = {f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()}
+    tensors = {
+        f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()
+    }
     tensors["loc_table"] = teacher.heads.table.detach().cpu().contiguous()
     save_file(tensors, str(out))
     return out

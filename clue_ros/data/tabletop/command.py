@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
         for i in range(wanted)
         if not shards.shard_path(args.out, args.split, args.seed, i).exists()
     ]
-    print(f"{args.split}: {wanted} shards wanted, {len(jobs)} to make in {args.out}", file=sys.stderr)
+    print(
+        f"{args.split}: {wanted} shards wanted, {len(jobs)} to make in {args.out}", file=sys.stderr
+    )
     context = multiprocessing.get_context("spawn")
     with context.Pool(max(1, args.processes)) as pool:
         for _ in tqdm(pool.imap_unordered(_make, jobs), total=len(jobs), unit="shard"):

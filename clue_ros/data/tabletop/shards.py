@@ -70,7 +70,9 @@ def unpack(arrays: Arrays) -> Iterator[Scene]:
             objects.append(SceneObject(kind, color, (x0, y0, x1, y1)))
         first += int(count)
         instances = np.asarray(arrays["instances"][i], dtype=np.uint8)
-        yield Scene(np.ascontiguousarray(image[..., ::-1], dtype=np.uint8), tuple(objects), instances)
+        yield Scene(
+            np.ascontiguousarray(image[..., ::-1], dtype=np.uint8), tuple(objects), instances
+        )
 
 
 def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:

@@ -180,11 +180,23 @@ class TabletopWorld:
                 continue
             kind, color = str(rng.choice(kinds)), str(rng.choice(palette))
             (h0, h1), (s0, s1), (v0, v1) = HSV[color]
-            rgb = colorsys.hsv_to_rgb(rng.uniform(h0, h1) % 1.0, rng.uniform(s0, s1), rng.uniform(v0, v1))
+            rgb = colorsys.hsv_to_rgb(
+                rng.uniform(h0, h1) % 1.0, rng.uniform(s0, s1), rng.uniform(v0, v1)
+            )
             height = radius * (1.0 if kind == "block" else float(rng.uniform(1.2, 1.9)))
             lying = kind == "cylinder" and rng.uniform() < 0.25
             out.append(
-                Placed(kind, color, rgb, float(x), float(y), radius, height, rng.uniform(0, 2 * np.pi), lying)
+                Placed(
+                    kind,
+                    color,
+                    rgb,
+                    float(x),
+                    float(y),
+                    radius,
+                    height,
+                    rng.uniform(0, 2 * np.pi),
+                    lying,
+                )
             )
         return out
 
@@ -209,7 +221,9 @@ class TabletopWorld:
         model.body_pos[body] = (o.x, o.y, half)
         c, s = np.cos(o.yaw / 2), np.sin(o.yaw / 2)
         tilt = np.sqrt(0.5)  # a quarter turn about y lays a cylinder on its side
-        model.body_quat[body] = (c * tilt, -s * tilt, c * tilt, s * tilt) if o.lying else (c, 0, 0, s)
+        model.body_quat[body] = (
+            (c * tilt, -s * tilt, c * tilt, s * tilt) if o.lying else (c, 0, 0, s)
+        )
         # The renderer culls by these; they are normally derived from the type and size when compiled.
         model.geom_rbound[geom] = 3 * o.radius + o.height
         model.geom_matid[geom] = -1
@@ -244,7 +258,11 @@ class TabletopWorld:
         fovy = rng.uniform(35, 55)
         distance = rng.uniform(0.27, 0.36) / np.tan(np.deg2rad(fovy / 2)) * 1.05
         eye = distance * np.array(
-            [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)]
+            [
+                np.cos(elevation) * np.cos(azimuth),
+                np.cos(elevation) * np.sin(azimuth),
+                np.sin(elevation),
+            ]
         )
         target = np.array([*rng.uniform(-0.03, 0.03, 2), 0.0])
         z = eye / np.linalg.norm(eye)
@@ -266,7 +284,10 @@ class TabletopWorld:
         return np.asarray(out.clip(0, 255), dtype=np.uint8)
 
     def _read(
-        self, image: npt.NDArray[np.uint8], segmentation: npt.NDArray[np.int32], placed: list[Placed]
+        self,
+        image: npt.NDArray[np.uint8],
+        segmentation: npt.NDArray[np.int32],
+        placed: list[Placed],
     ) -> Scene | None:
         """Boxes and instances from the segmentation render; None when an object can hardly be seen."""
         height, width = image.shape[:2]
@@ -278,13 +299,24 @@ class TabletopWorld:
             ys, xs = np.nonzero(mask)
             if len(xs) == 0:
                 return None
-            box = (xs.min() / width, ys.min() / height, (xs.max() + 1) / width, (ys.max() + 1) / height)
+            box = (
+                xs.min() / width,
+                ys.min() / height,
+                (xs.max() + 1) / width,
+                (ys.max() + 1) / height,
+            )
             w, h = box[2] - box[0], box[3] - box[1]
             filled = len(xs) / ((w * width) * (h * height))
             at_edge = box[0] <= 0 or box[1] <= 0 or box[2] >= 1 or box[3] >= 1
             if at_edge or min(w, h) < MIN_SIDE or filled < MIN_VISIBLE * 0.7:
                 return None
             full[mask] = len(objects) + 1
-            objects.append(SceneObject(o.kind, o.color, (float(box[0]), float(box[1]), float(box[2]), float(box[3]))))
-        instances = cv2.resize(full, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST)
+            objects.append(
+                SceneObject(
+                    o.kind, o.color, (float(box[0]), float(box[1]), float(box[2]), float(box[3]))
+                )
+            )
+        instances = cv2.resize(
+            full, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST
+        )
         return Scene(image, tuple(objects), instances.astype(np.uint8))

@@ -1,0 +1,123 @@
+"""Batches for the adapters: one query a sequence, prompts and features as at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clue_ros.data.dialogues import random_states
+from clue_ros.data.tabletop.scene import Scene
+from clue_ros.model.backbone import Backbone
+from clue_ros.model.processor import Prompts, encode_prompts
+from clue_ros.training.data import TrainingData
+from clue_ros.training.loop import Settings, autocast
+from clue_ros.training.packed import patch_shares
+from clue_ros.training.queries import Query, detect_query, dialogue_query, photo_states
+from clue_ros.training.vision import batch_tensor
+
+PHOTO_SHARE = 0.35
+PER_PICTURE = 3
+
+Sample = tuple[Scene, Query]
+
+
+@dataclass(frozen=True)
+class AdapterBatch:
+    """B sequences. features (B, N, D); maps (B, N), each summing to 1; ambiguous (B,) 0. or 1."""
+
+    features: Tensor
+    prompts: Prompts
+    maps: Tensor
+    ambiguous: Tensor
+    samples: list[Sample]
+
+
+def draw_samples(
+    data: TrainingData, settings: Settings, step: int, instruction: str
+) -> list[list[Sample]]:
+    """Augmented pictures with dialogue moments, as many ambiguous as clear; by (seed, step) alone."""
+    rng = np.random.default_rng((settings.seed, 11, step))
+    pictures: list[list[Sample]] = []
+    while len(pictures) < settings.batch:
+        photo = len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE
+        i = int(rng.integers(len(data.photos if photo else data.scenes)))
+        pool = data.photos if photo else data.scenes
+        seen = pool.augmented(i, rng, upside_down=photo)
+        record = data.records[i] if photo else None
+        queries = [
+            q
+            for _ in range(PER_PICTURE)
+            if (q := _query(seen.scene, seen.mirror, record, instruction, rng))
+        ]
+        if queries:
+            pictures.append([(seen.scene, q) for q in queries])
+    return pictures
+
+
+def held_out_samples(
+    data: TrainingData, instruction: str, *, per_picture: int = 4
+) -> dict[str, list[list[Sample]]]:
+    """Fixed validation samples: "val" from the simulator and, where at hand, "photo" from IT2P."""
+    rng = np.random.default_rng(2)
+    out: dict[str, list[list[Sample]]] = {"val": [], "photo": []}
+    for name, pool, records in (
+        ("val", data.held_out, [None] * len(data.held_out)),
+        ("photo", data.held_out_photos, data.held_out_records),
+    ):
+        for i, record in enumerate(records):
+            scene = pool[i]
+            queries = [
+                _query(scene, (False, False), record, instruction, rng) for _ in range(per_picture)
+            ]
+            found = [(scene, q) for q in queries if q is not None]
+            if found:
+                out[name].append(found)
+    return {name: pictures for name, pictures in out.items() if pictures}
+
+
+def _query(
+    scene: Scene, mirror: tuple[bool, bool], record: Any, instruction: str, rng: np.random.Generator
+) -> Query | None:
+    if record is not None and rng.uniform() < 0.85:
+        states = photo_states(record, scene, mirror, rng)
+    else:
+        states = random_states(scene.objects, rng)
+    if not states:
+        return None
+    # The first moment is what is measured first: half of the samples.
+    state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
+    if instruction == "clarify":
+        return dialogue_query(state, scene.objects)
+    return detect_query(state.context, state.candidates)
+
+
+def collate(
+    pictures: list[list[Sample]], backbone: Backbone, processor: Any, device: torch.device
+) -> AdapterBatch:
+    """Look at each picture once, and lay its queries out one a sequence."""
+    with torch.no_grad(), autocast(device):
+        features = backbone.look(batch_tensor([p[0][0] for p in pictures], device))
+    rows = [i for i, picture in enumerate(pictures) for _ in picture]
+    samples = [sample for picture in pictures for sample in picture]
+    suffixes = [q.suffix for _, q in samples]
+    prompts = encode_prompts(
+        processor,
+        samples[0][1].instruction,
+        [q.context for _, q in samples],
+        [s for s in suffixes if s is not None] if None not in suffixes else None,
+    )
+    maps = []
+    for scene, query in samples:
+        shares = patch_shares(scene, backbone.grid)
+        maps.append(shares[list(query.looks or range(len(shares)))].mean(axis=0))
+    return AdapterBatch(
+        features[rows].float(),
+        prompts.to(device),
+        torch.from_numpy(np.stack(maps)).to(device),
+        torch.tensor([float(q.ambiguous) for _, q in samples], device=device),
+        samples,
+    )

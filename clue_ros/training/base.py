@@ -1,0 +1,82 @@
+"""`clue train base`: a PaliGemma 2 of the embedded model's size from scratch, in two stages.
+
+Stage 1 trains the vision tower on dense targets (`vision`), stage 2 the projector and decoder on
+the frozen tower (`decoder`). Both resume where they were killed: run the same command again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+
+from clue_ros.data.language import vocabulary
+from clue_ros.model.backbone import quietly
+from clue_ros.model.config import tiny_config
+from clue_ros.model.processor import build_processor, build_tokenizer
+from clue_ros.training.data import add_data_arguments, load_training_data
+from clue_ros.training.decoder import init_decoder
+from clue_ros.training.decoder_stage import train_decoder
+from clue_ros.training.loop import Settings, pick_device
+from clue_ros.training.vision_stage import load_tower, train_vision
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_data_arguments(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("models/tabletop"), help="model folder to write"
+    )
+    parser.add_argument("--vision-steps", type=int, default=3600)
+    parser.add_argument("--vision-batch", type=int, default=16, help="pictures a step")
+    parser.add_argument("--vision-lr", type=float, default=1.5e-3)
+    parser.add_argument("--decoder-steps", type=int, default=2600)
+    parser.add_argument(
+        "--decoder-batch", type=int, default=8, help="pictures a step, several queries each"
+    )
+    parser.add_argument("--decoder-lr", type=float, default=2e-3)
+
+
+def new_model(seed: int) -> tuple[Any, Any]:
+    """An untrained model of the embedded size and its tokenizer; eager attention, which is read."""
+    tokenizer = build_tokenizer(vocabulary())
+    config: Any = tiny_config(len(tokenizer))
+    config.text_config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    return PaliGemmaForConditionalGeneration(config), tokenizer
+
+
+def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write config, safetensors, tokenizer and processor, as transformers lays them out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vision = model.config.vision_config
+    grid = vision.image_size // vision.patch_size
+    with quietly():
+        model.save_pretrained(folder)
+        build_processor(tokenizer, vision.image_size, grid * grid).save_pretrained(folder)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train both stages and write the base; 0 when it is there."""
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device = pick_device(args.device)
+    model, tokenizer = new_model(args.seed)
+    vision_config = model.config.vision_config
+    data = load_training_data(args, vision_config.image_size)
+    began = time.monotonic()
+    vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
+    tower_file = train_vision(vision_config, data, vision, args.run / "vision", device)
+    tower, table = load_tower(tower_file, vision_config)
+    init_decoder(model, tower, table, tokenizer)
+    decoder = Settings(args.decoder_steps, args.decoder_batch, args.decoder_lr, seed=args.seed)
+    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device)
+    save_base(model, tokenizer, args.out)
+    note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}
+    print(json.dumps(note))
+    return 0

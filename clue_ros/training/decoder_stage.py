@@ -1,0 +1,126 @@
+"""Runs stage 2 (see `decoder`): packed queries first, PaliGemma's own mask to the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clue_ros.data.tabletop.scene import Scene
+from clue_ros.training.data import TrainingData
+from clue_ros.training.decoder import PackedDecoder
+from clue_ros.training.loop import Settings, scratch_groups, train
+from clue_ros.training.pool import ScenePool
+from clue_ros.training.queries import Query, photo_queries, scene_queries
+
+PHOTO_SHARE = 0.25  # share of a batch's pictures that come from IT2P
+QUERIES = 8  # a picture, packed
+QUERIES_ALONE = 3  # a picture, one a sequence
+ALONE_SHARE = 0.2  # of the steps, at the end, with PaliGemma's own mask
+SIGMA_BINS = (8.0, 1.5)
+
+Batch = list[tuple[Scene, list[Query]]]
+
+
+def draw(data: TrainingData, settings: Settings, step: int, per_picture: int) -> Batch:
+    """The pictures and queries of one step; a function of (seed, step) alone."""
+    rng = np.random.default_rng((settings.seed, 7, step))
+    batch: Batch = []
+    while len(batch) < settings.batch:
+        if len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE:
+            i = int(rng.integers(len(data.photos)))
+            seen = data.photos.augmented(i, rng, upside_down=True)
+            queries = photo_queries(data.records[i], seen.scene, seen.mirror, per_picture, rng)
+        else:
+            seen = data.scenes.augmented(int(rng.integers(len(data.scenes))), rng)
+            queries = scene_queries(seen.scene, per_picture, rng)
+        if queries:
+            batch.append((seen.scene, queries))
+    return batch
+
+
+def alone(batch: Batch, features: Tensor) -> tuple[Batch, Tensor]:
+    """One query a sequence, and each sequence's features."""
+    rows = [b for b, (_, queries) in enumerate(batch) for _ in queries]
+    return [(scene, [query]) for scene, queries in batch for query in queries], features[rows]
+
+
+def held_out(data: TrainingData) -> dict[str, Batch]:
+    """Fixed validation pictures with fixed queries: simulator scenes and IT2P photographs."""
+    rng = np.random.default_rng(1)
+    pool: ScenePool = data.held_out
+    out: dict[str, Batch] = {
+        "val": [
+            (pool[i], scene_queries(pool[i], QUERIES_ALONE, rng))
+            for i in range(min(100, len(pool)))
+        ]
+    }
+    if data.held_out_records:
+        photos = data.held_out_photos
+        out["photo"] = [
+            (photos[i], photo_queries(r, photos[i], (False, False), QUERIES_ALONE, rng))
+            for i, r in enumerate(data.held_out_records)
+        ]
+    return {name: [(s, q) for s, q in batch if q] for name, batch in out.items()}
+
+
+def train_decoder(
+    model: Any,
+    tokenizer: Any,
+    data: TrainingData,
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
+) -> None:
+    """Train projector and decoder of `model` in place; resumes from `folder`."""
+    decoder = PackedDecoder(model, tokenizer, device)
+    for p in model.model.vision_tower.parameters():
+        p.requires_grad_(False)
+    model.train()
+    model.model.vision_tower.eval()
+    first_alone = round(settings.steps * (1 - ALONE_SHARE))
+
+    def batch_loss(step: int) -> dict[str, Tensor]:
+        is_alone = step >= first_alone
+        batch = draw(data, settings, step, QUERIES_ALONE if is_alone else QUERIES)
+        features = decoder.features([scene for scene, _ in batch])
+        if is_alone:
+            batch, features = alone(batch, features)
+        first, last = SIGMA_BINS
+        sigma = first * (last / first) ** min(1.0, step / (0.7 * settings.steps))
+        return decoder.losses(features, batch, sigma, image_sees_prefix=is_alone)
+
+    fixed = held_out(data)
+
+    def evaluate() -> dict[str, float]:
+        model.eval()
+        figures: dict[str, float] = {}
+        with torch.no_grad():
+            for name, whole in fixed.items():
+                rows = []
+                for i in range(0, len(whole), 10):
+                    part = whole[i : i + 10]
+                    single, features = alone(part, decoder.features([scene for scene, _ in part]))
+                    rows.append(
+                        decoder.losses(features, single, SIGMA_BINS[1], image_sees_prefix=True)
+                    )
+                for key in rows[0]:
+                    figures[f"{name}_{key}"] = round(
+                        float(torch.stack([r[key] for r in rows]).nanmean()), 4
+                    )
+        model.train()
+        model.model.vision_tower.eval()
+        return figures
+
+    learned = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    train(
+        batch_loss,
+        scratch_groups(learned),
+        settings,
+        folder,
+        evaluate=evaluate,
+    )
+    model.eval()

@@ -1,0 +1,159 @@
+"""What is asked of one picture while training: prefix, suffix, and where the words should look.
+
+A query's `looks` are the objects its sentence can mean; its `pointers` say which object each
+suffix token speaks of (the four location tokens, a colour in a question).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clue_ros.data.dialogues import State, random_reference, random_states, states_of
+from clue_ros.data.it2p import It2pImage
+from clue_ros.data.language import meant, mirrored_text, phrase
+from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.model.locations import to_text
+from clue_ros.training.pool import Mirror
+from clue_ros.training.vision import side_bins
+
+LISTED = 3  # objects that a "detect" suffix lists at most
+TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
+
+
+@dataclass(frozen=True)
+class Query:
+    """One training sample on a picture.
+
+    suffix: None where only the attention is taught. looks: objects meant. pointers: (index of the
+    suffix token, object). ambiguous: the detector's label.
+    """
+
+    instruction: str
+    context: str
+    suffix: str | None
+    looks: tuple[int, ...]
+    pointers: tuple[tuple[int, int], ...]
+    ambiguous: bool
+
+
+def box_suffix(o: SceneObject) -> str:
+    """The four location tokens of an object's box."""
+    y0, x0, y1, x1 = (round(v) for v in side_bins(o.box))
+    return to_text((y0, x0, y1, x1))
+
+
+def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
+    """The paper's pair: context so far, then a question or the box."""
+    looks, instruction = state.candidates, "clarify"
+    if state.question is not None:
+        return Query(instruction, state.context, state.question, looks, state.options, True)
+    target = looks[0]
+    pointers = tuple((k, target) for k in range(4))
+    return Query(instruction, state.context, box_suffix(objects[target]), looks, pointers, False)
+
+
+def detect_query(context: str, looks: Sequence[int]) -> Query:
+    """The detector's view of a context: where to look, and nothing to say."""
+    return Query("detect", context, None, tuple(looks), (), len(looks) != 1)
+
+
+def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject]) -> Query:
+    """PaliGemma's "detect": a box and a name for each object meant, from left to right."""
+    order = sorted(looks, key=lambda i: objects[i].center[0])[:LISTED]
+    parts, pointers, at = [], [], 0
+    for i in order:
+        parts.append(f"{box_suffix(objects[i])} {objects[i].color} {objects[i].kind}")
+        pointers += [(at + k, i) for k in range(6)]
+        at += 7  # four locations, colour, kind, ";"
+    return Query(
+        "detect", context, " ; ".join(parts), tuple(looks), tuple(pointers), len(looks) != 1
+    )
+
+
+def scene_queries(scene: Scene, count: int, rng: np.random.Generator) -> list[Query]:
+    """Random queries about a scene, of all tasks; fewer than `count` when little can be said of it."""
+    queries: list[Query] = []
+    names, shares = zip(*TASKS, strict=True)
+    for task in rng.choice(names, size=2 * count, p=shares):
+        if len(queries) == count:
+            break
+        query = (
+            _reference_query(scene, rng) if task == "list" else _state_query(scene, str(task), rng)
+        )
+        if query is not None:
+            queries.append(query)
+    return queries
+
+
+def _reference_query(scene: Scene, rng: np.random.Generator) -> Query | None:
+    reference = random_reference(scene.objects, rng, absent=False)
+    looks = meant(reference, scene.objects)
+    return list_query(phrase(reference, rng), looks, scene.objects) if looks else None
+
+
+def _state_query(scene: Scene, task: str, rng: np.random.Generator) -> Query | None:
+    states = random_states(scene.objects, rng)
+    return _of_state(states, scene, task, rng) if states else None
+
+
+def _of_state(states: Sequence[State], scene: Scene, task: str, rng: np.random.Generator) -> Query:
+    state = states[int(rng.integers(len(states)))]
+    if task == "look":
+        return detect_query(state.context, state.candidates)
+    return dialogue_query(state, scene.objects)
+
+
+def photo_states(
+    record: It2pImage, scene: Scene, mirror: Mirror, rng: np.random.Generator
+) -> list[State]:
+    """A dialogue from IT2P's own commands, told of the (perhaps mirrored) photograph.
+
+    scene: the photograph after augmentation, objects in the order of `record.blocks`.
+    """
+    ambiguous = [
+        a for a in record.ambiguous if len(a.candidates) > 1 and a.text not in record.contradictory
+    ]
+    if ambiguous and rng.uniform() < 0.5:
+        chosen = ambiguous[int(rng.integers(len(ambiguous)))]
+        candidates = tuple(sorted({_block_at(record, p) for p in chosen.candidates}))
+        text = chosen.text
+    else:
+        clear = [c for c in record.commands if c.text not in record.contradictory]
+        if not clear:
+            return []
+        command = clear[int(rng.integers(len(clear)))]
+        candidates, text = (_block_at(record, command.point),), command.text
+    if len(candidates) == 1 and text in {a.text for a in ambiguous}:
+        return []
+    return states_of(mirrored_text(text, mirror), candidates, scene.objects, rng)
+
+
+def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
+    distance = [np.hypot(b.point[0] - point[0], b.point[1] - point[1]) for b in record.blocks]
+    return int(np.argmin(distance))
+
+
+def photo_queries(
+    record: It2pImage, scene: Scene, mirror: Mirror, count: int, rng: np.random.Generator
+) -> list[Query]:
+    """Queries about an IT2P photograph: mostly the data set's own, some of the simulator's language."""
+    queries: list[Query] = []
+    for _ in range(2 * count):
+        if len(queries) == count:
+            break
+        if rng.uniform() < 0.25:
+            query = (
+                _reference_query(scene, rng)
+                if rng.uniform() < 0.5
+                else _state_query(scene, "clarify", rng)
+            )
+        else:
+            states = photo_states(record, scene, mirror, rng)
+            task = "look" if rng.uniform() < 0.2 else "clarify"
+            query = _of_state(states, scene, task, rng) if states else None
+        if query is not None:
+            queries.append(query)
+    return queries
