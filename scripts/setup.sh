@@ -186,7 +186,7 @@ clue_install_torch() {
 clue_install_packages() {
     local python="$CLUE_VENV_DIR/bin/python" root="$CLUE_ROOT" extra=()
     if [[ "$CLUE_ROS" == wheels ]]; then
-        extra=(-r "$root/requirements-ros.txt")
+        extra=(-r "$root/requirements-ros.txt" -c "$root/requirements-constraints.txt")
         clue_say "installing ROS 2 Kilted wheels, torch and tools (minutes, once)"
     else
         # keep what the robot's own extensions were built against
@@ -210,28 +210,30 @@ PY
 
 # ------------------------------------------------------------------------------ clue_msgs, clue_ros
 
+# Built beside the old one and swapped in, so that running nodes keep theirs while it lasts.
 clue_build_msgs() {
-    local venv="$CLUE_VENV_DIR" ws="$CLUE_VENV_DIR/ros" prefix
+    local venv="$CLUE_VENV_DIR" new="$CLUE_VENV_DIR/ros.new" prefix module
     clue_say "building clue_msgs with colcon"
-    rm -rf "$ws" && mkdir -p "$ws" || return 1
+    rm -rf "$new" && mkdir -p "$new" || return 1
     prefix="${AMENT_PREFIX_PATH:-}"
     [[ "$CLUE_ROS" == wheels ]] && prefix="$venv"
     (
-        cd "$ws" || exit 1
-        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" COLCON_HOME="$ws/.colcon"
+        cd "$new" || exit 1
+        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" COLCON_HOME="$new/.colcon"
         export AMENT_PREFIX_PATH="$prefix" CMAKE_PREFIX_PATH="$prefix"
-        clue_logged "$venv/bin/python" -m colcon --log-base "$ws/log" build \
-            --base-paths "$CLUE_ROOT/clue_msgs" --build-base "$ws/build" \
-            --install-base "$ws/install" --merge-install --event-handlers console_direct+ \
+        clue_logged "$venv/bin/python" -m colcon --log-base "$new/log" build \
+            --base-paths "$CLUE_ROOT/clue_msgs" --build-base "$new/build" \
+            --install-base "$new/install" --merge-install --event-handlers console_direct+ \
             --cmake-args -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=Release \
             "-DPython3_EXECUTABLE=$venv/bin/python" -DPython3_FIND_VIRTUALENV=ONLY
     ) || return 1
-    prefix="$(find "$ws/install" -path '*/clue_msgs/msg/__init__.py')"
-    if [[ -z "$prefix" ]]; then
+    module="$(cd "$new" && find install -path '*/clue_msgs/msg/__init__.py')"
+    if [[ -z "$module" ]]; then
         clue_say "colcon built no Python modules of clue_msgs, see $CLUE_LOG"
         return 1
     fi
-    dirname -- "$(dirname -- "$(dirname -- "$prefix")")" >"$ws/python_path"
+    echo "$venv/ros/${module%/clue_msgs/msg/__init__.py}" >"$new/python_path"
+    rm -rf "$new/build" "$venv/ros" && mv "$new" "$venv/ros"
 }
 
 # What `colcon build --symlink-install` would make of clue_ros, so that ros2 run and ros2 launch
@@ -283,6 +285,7 @@ clue_all_steps() {
     fi
     key="${CLUE_TORCH_INDEX:-} $(clue_hash "$root"/requirements*.txt "$root/scripts/patch_ros_wheels.py")"
     clue_step packages "$key" clue_install_packages || return 1
+    key="$(clue_hash "$root"/requirements-{build,ros}.txt "$root/scripts/patch_ros_wheels.py")"
     key+=" $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
     clue_step clue_msgs "$key" clue_build_msgs || return 1
