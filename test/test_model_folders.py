@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -50,6 +52,33 @@ FILES = [
 
 def test_the_whole_folder_loads(folder: Path) -> None:
     assert Clue.load(folder).grid == 8
+
+
+def attention_of(folder: Path, picture: Image) -> npt.NDArray[np.float32]:
+    """What the model in a folder attends to."""
+    clue = Clue.load(folder)
+    return clue.ambiguity(clue.look(picture), "the red block").attention
+
+
+def test_published_names_and_shards_load_as_well(folder: Path, picture: Image) -> None:
+    expected = attention_of(folder, picture)
+    weights = load_file(folder / "model.safetensors")
+    # As in google/paligemma2-3b-mix-448: the vision tower one level deeper, no lm_head, shards.
+    published = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): value
+        for name, value in weights.items()
+    }
+    assert any("vision_tower.vision_model." in name for name in published)
+    (folder / "model.safetensors").unlink()
+    weight_map = {}
+    for i, name in enumerate(sorted(published)):
+        weight_map[name] = f"model-0000{1 + i % 2}-of-00002.safetensors"
+    for shard in set(weight_map.values()):
+        part = {name: published[name] for name in published if weight_map[name] == shard}
+        save_file(part, folder / shard, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert (attention_of(folder, picture) == expected).all()
 
 
 @pytest.mark.parametrize("name", FILES)
