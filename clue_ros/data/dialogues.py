@@ -1,4 +1,4 @@
-"""Whole dialogues about a scene: request, question, answer, ..., target (the paper's cumulative reveal).
+"""Whole dialogues about a scene, revealed step by step: request, question, answer, target.
 
 A question names what tells the candidates apart in the fewest words; an answer is what a person
 who has one target in mind says to it. `Dialogue states` are the training pairs of section III-A:
@@ -28,10 +28,12 @@ from clue_ros.data.tabletop.scene import COLORS, KINDS, SceneObject
 MAX_QUESTIONS = 2
 OPENINGS: tuple[str, ...] = ("do you mean", "which one ,")
 COLOR_ANSWERS: tuple[str, ...] = (
-    "{c}", "{c}", "the {c} one", "the {c} one", "{c} please", "the {c} {n}", "i mean the {c} one", "it is {c}", "the {c}",
+    "{c}", "{c}", "the {c} one", "the {c} one", "{c} please", "the {c} {n}", "i mean the {c} one",
+    "it is {c}", "the {c}",
 )  # fmt: skip
 PLACE_ANSWERS: tuple[str, ...] = (
-    "{p}", "{p}", "the {p} one", "the {p} one", "{p} please", "the one on the {p}", "the {p} {n}", "i mean the {p} one",
+    "{p}", "{p}", "the {p} one", "the {p} one", "{p} please", "the one on the {p}", "the {p} {n}",
+    "i mean the {p} one",
 )  # fmt: skip
 KIND_ANSWERS: tuple[str, ...] = ("{n}", "the {n}", "the {n} please", "i mean the {n}")
 NOTHING = "i do not see {} . which one do you mean ?"
@@ -76,9 +78,9 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 class State:
     """One moment of a dialogue, with what the robot should say.
 
-    context: C(k). candidates: objects still meant: one is clear, several ambiguous, () names nothing.
-    question: what the robot asks; None when it should ground. options: the object behind each
-    option word of the question, by position in its text: (word index, object).
+    context: C(k). candidates: objects still meant: one is clear, several ambiguous, () names
+    nothing. question: what the robot asks; None when it should ground. options: the object behind
+    each option word of the question, by position in its text: (word index, object).
     """
 
     context: str
@@ -94,7 +96,7 @@ class State:
 
 @dataclass(frozen=True)
 class Question:
-    """A question's text, its axis ("color", "kind", "place", "where" or "nothing") and its options."""
+    """A question's text and options; its axis: "color", "kind", "place", "where" or "nothing"."""
 
     text: str
     axis: str
@@ -102,7 +104,7 @@ class Question:
 
 
 def _options(words: Sequence[str], owners: Sequence[int], opening: str, axis: str) -> Question:
-    """ "do you mean the red one , the blue one or the green one ?" """
+    """For example "do you mean the red one , the blue one or the green one ?"."""
     tokens = opening.split()
     options: list[tuple[int, int]] = []
     for i, (word, owner) in enumerate(zip(words, owners, strict=True)):
@@ -136,7 +138,7 @@ def ask(
 
 
 def _by_place(order: list[int], objects: Sequence[SceneObject], opening: str) -> Question:
-    """Left, middle and right, or upper, middle and lower, along the axis that spreads two or three more."""
+    """Left, middle, right, or upper, middle, lower: along the axis that spreads them more."""
     centers = np.array([objects[i].center for i in order])
     upright = np.ptp(centers[:, 1]) > np.ptp(centers[:, 0])
     owners = sorted(order, key=lambda i: objects[i].center[int(upright)])
@@ -163,9 +165,10 @@ def answer(
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
 ) -> tuple[str, tuple[int, ...]] | None:
-    """What somebody with `target` in mind says, and which candidates that leaves; None when nothing fits.
+    """What somebody with `target` in mind says, and which candidates that leaves.
 
-    Mostly to the point, sometimes by another property that tells as much, as people do.
+    Mostly to the point, sometimes by another property that tells as much, as people do. None when
+    nothing fits.
     """
     o = objects[target]
     noun = noun_of(o.kind, rng)
@@ -231,13 +234,15 @@ def states_of(
     rng: np.random.Generator,
     missing: str = "",
 ) -> list[State]:
-    """The cumulative reveal of one dialogue that starts with `text`, down to a grounding or MAX_QUESTIONS.
+    """The cumulative reveal of one dialogue that starts with `text`.
 
-    missing: the noun phrase to repeat when it names nothing.
+    It ends in a grounding, after MAX_QUESTIONS, or where nothing more can be said. missing: the
+    noun phrase to repeat when it names nothing.
     """
     pool = candidates if candidates else tuple(range(len(objects)))
     target = int(rng.choice(pool))
-    context, states = text, []
+    context = text
+    states: list[State] = []
     for _ in range(MAX_QUESTIONS + 1):
         if len(candidates) == 1:
             return [*states, State(context, candidates, None)]
@@ -261,9 +266,9 @@ def random_states(
     want: str | None = None,
     tries: int = 40,
 ) -> list[State]:
-    """A random dialogue about the scene. want: "clear", "ambiguous", "absent" or None for any of them.
+    """A random dialogue about the scene; [] when no such reference was found in `tries` draws.
 
-    [] when no such reference was found in `tries` draws.
+    want: "clear", "ambiguous", "absent" or None for any of them.
     """
     kind = (
         want

@@ -1,4 +1,4 @@
-"""Sentences about tabletop scenes: how people name one of several objects, and what a name leaves open.
+"""Sentences about tabletop scenes: how people name one of several objects, and what is left open.
 
 A reference ("the left red block") is a kind, a colour and a place, each optional. `meant` gives the
 objects it can mean. Place words follow how IT2P's annotators used them (measured on its training
@@ -24,11 +24,12 @@ NOUNS: dict[str, tuple[str, ...]] = {
 }
 ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
 VERBS: tuple[str, ...] = (
-    "pick up {}", "pick up {}", "pick up {}", "pick {} up", "grab {}", "take {}", "get {}", "get me {}",
-    "give me {}", "hand me {}", "pass me {}", "bring me {}", "fetch {}", "lift {}", "i want {}", "i need {}",
-    "i would like {}", "please pick up {}", "please grab {}", "can you pick up {} ?", "could you grab {} ?",
-    "could you give me {} please", "can i have {} ?", "pick up {} please", "now pick up {}", "find {}",
-    "where is {} ?", "show me {}", "point to {}", "select {}", "move to {}", "{}",
+    "pick up {}", "pick up {}", "pick up {}", "pick {} up", "grab {}", "take {}", "get {}",
+    "get me {}", "give me {}", "hand me {}", "pass me {}", "bring me {}", "fetch {}", "lift {}",
+    "i want {}", "i need {}", "i would like {}", "please pick up {}", "please grab {}",
+    "can you pick up {} ?", "could you grab {} ?", "could you give me {} please", "can i have {} ?",
+    "pick up {} please", "now pick up {}", "find {}", "where is {} ?", "show me {}", "point to {}",
+    "select {}", "move to {}", "{}",
 )  # fmt: skip
 
 # Direction (x, y) in which a place word ranks objects; x right, y down.
@@ -40,7 +41,7 @@ AXES: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 EXTREME: frozenset[str] = frozenset({"leftmost", "rightmost", "top", "bottom"})
 CORNERS: tuple[str, ...] = ("upper left", "upper right", "lower left", "lower right")
-# (closer than this to the first: also meant, further than this: not meant), fractions of the picture.
+# Fractions of the picture: closer than this to the first is also meant, further is not meant.
 SIMPLE_GAP = (0.11, 0.19)
 EXTREME_GAP = (0.065, 0.13)
 ANSWER_GAP = (0.0, 0.05)  # among two or three candidates that were just named, a little is enough
@@ -94,8 +95,10 @@ def placed(
 def _plausible(
     chosen: Sequence[int], objects: Sequence[SceneObject], place: str, pool: Sequence[int]
 ) -> bool:
-    """Nobody calls a block on the right "the left red one" when it is the only red one, nor a corner's
-    name a block that is in no corner of the others.
+    """Whether people would use the word: not every first one in a direction is called so.
+
+    Nobody calls the only red block "the left red one" when it lies on the right, nor gives a
+    corner's name to a block that is in no corner of the others.
     """
     ax, ay = AXES[place]
     if len(pool) == 1 or place in CORNERS:
@@ -121,7 +124,10 @@ def _middle(pool: Sequence[int], objects: Sequence[SceneObject]) -> tuple[int, .
 
 
 def meant(reference: Reference, objects: Sequence[SceneObject]) -> tuple[int, ...] | None:
-    """Objects the reference can mean: () names nothing, several is ambiguous, None is unclear to people."""
+    """Objects the reference can mean: () names nothing, several is ambiguous.
+
+    None where people would differ.
+    """
     pool = matches(reference, objects)
     if not pool or reference.place is None:
         return tuple(pool)
@@ -203,19 +209,21 @@ def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
     for on, swaps in zip(mirror, _SWAPS, strict=True):
         if on:
             both = {**swaps, **{v: k for k, v in swaps.items()}}
-            text = re.sub(r"[a-z]+", lambda m, both=both: both.get(m[0], m[0]), text)  # type: ignore[misc]
+            text = "".join(both.get(part, part) for part in re.split(r"([a-z]+)", text))
     return text
 
 
 # Words of IT2P's annotators and of people who are polite, beyond those in the templates above.
 MORE_WORDS = (
-    "between and blocks center other others among near two next to just another below beneath above color colour "
-    "which is in among lowest highest farthest closest front back near far small big large little tall short "
-    "black brown pink gray grey cyan dark light bright box bottle cup mug bowl plate apple banana fork spoon "
-    "upperleft upperright lowerleft lowerright first second third last yes no not this that these those it them "
-    "robot hey hi hello ok okay thanks thank you a an some any all both of for with by from there here detect "
-    "clarify disambiguate assistant user do does can could would will see what who where how many cubes balls "
-    "cylinders cans objects things items red green blue yellow purple orange white corner side edge table"
+    "between and blocks center other others among near two next to just another below beneath "
+    "above color colour which is in among lowest highest farthest closest front back near far "
+    "small big large little tall short black brown pink gray grey cyan dark light bright box "
+    "bottle cup mug bowl plate apple banana fork spoon upperleft upperright lowerleft lowerright "
+    "first second third last yes no not this that these those it them robot hey hi hello ok okay "
+    "thanks thank you a an some any all both of for with by from there here detect clarify "
+    "disambiguate assistant user do does can could would will see what who where how many cubes "
+    "balls cylinders cans objects things items red green blue yellow purple orange white corner "
+    "side edge table"
 )
 
 

@@ -1,1 +1,1 @@
-"""Training: `base` (vision tower, then decoder), `detector` (adapter A and head), `ivg` (adapter B)."""
+"""Training: `base` (vision tower, decoder), `detector` (adapter A and head), `ivg` (adapter B)."""

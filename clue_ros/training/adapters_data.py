@@ -39,7 +39,7 @@ class AdapterBatch:
 def draw_samples(
     data: TrainingData, settings: Settings, step: int, instruction: str
 ) -> list[list[Sample]]:
-    """Augmented pictures with dialogue moments, as many ambiguous as clear; by (seed, step) alone."""
+    """Augmented pictures with dialogue moments, a function of (seed, step) alone."""
     rng = np.random.default_rng((settings.seed, 11, step))
     pictures: list[list[Sample]] = []
     while len(pictures) < settings.batch:

@@ -55,7 +55,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, list[It2pImage]]:
-    """IT2P photographs of a split as scenes; those with an unknown colour are named and left out."""
+    """IT2P photographs of a split as scenes; one with an unknown colour is named and left out."""
     records: list[It2pImage] = []
     scenes: list[Scene] = []
     if root is not None:
@@ -69,7 +69,10 @@ def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, li
 
 
 def load_training_data(args: argparse.Namespace, size: int, *, held_out: int = 400) -> TrainingData:
-    """Read everything into memory: about 150 kB a picture at 224 px. FileNotFoundError says what to make."""
+    """Read everything into memory: about 150 kB a picture at 224 px.
+
+    FileNotFoundError says what to make, ValueError names a shard that is damaged.
+    """
     root = args.it2p if args.it2p is not None else find_it2p()
     if root is None:
         print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)

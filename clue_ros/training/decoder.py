@@ -36,7 +36,7 @@ POINT_WEIGHT = 0.15
 
 
 def init_decoder(model: Any, tower: nn.Module, table: Tensor, tokenizer: Any) -> None:
-    """Put stage 1's tower and table into a fresh PaliGemma; the projector starts as the identity."""
+    """Put stage 1's tower and table into a fresh PaliGemma; its projector starts as identity."""
     model.model.vision_tower.load_state_dict(tower.state_dict())
     first = tokenizer.convert_tokens_to_ids("<loc0000>")
     with torch.no_grad():
@@ -134,7 +134,10 @@ class PackedDecoder:
 
 
 def box_right(found: Tensor, truth: Tensor) -> Tensor:
-    """Share of boxes with IoU of at least 0.5. found, truth: (4 n,) bins in the order y1 x1 y2 x2."""
+    """Share of boxes with an IoU of at least 0.5.
+
+    found, truth: (4 n,) bins in the order y1 x1 y2 x2.
+    """
     a, b = found.view(-1, 4).float(), truth.view(-1, 4).float()
     low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
     both = (high - low).clamp(min=0).prod(1)

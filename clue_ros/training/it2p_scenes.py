@@ -21,7 +21,7 @@ def it2p_scene(record: It2pImage) -> Scene:
     image = load_image(record.path)
     height, width = image.shape[:2]
     full = np.zeros((height, width), dtype=np.uint8)
-    objects = []
+    objects: list[SceneObject] = []
     for block, region in zip(
         record.blocks, block_boxes(image, [b.point for b in record.blocks]), strict=True
     ):

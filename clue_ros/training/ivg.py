@@ -1,4 +1,4 @@
-"""`clue train ivg`: adapter B on the frozen base (section III-A): ask the question or ground the box.
+"""`clue train ivg`: adapter B on the frozen base (section III-A), which asks or grounds.
 
 Token cross-entropy on the suffix only, over pairs made by cumulative reveal. Location tokens are
 taught with narrow Gaussian targets (a neighbouring bin is nearly right), and each suffix token's

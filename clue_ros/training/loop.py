@@ -1,4 +1,4 @@
-"""One training loop for every stage: resumable after a kill, with a log, a progress bar and a seed.
+"""One training loop for every stage: resumable after a kill, a log, a progress bar, a seed.
 
 A batch is a pure function of (seed, step), so a resumed run sees what an uninterrupted one would
 have seen, and its loss curve is the same. State is kept as safetensors plus JSON; nothing is
@@ -61,16 +61,17 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bf16 where the device computes in it (CUDA, or a CPU with AVX512-BF16 or AMX), else float32."""
+    """bf16 where the device computes in it (CUDA, a CPU with AVX512-BF16 or AMX), else float32."""
     fast = device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(fast))
 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are trained alike. lr_scale: on the settings' lr. decay: weight decay or none.
+    """Parameters that are trained alike.
 
-    muon: by Muon instead of AdamW (matrices only).
+    lr_scale: on the settings' lr. decay: weight decay or none. muon: by Muon instead of AdamW
+    (matrices only).
     """
 
     parameters: list[nn.Parameter]
@@ -86,7 +87,7 @@ def _parameters(
 
 
 class RunState:
-    """A stage's folder: `state.safetensors` + `state.json` (resume), `log.jsonl` (every log line)."""
+    """A stage's folder: `state.safetensors` and `state.json` to resume from, and `log.jsonl`."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder = folder
@@ -94,7 +95,7 @@ class RunState:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Write parameters and optimizer moments; a kill in the middle leaves the previous state."""
+        """Write parameters and moments; a kill in the middle leaves the previous state."""
         tensors: dict[str, Tensor] = {}
         for i, (optimizer, p) in enumerate(_parameters(optimizers)):
             tensors[f"p{i}"] = p.detach().cpu().contiguous()
@@ -118,7 +119,8 @@ class RunState:
         wanted = asdict(self.settings)
         if any(kept.get(k) != wanted[k] for k in wanted if k != "save_every"):
             raise ValueError(
-                f"{self.folder} holds a run with other settings ({kept}); give another --run folder or delete it"
+                f"{self.folder} holds a run with other settings ({kept}); give another --run"
+                " folder or delete it"
             )
         tensors = load_file(str(path))
         with torch.no_grad():
@@ -164,7 +166,9 @@ def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
     Embeddings, heads and the patch convolution are no hidden matrices; gains and biases are not
     decayed.
     """
-    muon, decayed, plain = [], [], []
+    muon: list[nn.Parameter] = []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, p in named:
         outer = any(word in name for word in ("embed", "table", "heads", "lm_head"))
         (plain if p.ndim < 2 else decayed if p.ndim > 2 or outer else muon).append(p)
@@ -208,7 +212,7 @@ def train(
             raise FloatingPointError(f"loss is not finite at step {step}; lower --lr")
         for p in parameters:
             p.grad = None
-        scalars["loss"].backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(scalars["loss"])
         nn.utils.clip_grad_norm_(parameters, settings.clip)
         for optimizer in optimizers:
             optimizer.step()

@@ -20,7 +20,10 @@ Mirror = tuple[bool, bool]  # left-right, top-bottom
 
 @dataclass(frozen=True)
 class Augmented:
-    """One augmented picture. image: uint8 RGB (S, S, 3). The scene's objects and instances follow it."""
+    """One augmented picture, uint8 RGB (S, S, 3); its objects and instances follow it.
+
+    mirror: how it was mirrored, which a sentence about left and right must know.
+    """
 
     scene: Scene
     mirror: Mirror

@@ -74,9 +74,9 @@ def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject
 
 
 def scene_queries(scene: Scene, count: int, rng: np.random.Generator) -> list[Query]:
-    """Random queries about a scene, of all tasks; fewer than `count` when little can be said of it."""
+    """Random queries about a scene, of all tasks; fewer than `count` if little can be said."""
     queries: list[Query] = []
-    names, shares = zip(*TASKS, strict=True)
+    names, shares = [name for name, _ in TASKS], [share for _, share in TASKS]
     for task in rng.choice(names, size=2 * count, p=shares):
         if len(queries) == count:
             break
@@ -139,7 +139,7 @@ def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
 def photo_queries(
     record: It2pImage, scene: Scene, mirror: Mirror, count: int, rng: np.random.Generator
 ) -> list[Query]:
-    """Queries about an IT2P photograph: mostly the data set's own, some of the simulator's language."""
+    """Queries about an IT2P photograph: mostly its own, some in the simulator's language."""
     queries: list[Query] = []
     for _ in range(2 * count):
         if len(queries) == count:

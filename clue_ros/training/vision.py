@@ -29,15 +29,18 @@ SIGMA_BINS = (16.0, 2.0)  # width of the side targets, at the start and at the e
 
 
 def sincos(length: int, width: int, longest: float, amplitude: float) -> Tensor:
-    """Smooth table (length, width): sine and cosine of geometric wavelengths from `longest` down to 16."""
+    """Smooth table (length, width): sine and cosine of waves from `longest` to 16, geometric."""
     waves = torch.logspace(0, 1, width // 2, base=16.0 / longest) * longest
     angle = 2 * torch.pi * torch.arange(length)[:, None] / waves[None]
     return amplitude * torch.cat([angle.sin(), angle.cos()], dim=1)
 
 
 def init_positions(tower: SiglipVisionModel) -> None:
-    """Start the position embeddings as a strong 2D sine-cosine; the default start is too faint to learn from."""
-    table = tower.get_submodule("embeddings").position_embedding.weight  # type: ignore[union-attr]
+    """Start the position embeddings as a strong 2D sine-cosine.
+
+    The default start is too faint to learn from.
+    """
+    table = tower.get_parameter("embeddings.position_embedding.weight")
     grid = round(table.shape[0] ** 0.5)
     half = table.shape[1] // 2
     axis = sincos(grid, half, 2.0 * grid, POSITION_AMPLITUDE)
@@ -59,7 +62,7 @@ class DenseHeads(nn.Module):
         self.table = nn.Parameter(sincos(LOC_BINS, width, 2.0 * LOC_BINS, TABLE_AMPLITUDE))
 
     def side_logits(self, features: Tensor) -> Tensor:
-        """Features (n, width) to logits over the bins, (n, 4, 1024), sides in the order of `<loc>` tokens."""
+        """Features (n, width) to logits over the bins, (n, 4, 1024), sides in `<loc>` order."""
         n, width = features.shape
         sides = F.layer_norm(self.sides(features).view(n, 4, width), (width,))
         return sides @ self.table.T
@@ -87,7 +90,9 @@ def side_bins(box: tuple[float, float, float, float]) -> list[float]:
 def dense_targets(scenes: list[Scene], grid: int) -> DenseTargets:
     """Which object owns each patch, and what there is to say about that object."""
     owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
-    kinds, colors, sides = [], [], []
+    kinds: list[int] = []
+    colors: list[int] = []
+    sides: list[list[float]] = []
     for b, scene in enumerate(scenes):
         if not scene.objects:
             continue

@@ -1,4 +1,4 @@
-"""What one simulated picture holds: the image, and for every object its kind, colour, box and mask."""
+"""What one simulated picture holds: the image, and every object's kind, colour, box and mask."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Scene:
 
     image: uint8 RGB (H, W, 3).
     objects: the visible objects, in no particular order.
-    instances: uint8 (M, M): 0 is background, k is objects[k - 1]; a square grid laid over the image.
+    instances: uint8 (M, M), a square grid laid over the image: 0 is background, k is
+    objects[k - 1].
     """
 
     image: Image
@@ -46,7 +47,10 @@ class Scene:
     instances: npt.NDArray[np.uint8]
 
     def coverage(self, grid: int) -> npt.NDArray[np.float32]:
-        """Share of each cell of a (grid, grid) raster that each object covers: float32 (n, grid, grid)."""
+        """Share of each cell of a (grid, grid) raster that each of the n objects covers.
+
+        float32 (n, grid, grid), 0..1; grid is at most the side of `instances`.
+        """
         size = self.instances.shape[0]
         rows = np.arange(size) * grid // size
         counts = np.bincount(rows, minlength=grid).astype(np.float32)

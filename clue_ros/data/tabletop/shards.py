@@ -1,4 +1,4 @@
-"""Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures) that any process can make again.
+"""Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures); any process can remake one.
 
 A shard's content follows from (split, seed, index) alone, a finished shard is renamed into place
 and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256 of
@@ -8,8 +8,12 @@ its arrays, checked when read.
 from __future__ import annotations
 
 import hashlib
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,7 +24,18 @@ from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene, SceneObject
 SCENES_PER_SHARD = 250
 SPLITS: tuple[str, ...] = ("train", "val", "test")
 JPEG_QUALITY = 95
-Arrays = dict[str, npt.NDArray[np.generic]]
+Arrays = dict[str, npt.NDArray[Any]]
+
+# What zipfile, zlib and numpy raise on a file that was cut short or written over.
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def shard_seed(split: str, seed: int, index: int) -> int:
@@ -57,12 +72,14 @@ def pack(scenes: list[Scene]) -> Arrays:
 
 
 def unpack(arrays: Arrays) -> Iterator[Scene]:
-    """The scenes of `pack`."""
+    """The scenes of `pack`. ValueError when a picture cannot be decoded."""
     ends = np.cumsum(arrays["jpeg_sizes"])
     first = 0
     for i, count in enumerate(arrays["counts"]):
         jpeg = arrays["jpeg"][ends[i] - arrays["jpeg_sizes"][i] : ends[i]]
         image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
+        if image is None:
+            raise ValueError(f"picture {i} of the shard is no JPEG")
         objects = []
         for k in range(first, first + int(count)):
             x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
@@ -89,15 +106,24 @@ def write_shard(path: Path, scenes: list[Scene]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
-        np.savez(file, sha256=_digest(arrays), **arrays)
+        content: Any = {"sha256": _digest(arrays), **arrays}
+        np.savez(file, **content)
     partial.replace(path)
 
 
 def read_shard(path: Path) -> Iterator[Scene]:
-    """Scenes of one shard. ValueError (naming the file) when its content is not what was written."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays: Arrays = {name: file[name] for name in file.files if name != "sha256"}
-        expected = file["sha256"]
+    """Scenes of one shard.
+
+    ValueError naming the file, and what to do, when its content is not what was written.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: Arrays = {name: file[name] for name in file.files if name != "sha256"}
+            expected = file["sha256"]
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{path}: not a whole shard ({type(error).__name__}); delete it and make it again"
+        ) from error
     if not np.array_equal(_digest(arrays), expected):
         raise ValueError(f"{path}: checksum does not match; delete it and make it again")
     yield from unpack(arrays)
@@ -109,7 +135,10 @@ def list_shards(folder: Path, split: str) -> list[Path]:
 
 
 def read_scenes(folder: Path, split: str, limit: int | None = None) -> Iterator[Scene]:
-    """All scenes of a split, at most `limit`. FileNotFoundError says how to make them."""
+    """All scenes of a split, at most `limit`.
+
+    FileNotFoundError says how to make them, ValueError names a damaged shard.
+    """
     paths = list_shards(folder, split)
     if not paths:
         raise FileNotFoundError(
