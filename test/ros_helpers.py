@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT = 30.0  # seconds to wait for anything that must come; reached only when a test fails
+TIMEOUT = 120.0  # seconds to wait for what must come; reached only when a test fails
 
 
 def need_ros() -> None:
@@ -240,8 +240,9 @@ class Client:
 
     def image(self, pixels: Any = None, **fields: Any) -> Any:
         """Return an rgb8 Image message stamped now; `fields` overwrite what a test wants broken."""
-        from clue_ros.nodes.convert import fill_image
         from sensor_msgs.msg import Image
+
+        from clue_ros.nodes.convert import fill_image
 
         message = fill_image(Image(), picture() if pixels is None else pixels, "rgb8")
         message.header.stamp = self.node.get_clock().now().to_msg()

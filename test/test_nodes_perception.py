@@ -22,6 +22,8 @@ from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from clue_msgs.msg import DialogueTurn  # noqa: E402
 
+from clue_ros.nodes.convert import fill_image  # noqa: E402
+
 Result = GroundWithDialogue.Result
 State = GroundWithDialogue.Feedback
 REQUEST = "pick up the block"
@@ -230,8 +232,9 @@ def test_a_broken_image_is_bad_image_and_the_next_good_one_works(
 
 
 def test_a_twenty_megapixel_image_works(client: Client) -> None:
-    pixels = np.full((3888, 5184, 3), 90, np.uint8)
-    response = client.ground(REQUEST, image=client.image(pixels))
+    message = client.image()
+    fill_image(message, np.full((3888, 5184), 90, np.uint8), "mono8")
+    response = client.ground(REQUEST, image=message)
     assert response.error_code == Result.NONE, response.error_msg
     assert response.grounding.target.image_width == 5184
 

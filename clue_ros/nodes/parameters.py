@@ -6,6 +6,7 @@ compares it with config/clue.yaml. No ROS is needed to import it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -209,7 +210,7 @@ def markdown(node: str) -> str:
     """Return the parameter table of one node as Markdown, for docs/ros.md."""
     lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
     for p in NODES[node]:
-        default = f"`{str(p.default).lower() if isinstance(p.default, bool) else p.default!r}`"
+        default = f"`{json.dumps(p.default)}`"
         limits = f" ({p.range[0]:g} to {p.range[1]:g})" if p.range else ""
         choices = f" ({', '.join(p.choices)})" if p.choices else ""
         lines.append(

@@ -1,0 +1,66 @@
+"""The launch file, run by the real `ros2 launch` machinery where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ros_helpers
+from ros_helpers import ROOT, isolate, ros_client, wait_until
+
+ros_helpers.need_ros()
+for name in ("launch", "launch_ros"):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(
+            f"{name} is not installed (it comes with ROS 2, not as a wheel)",
+            allow_module_level=True,
+        )
+
+LAUNCH = ROOT / "launch" / "clue.launch.py"
+RUN = """
+import importlib.util, sys
+from launch import LaunchService
+spec = importlib.util.spec_from_file_location("clue_launch", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from launch.actions import SetLaunchConfiguration
+service = LaunchService()
+description = module.generate_launch_description()
+for pair in sys.argv[2:]:
+    description.entities.insert(0, SetLaunchConfiguration(*pair.split(":=", 1)))
+service.include_launch_description(description)
+sys.exit(service.run())
+"""
+
+
+def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> None:
+    from clue_ros.model.tiny import write_random_model
+
+    model = write_random_model(tmp_path / "model")
+    log = tmp_path / "launch.log"
+    arguments = [f"model:={model}", "namespace:=arm", "image:=/eye/image_raw"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=isolate(),
+        )
+        try:
+            words = "active, looking at /eye/image_raw"
+            wait_until(lambda: words in log.read_text(), "perception to become active", 60)
+            child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
+            with ros_client("launch_tester") as client:
+                assert "/arm" in dict(client.node.get_node_names_and_namespaces()).get(
+                    "perception", ""
+                )
+            subprocess.run(["kill", "-9", str(child)], check=True)
+            wait_until(lambda: log.read_text().count(words) == 2, "perception to come back", 60)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+    assert "Traceback" not in log.read_text()
