@@ -1,7 +1,7 @@
 """Start clue_ros on a robot: ros2 launch clue_ros clue.launch.py image:=/camera/image_raw.
 
-Perception is a managed node; its parameter `autostart`, set here, has it configured and activated at
-every start of its process. `ros2 launch clue_ros clue.launch.py -s` lists the arguments.
+Perception is a managed node; its parameter `autostart`, set here, has it configured and activated
+at every start of its process. `ros2 launch clue_ros clue.launch.py -s` lists the arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARGUMENTS = (
 
 
 def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
-    """Give Fast DDS shared memory that holds whole images, unless the person has a profile already."""
+    """Give Fast DDS shared memory that holds whole images, unless a profile is set already."""
     profile = os.path.join(SHARE, "config", "fastdds.xml")
     # Fast DDS 2 (Humble, Jazzy) reads the old name; Fast DDS 3 (Kilted) warns about it.
     old = os.environ.get("ROS_DISTRO", "") in ("humble", "iron", "jazzy")
@@ -47,7 +47,10 @@ def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
 
 
 def start(context: LaunchContext) -> list[LifecycleNode | Node]:
-    """Return the nodes. A function, so that only the arguments that were given override the parameter file."""
+    """Return the nodes.
+
+    A function, so that only the arguments that were given override the parameter file.
+    """
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     given = {name: value[name] for name in ("model", "device", "image_transport") if value[name]}
     given["autostart"] = value["autostart"].lower() in ("true", "1")

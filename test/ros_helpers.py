@@ -1,4 +1,7 @@
-"""Real ROS 2 processes for tests: start nodes on a DDS domain of their own, and a client that talks to them."""
+"""Real ROS 2 processes for tests.
+
+Start nodes on a DDS domain of their own, and a client that talks to them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def need_ros() -> None:
 
 
 def isolate() -> dict[str, str]:
-    """Put this process, and the children that get the returned environment, on a domain of their own."""
+    """Put this process, and children that get the returned environment, on their own domain."""
     domain = str(1 + os.getpid() % 100)
     os.environ["ROS_DOMAIN_ID"] = domain
     if os.environ.get("ROS_DISTRO") == "humble":
@@ -97,7 +100,10 @@ class Process:
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = TIMEOUT) -> Any:
-    """Return the first true value of `condition`; fail the test, saying what was waited for, when none comes."""
+    """Return the first true value of `condition`.
+
+    Fail the test, saying what was waited for, when none comes.
+    """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         value = condition()

@@ -1,4 +1,7 @@
-"""Images of every encoding become the right colours, with padded rows, in both byte orders; the rest is refused."""
+"""Images of every encoding become the right colours, with padded rows, in both byte orders.
+
+The rest is refused.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def colours() -> np.ndarray[Any, Any]:
 
 
 def encode(rgb: np.ndarray[Any, Any], encoding: str) -> np.ndarray[Any, Any]:
-    """Write `rgb` in an encoding, by formulas of this test's own: (rows, values) of uint8 or uint16."""
+    """Write `rgb` in an encoding, by formulas of this test's own.
+
+    (rows, values) of uint8 or uint16.
+    """
     name = {"8UC1": "mono8", "8UC3": "bgr8", "8UC4": "bgra8"}.get(encoding, encoding)
     wide = name.endswith("16")
     base = name[:-2] if wide else name[:-1] if name.endswith("8") else name
@@ -115,7 +121,9 @@ def test_every_encoding_gives_the_right_colours(encoding: str, big: bool, paddin
 
 def test_the_robots_cv_bridge_agrees_with_the_same_table() -> None:
     if real_cv_bridge() is None:
-        pytest.skip("no compiled cv_bridge here (apt's ros-*-cv-bridge): our own conversion is used")
+        pytest.skip(
+            "no compiled cv_bridge here (apt's ros-*-cv-bridge): our own conversion is used"
+        )
     for encoding in ENCODINGS:
         for padding in (0, 10):
             check(convert.to_rgb(message(encoding, padding=padding)), encoding)

@@ -1,4 +1,7 @@
-"""The demo as a person runs it: real processes, one picture a scene, and an exit status that means something."""
+"""The demo as a person runs it.
+
+Real processes, one picture a scene, and an exit status that means something.
+"""
 
 from __future__ import annotations
 

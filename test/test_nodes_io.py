@@ -1,4 +1,7 @@
-"""Image source, speech and tts in processes of their own: what a camera, a person and a robot's voice would do."""
+"""Image source, speech and tts in processes of their own.
+
+What a camera, a person and a robot's voice would do.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,8 @@ def test_camera_info_from_a_field_of_view_and_from_a_file(tmp_path: Path) -> Non
     text = (
         "image_width: 64\nimage_height: 48\ndistortion_model: plumb_bob\n"
         "distortion_coefficients: {rows: 1, cols: 5, data: [0.1, 0, 0, 0, 0]}\n"
-        f"camera_matrix: {{data: [70, 0, 32, 0, 70, 24, 0, 0, 1]}}\nrectification_matrix: {{data: {eye}}}\n"
+        "camera_matrix: {data: [70, 0, 32, 0, 70, 24, 0, 0, 1]}\n"
+        f"rectification_matrix: {{data: {eye}}}\n"
         "projection_matrix: {data: [70, 0, 32, 0, 0, 70, 24, 0, 0, 0, 1, 0]}\n"
     )
     path.write_text(text)
@@ -239,7 +243,7 @@ def test_without_clue_msgs_perception_says_how_to_get_it(tmp_path: Path) -> None
     hidden = tmp_path / "clue_msgs"
     hidden.mkdir()
     (hidden / "__init__.py").write_text("raise ImportError('not built')\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import runpy; sys.argv = ['perception']; "
+    code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['perception']; "
     code += "runpy.run_module('clue_ros.nodes.perception', run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

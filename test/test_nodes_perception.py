@@ -1,6 +1,7 @@
 """The perception node in a process of its own, over DDS: what every request, good or bad, ends in.
 
-The model has random weights, so nothing here depends on what it answers: threshold 0 makes it ask, threshold 1 point.
+The model has random weights, so nothing here depends on what it answers: threshold 0 makes it ask,
+threshold 1 point.
 """
 
 from __future__ import annotations

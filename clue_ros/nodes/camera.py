@@ -43,8 +43,8 @@ class Frame:
 class Camera:
     """Keeps the newest frame only, and notices silence.
 
-    Age is measured from arrival, not from the header's stamp: a camera computer with another clock, or a bag, has
-    stamps that say nothing about whether images still come.
+    Age is measured from arrival, not from the header's stamp: a camera computer with another clock,
+    or a bag, has stamps that say nothing about whether images still come.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,7 +112,7 @@ class Camera:
         return frame
 
     def warning(self, timeout: float) -> str | None:
-        """Return a warning when no frame came for `timeout` seconds, again every ten times that, else None."""
+        """Return a warning when no frame came for `timeout` s, else None; repeated 10 times rarer."""
         if self._subscription is None:
             return None
         now = self._clock()
@@ -126,7 +126,7 @@ class Camera:
         return f"no image on {self.topic} for {silent:.0f} s: {self.silence_cause()}"
 
     def silence_cause(self) -> str:
-        """Name the likely reason that no frame arrives, from who publishes the topic and with which QoS."""
+        """Name the likely reason that no frame arrives, from who publishes the topic and how."""
         if self._node is None or self._subscription is None:
             return "the camera subscription is closed"
         infos = self._node.get_publishers_info_by_topic(self.topic)
@@ -156,7 +156,9 @@ class Camera:
 
 
 def image_topic(node: Node, transport: str) -> str:
-    """Return the topic to subscribe: `image` or, as image_transport does, what it is remapped to plus /compressed.
+    """Return the topic to subscribe.
+
+    `image` or, as image_transport does, what it is remapped to plus /compressed.
 
     A remapping of `image/compressed` itself comes first.
     """

@@ -1,7 +1,7 @@
-"""One dialogue as a state machine (the paper's Algorithm 1 with a person in the loop), with no ROS in it.
+"""One dialogue as a state machine: the paper's Algorithm 1 with a person in the loop, without ROS.
 
-The caller feeds events in (a reply of the model, an answer of the person, an end from outside) and does what the returned
-step says: run the model, put a question to the person, or finish.
+The caller feeds events in (a reply of the model, an answer of the person, an end from outside) and
+does what the returned step says: run the model, put a question to the person, or finish.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Conversation:
         return list(zip(self.dialogue.turns, self.stamps, strict=True))
 
     def reply(self, reply: Question | Grounding) -> Step:
-        """Take the model's reply; a question beyond `max_questions` ends the dialogue with MAX_TURNS."""
+        """Take the model's reply.
+
+        A question beyond `max_questions` ends the dialogue with MAX_TURNS.
+        """
         if self.phase is not Phase.THINKING:
             raise RuntimeError(
                 f"a reply of the model came while the dialogue was {self.phase.value}"

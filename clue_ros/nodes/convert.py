@@ -1,11 +1,13 @@
 """ROS images to numpy arrays and back.
 
-`to_rgb` hides one choice: where the robot's own cv_bridge is installed (the compiled one, from apt) it is used; everywhere
-else a step-aware numpy and OpenCV conversion of ours is. The cv_bridge on PyPI is neither and is not used: it is an
-old shim that is silently wrong on padded rows and 16-bit images.
+`to_rgb` hides one choice: where the robot's own cv_bridge is installed (the compiled one, from apt)
+it is used; everywhere else a step-aware numpy and OpenCV conversion of ours is. The cv_bridge on
+PyPI is neither and is not used: it is an old shim that is silently wrong on padded rows and 16-bit
+images.
 
-Messages are taken by their fields (`height`, `width`, `encoding`, `is_bigendian`, `step`, `data`), so the module needs no ROS
-to be imported or tested; `to_image_msg` is given the message class's instance to fill.
+Messages are taken by their fields (`height`, `width`, `encoding`, `is_bigendian`, `step`, `data`),
+so the module needs no ROS to be imported or tested; `to_image_msg` is given the message class's
+instance to fill.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Encoding:
     """How one `encoding` string lies in memory.
 
     Attributes:
-        dtype: numpy type of one value, native byte order; 16-bit ones are swapped when the message says big-endian.
+        dtype: numpy type of one value, native byte order; 16-bit ones are swapped when the message
+            says big-endian.
         channels: values a pixel.
         code: OpenCV colour conversion to RGB, or None when the pixels are RGB already (or grey).
         rows: rows of data for one row of picture (1.5 for 4:2:0 layouts).
@@ -59,7 +62,8 @@ class Encoding:
 
 _U8, _U16 = np.uint8, np.uint16
 
-# OpenCV names a Bayer pattern by its second row and column, ROS by its first: bayer_rggb is COLOR_BayerBG.
+# OpenCV names a Bayer pattern by its second row and column, ROS by its first: bayer_rggb is
+# COLOR_BayerBG.
 ENCODINGS: dict[str, Encoding] = {
     "rgb8": Encoding(_U8, 3),
     "bgr8": Encoding(_U8, 3, cv2.COLOR_BGR2RGB),
@@ -90,7 +94,8 @@ ENCODINGS: dict[str, Encoding] = {
     "bayer_grbg16": Encoding(_U16, 1, cv2.COLOR_BayerGB2RGB),
 }
 
-# Seen on camera topics, and never a picture: said by name, so that the person looks at the remapping.
+# Seen on camera topics, and never a picture: said by name, so that the person looks at the
+# remapping.
 _DEPTH = ("16UC1", "32FC1", "16SC1", "64FC1")
 
 
@@ -98,7 +103,8 @@ def to_rgb(msg: ImageLike) -> Rgb:
     """Convert a sensor_msgs/Image to uint8 RGB (height, width, 3), C-contiguous.
 
     Raises:
-        BadImageError: zero size, over 64 megapixels, fewer bytes than the size needs, or an encoding that is no picture.
+        BadImageError: zero size, over 64 megapixels, fewer bytes than the size needs, or an
+        encoding that is no picture.
     """
     check_layout(msg)
     bridge = real_cv_bridge()
@@ -111,12 +117,12 @@ def to_rgb(msg: ImageLike) -> Rgb:
 
 
 def check_layout(msg: ImageLike) -> Encoding:
-    """Return the encoding's description if the message's numbers fit each other, else raise BadImageError."""
+    """Return the encoding's description, or raise BadImageError if the numbers do not fit."""
     encoding = ENCODINGS.get(msg.encoding)
     if encoding is None:
         if msg.encoding in _DEPTH:
             raise BadImageError(
-                f"encoding {msg.encoding} is a depth image, not a picture: remap `image` to the colour topic"
+                f"{msg.encoding} is a depth image, not a picture: remap `image` to the colour topic"
             )
         known = ", ".join(ENCODINGS)
         raise BadImageError(f"unknown image encoding {msg.encoding[:40]!r}: use one of {known}")
@@ -141,7 +147,8 @@ def check_layout(msg: ImageLike) -> Encoding:
     need = msg.step * (int(msg.height * encoding.rows) - 1) + row
     if len(msg.data) < need:
         raise BadImageError(
-            f"the image holds {len(msg.data)} bytes, but {msg.width}x{msg.height} {msg.encoding} needs {need}"
+            f"the image holds {len(msg.data)} bytes, "
+            f"but {msg.width}x{msg.height} {msg.encoding} needs {need}"
         )
     return encoding
 
@@ -161,7 +168,10 @@ def convert_own(msg: ImageLike) -> Rgb:
 
 
 def _rows(msg: ImageLike, encoding: Encoding) -> NDArray[Any]:
-    """Return the picture's values without row padding, in native byte order: (rows, width[, channels])."""
+    """Return the picture's values without row padding, in native byte order.
+
+    (rows, width[, channels]).
+    """
     dtype = np.dtype(encoding.dtype)
     if dtype.itemsize > 1:
         dtype = dtype.newbyteorder(">" if msg.is_bigendian else "<")
@@ -178,7 +188,7 @@ def _rows(msg: ImageLike, encoding: Encoding) -> NDArray[Any]:
 
 @lru_cache(maxsize=1)
 def real_cv_bridge() -> Callable[[ImageLike], NDArray[Any]] | None:
-    """Return the robot's cv_bridge as a function to RGB, or None where it is missing, the PyPI shim, or broken."""
+    """Return the robot's cv_bridge as a function to RGB; None where it is missing or broken."""
     try:
         spec = importlib.util.find_spec("cv_bridge.boost.cv_bridge_boost")
         if spec is None or not spec.origin or spec.origin.endswith(".py"):
@@ -203,7 +213,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     """
     if "compressedDepth" in fmt:
         raise BadImageError(
-            "the compressed image is a depth stream, not a picture: remap `image` to the colour topic"
+            "the compressed image is a depth stream: remap `image` to the colour topic"
         )
     raw = np.frombuffer(data, dtype=np.uint8)
     if raw.size == 0:
@@ -217,7 +227,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
         ) from error
     if bgr is None:
         raise BadImageError(
-            f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of an unknown format"
+            f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of unknown format"
         )
     if bgr.shape[0] * bgr.shape[1] > MAX_PIXELS:
         raise BadImageError(
@@ -237,8 +247,9 @@ _TYPES = {
 def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
     """Fill a sensor_msgs/Image (all but its header) from (H, W) or (H, W, 3) pixels, and return it.
 
-    `encoding` is rgb8, bgr8, mono8 or 32FC1 and must fit the array's type. Data goes in as array.array: assigning an
-    ndarray makes rclpy check every element (128 ms a VGA frame instead of 1).
+    `encoding` is rgb8, bgr8, mono8 or 32FC1 and must fit the array's type. Data goes in as
+    array.array: assigning an ndarray makes rclpy check every element (128 ms a VGA frame instead of
+    1).
     """
     dtype, channels = _TYPES[encoding]
     if pixels.dtype != dtype or (pixels.shape[2] if pixels.ndim == 3 else 1) != channels:
@@ -253,7 +264,10 @@ def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
 
 
 def float_map(msg: ImageLike) -> NDArray[np.float32]:
-    """Read a 32FC1 image (an attention map) as float32 (height, width). Raises BadImageError when it is not one."""
+    """Read a 32FC1 image (an attention map) as float32 (height, width).
+
+    Raises BadImageError when it is not one.
+    """
     if msg.encoding != "32FC1" or msg.step < msg.width * 4 or len(msg.data) < msg.step * msg.height:
         raise BadImageError(
             f"not a whole 32FC1 image ({msg.width}x{msg.height} {msg.encoding[:40]!r})"

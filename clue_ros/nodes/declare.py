@@ -1,4 +1,7 @@
-"""The parameter table on an rclpy node: declaration with descriptors, and refusal of bad changes."""
+"""The parameter table on an rclpy node.
+
+Declaration with descriptors, and refusal of bad changes.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,8 @@ def guard(
 ) -> None:
     """Refuse bad changes while the node runs.
 
-    `state` returns the lifecycle state's label; `check(name, value)` is the node's own last word: a reason or None.
+    `state` returns the lifecycle state's label; `check(name, value)` is the node's own last word: a
+    reason or None.
     """
 
     def on_set(changes: list[RosParameter]) -> SetParametersResult:

@@ -4,8 +4,9 @@
     scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own
     scripts/demo --interactive [--image FILE]           you type
 
-Image source, perception, speech (as text) and tts each run as a process; what is printed here is what came over their
-topics. One picture per scene goes to demo_output/. Exit status 0 only if every scene ended as it should.
+Image source, perception, speech (as text) and tts each run as a process; what is printed here is
+what came over their topics. One picture per scene goes to demo_output/. Exit status 0 only if every
+scene ended as it should.
 """
 
 from __future__ import annotations
@@ -124,7 +125,10 @@ def main(args: list[str] | None = None) -> int:
 def play(
     processes: Processes, watcher: Watcher, scenes: list[Scene], options: argparse.Namespace
 ) -> list[str]:
-    """Play every scene; return what was wrong. A scene with no request asks for requests until there is none."""
+    """Play every scene; return what was wrong.
+
+    A scene with no request asks for requests until there is none.
+    """
     failures, number = [], 0
     for scene in scenes:
         while True:
@@ -157,7 +161,8 @@ def start(
     watcher.transition("activate")
     watcher.wait(lambda: watcher.perception_sees > 0, "the first picture in perception", 30.0)
     say(
-        f"perception has loaded {options.model} and sees the camera ({time.monotonic() - begin:.1f} s)"
+        f"perception has loaded {options.model} and sees the camera "
+        f"({time.monotonic() - begin:.1f} s)"
     )
 
 
@@ -276,7 +281,8 @@ class Player:
             attention = self._grounding.ambiguity.attention_map
             lines = [turn.text for turn in self._grounding.dialogue]
             say(
-                f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, y {box.y_min:.0f} to {box.y_max:.0f} "
+                f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, "
+                f"y {box.y_min:.0f} to {box.y_max:.0f} "
                 f"of {image.shape[1]}x{image.shape[0]} px; {self._grounding.target.label!r}, "
                 f"score {self._grounding.target.score:.2f}, "
                 f"ambiguity {self._grounding.ambiguity.probability:.2f}"

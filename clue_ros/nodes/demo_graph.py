@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,7 +46,10 @@ class Processes:
         self._files: list[IO[bytes]] = []
 
     def start(self, module: str, *, typed: bool = False, **parameters: object) -> None:
-        """Start `clue_ros.nodes.<module>`; with `typed` its stdin can be written with `type_line`."""
+        """Start `clue_ros.nodes.<module>`.
+
+        With `typed` its stdin can be written with `type_line`.
+        """
         command = [sys.executable, "-m", f"clue_ros.nodes.{module}", "--ros-args"]
         for name, value in parameters.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -94,36 +98,44 @@ class Processes:
 
 
 class Watcher:
-    """Hears what the graph says: `events` gets ("question", msg), ("say", text), ("grounding", msg)."""
+    """Hears what the graph says.
+
+    `events` gets ("question", msg), ("say", text), ("grounding", msg).
+    """
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         # Ctrl-C and SIGTERM are the demo's: it ends its processes first.
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-        self._node = rclpy.create_node("clue_demo")
+        self.node = rclpy.create_node("clue_demo")
         self.events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.attention: Image | None = None
         self.newest_stamp = 0.0  # of the camera's newest picture, seconds
         self.perception_sees = 0  # pictures that perception has received
         self.state = ""
+        self.on_question: Callable[[], object] = lambda: None
         put = self.events.put
-        listen = self._node.create_subscription
-        listen(ClarificationQuestion, "question", lambda m: put(("question", m)), 10)
+        listen = self.node.create_subscription
+        listen(ClarificationQuestion, "question", self._on_question, 10)
         listen(GroundingResult, "grounding", lambda m: put(("grounding", m)), 10)
         listen(String, "say", lambda m: put(("say", m.data)), 10)
         listen(Image, "perception/attention_map", self._on_attention, LATEST)
         listen(CameraInfo, "camera_info", self._on_camera, qos_profile_sensor_data)
         listen(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
-        self._change = self._node.create_client(ChangeState, "perception/change_state")
-        self._set = self._node.create_client(SetParameters, "image_source/set_parameters")
+        self._change = self.node.create_client(ChangeState, "perception/change_state")
+        self._set = self.node.create_client(SetParameters, "image_source/set_parameters")
         self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self._node)
+        self._executor.add_node(self.node)
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
 
     def _spin(self) -> None:
         with contextlib.suppress(ExternalShutdownException):
             self._executor.spin()
+
+    def _on_question(self, message: ClarificationQuestion) -> None:
+        self.on_question()
+        self.events.put(("question", message))
 
     def _on_attention(self, message: Image) -> None:
         self.attention = message
@@ -138,7 +150,10 @@ class Watcher:
             self.perception_sees = int(values.get("images received", self.perception_sees))
 
     def wait(self, condition: Any, what: str, seconds: float) -> None:
-        """Wait until `condition()` is true. Raises GraphError when a node has ended or time is up."""
+        """Wait until `condition()` is true.
+
+        Raises GraphError when a node has ended or time is up.
+        """
         deadline = time.monotonic() + seconds
         while not condition():
             self._processes.check()
@@ -149,15 +164,18 @@ class Watcher:
             time.sleep(0.02)
 
     def transition(self, name: str, seconds: float = CALL_TIMEOUT) -> None:
-        """Ask perception for a lifecycle transition. Raises GraphError when it fails, with its log's end."""
+        """Ask perception for a lifecycle transition.
+
+        Raises GraphError when it fails, with its log's end.
+        """
         number = getattr(Transition, f"TRANSITION_{name.upper()}")
         request = ChangeState.Request(transition=Transition(id=number))
         if not self._call(self._change, request, f"perception's {name}", seconds).success:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
 
     def show(self, image: Path) -> None:
-        """Have the image source show another picture, and wait until the camera's stream is that picture."""
-        switched = self._node.get_clock().now().nanoseconds * 1e-9
+        """Have the image source show another picture, and wait until the camera sends it."""
+        switched = self.node.get_clock().now().nanoseconds * 1e-9
         message = Parameter("source", value=str(image)).to_parameter_msg()
         request = SetParameters.Request(parameters=[message])
         result = self._call(self._set, request, "the image source", CALL_TIMEOUT).results[0]

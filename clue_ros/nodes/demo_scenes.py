@@ -25,7 +25,10 @@ class SceneError(Exception):
 
 @dataclass(frozen=True)
 class Played:
-    """How a scene went: what was asked, whether it ended in a grounding, and the robot's last words."""
+    """How a scene went.
+
+    What was asked, whether it ended in a grounding, and the robot's last words.
+    """
 
     questions: tuple[str, ...]
     grounded: bool
@@ -90,7 +93,8 @@ def read_scenes(path: Path) -> list[Scene]:
     """Read a scenes file.
 
     Raises:
-        SceneError: not a list of scenes, a key is missing, unknown or of the wrong type, or a picture does not exist.
+        SceneError: not a list of scenes, a key is missing, unknown or of the wrong type, or a
+        picture does not exist.
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,6 +1,9 @@
-"""A camera made of files: publishes a picture, a folder, a video or a webcam as a camera driver would.
+"""A camera made of files.
 
-Topics: image (sensor-data QoS), camera_info, and image/compressed when asked for. `source` may be set while it runs.
+Publishes a picture, a folder, a video or a webcam as a camera driver would.
+
+Topics: image (sensor-data QoS), camera_info, and image/compressed when asked for. `source` may be
+set while it runs.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class ImageSource(Node):
         return self.get_parameter(name).value
 
     def _check(self, name: str, value: Value) -> str | None:
-        """Open a new source or calibration before it is accepted, so that a bad one changes nothing."""
+        """Open a new source or calibration before it is accepted: a bad one changes nothing."""
         try:
             if name == "source":
                 pictures = open_source(str(value), self._value("loop"))

@@ -37,7 +37,10 @@ class Source:
 
 
 def error_value(code: str) -> int:
-    """Return the number of an error's name; the three interfaces share one list. KeyError is a bug of ours."""
+    """Return the number of an error's name; the three interfaces share one list.
+
+    KeyError is a bug of ours.
+    """
     value = getattr(AnswerClarification.Response, code, None)
     return AnswerClarification.Response.MODEL_ERROR if value is None else int(value)
 
@@ -114,7 +117,10 @@ def estimate_msg(
 def question_msg(
     source: Source, question: dlg.Question, dialogue_id: str, turn: int, timeout: float
 ) -> ClarificationQuestion:
-    """Return a question; `turn` counts from 1, `timeout` is in seconds (0: nobody waits for an answer)."""
+    """Return a question.
+
+    `turn` counts from 1, `timeout` is in seconds (0: nobody waits for an answer).
+    """
     return ClarificationQuestion(
         header=source.header,
         dialogue_id=dialogue_id,

@@ -1,7 +1,8 @@
 """Every parameter of every node, declared once.
 
-The nodes declare from this table, docs/ros.md is generated from it (`python -m clue_ros.nodes.parameters`), and a test
-compares it with config/clue.yaml. No ROS is needed to import it.
+The nodes declare from this table, docs/ros.md is generated from it (`python -m
+clue_ros.nodes.parameters`), and a test compares it with config/clue.yaml. No ROS is needed to
+import it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ class Change(Enum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its default fixes its type; `range` is inclusive and for numbers, `choices` for text."""
+    """One parameter: its default fixes its type.
+
+    `range` is inclusive and for numbers, `choices` for text.
+    """
 
     name: str
     default: Value
@@ -35,7 +39,10 @@ class Parameter:
     change: Change = Change.ANY_TIME
 
     def problem(self, value: object) -> str | None:
-        """Say why `value` cannot be taken, or None. A type the default does not have is nonsense too."""
+        """Say why `value` cannot be taken, or None.
+
+        A type the default does not have is nonsense too.
+        """
         if type(value) is not type(self.default):
             return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
         if isinstance(value, str) and self.choices and value not in self.choices:

@@ -1,7 +1,7 @@
 """The perception node's entry point: `ros2 run clue_ros perception`.
 
-The node is in perception_node.py. This module imports it only in `main`, so that a missing clue_msgs ends in one line
-that says how to get it instead of a traceback.
+The node is in perception_node.py. This module imports it only in `main`, so that a missing
+clue_msgs ends in one line that says how to get it instead of a traceback.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 HOW_TO_GET_CLUE_MSGS = (
-    "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside the "
-    "clue_ros repository and colcon does not look inside a package: link it into the workspace "
+    "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "
+    "the clue_ros repository and colcon does not look inside a package: link it into the workspace "
     "(ln -s clue_ros/clue_msgs src/), run `colcon build --packages-select clue_msgs`, and source "
     "install/setup.bash; without a workspace, scripts/run builds it"
 )
@@ -19,7 +19,8 @@ HOW_TO_GET_CLUE_MSGS = (
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop; returns the process's exit status."""
     try:
-        # By name: run from the repo root, a bare import finds the source folder as an empty package.
+        # By name: run from the repo root, a bare import finds the source folder as an empty
+        # package.
         from clue_msgs.msg import GroundingResult  # noqa: F401
     except ImportError as error:
         print(f"perception: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """The perception node: a managed node that looks, asks and points.
 
-States: unconfigured (no model), inactive (model loaded, no camera), active. The services and the action exist in every
-state and answer INACTIVE until the node is active, so that a caller is told and does not wait in vain.
+States: unconfigured (no model), inactive (model loaded, no camera), active. The services and the
+action exist in every state and answer INACTIVE until the node is active, so that a caller is told
+and does not wait in vain.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class PerceptionNode(LifecycleNode):
             executor.create_task(self._start)
 
     def _create_inputs(self) -> None:
-        # Reentrant: an answer or a cancel must be heard while the dialogue's coroutine is not finished.
+        # Reentrant: an answer or a cancel must be heard while the dialogue's coroutine is not
+        # finished.
         self._group = ReentrantCallbackGroup()
         self._image_group = MutuallyExclusiveCallbackGroup()
         group = {"callback_group": self._group}
@@ -77,7 +79,8 @@ class PerceptionNode(LifecycleNode):
             **group,
         )
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        # The wall's clock even under use_sim_time: a paused simulation must not silence diagnostics.
+        # The wall's clock even under use_sim_time: a paused simulation must not silence
+        # diagnostics.
         self.create_timer(
             self._value("diagnostics_period"),
             self._report,
@@ -91,8 +94,8 @@ class PerceptionNode(LifecycleNode):
     def _start(self) -> None:
         """Configure and activate without a manager.
 
-        A launch file's own transition request after a respawn would go to the process that died: DDS
-        remembers its services for some 20 s.
+        A launch file's own transition request after a respawn would go to the process that died:
+        DDS remembers its services for some 20 s.
         """
         if self.trigger_configure() != SUCCESS:
             name = self.get_fully_qualified_name()
@@ -247,7 +250,10 @@ class PerceptionNode(LifecycleNode):
         self._spinner.create_task(self._converse_alone(opened))
 
     async def _converse_alone(self, session: Session) -> None:
-        """Hold a dialogue that speech began. Nobody awaits it, so an error would end the executor."""
+        """Hold a dialogue that speech began.
+
+        Nobody awaits it, so an error would end the executor.
+        """
         try:
             await self._converse(session)
         except Exception as error:  # noqa: BLE001 - logged; the next request finds the node up

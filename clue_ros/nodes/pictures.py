@@ -1,4 +1,7 @@
-"""Where the image source's pictures come from: a file, a folder, a video, a webcam. No ROS in it."""
+"""Where the image source's pictures come from: a file, a folder, a video, a webcam.
+
+No ROS in it.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,13 @@ def open_source(source: str, loop: bool) -> Pictures:
     """Open what `source` names: a webcam's number, else a path to a folder, a video or a picture.
 
     Raises:
-        BadImageError: nothing there, nothing readable in it, or no such webcam; the message says which.
+        BadImageError: nothing there, nothing readable in it, or no such webcam; the message says
+        which.
     """
     if not source:
         raise BadImageError(
-            "no source is given: set the parameter `source` to a picture, a folder, a video or a webcam's number"
+            "no source is given: set the parameter `source` to a picture, a folder, a video or "
+            "a webcam's number"
         )
     if source.isdecimal():
         return Capture(int(source), f"webcam {source}", loop=False)
@@ -64,7 +69,10 @@ class Still:
 
 
 class Folder:
-    """The pictures of a folder in the order of their names; broken ones raise when their turn comes."""
+    """The pictures of a folder in the order of their names.
+
+    Broken ones raise when their turn comes.
+    """
 
     def __init__(self, path: Path, loop: bool) -> None:
         self._files = sorted(p for p in path.iterdir() if p.suffix.lower() in PICTURES)

@@ -1,4 +1,7 @@
-"""A node as a process: start it, spin it, end it in order whatever the signal, and return an exit status."""
+"""A node as a process.
+
+Start it, spin it, end it in order whatever the signal, and return an exit status.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ MISTAKES = (ClueError, BadCalibrationError, BadParameterError)
 def run_node(
     name: str, make: Callable[[Executor], Any], args: list[str] | None, threads: int = 1
 ) -> int:
-    """Make the node and spin it until SIGINT, SIGTERM or a shutdown; call its `close()` if it has one.
+    """Make the node and spin it until SIGINT, SIGTERM or a shutdown.
+
+    Call its `close()` if it has one.
 
     Returns 0, or 2 when a parameter or what it names cannot be used.
     """
@@ -43,8 +48,8 @@ def run_node(
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:
-        # ros2 launch passes on a Ctrl-C that the terminal has sent here already: the second one must not tear
-        # the shutdown apart.
+        # ros2 launch passes on a Ctrl-C that the terminal has sent here already: the second one
+        # must not tear the shutdown apart.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None and hasattr(node, "close"):
             node.close()

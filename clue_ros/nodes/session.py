@@ -1,7 +1,7 @@
 """One open dialogue on the ROS side: the coroutine that runs it, and what may wake or end it.
 
-The coroutine awaits one future at a time. Whoever comes first resolves it: the worker with a result, a person with an
-answer, a timer, a cancel, or a deactivation.
+The coroutine awaits one future at a time. Whoever comes first resolves it: the worker with a
+result, a person with an answer, a timer, a cancel, or a deactivation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Limits:
 
 @dataclass
 class Listener:
-    """What the node does as a dialogue goes on; each is called from the coroutine, in the executor."""
+    """What the node does as a dialogue goes on.
+
+    Each is called from the coroutine, in the executor.
+    """
 
     looking: Callable[[], None] = lambda: None
     thinking: Callable[[], None] = lambda: None
@@ -90,7 +93,10 @@ class Session:
             return self.conversation.phase is Phase.WAITING and slot is not None and not slot.done()
 
     def stop(self, outcome: Outcome) -> None:
-        """End the dialogue with `outcome`, from any thread; a model at work goes on, its result is dropped."""
+        """End the dialogue with `outcome`, from any thread.
+
+        A model at work goes on, its result is dropped.
+        """
         with self._lock:
             if self._stop is None:
                 self._stop = outcome
@@ -203,7 +209,10 @@ class Session:
         return result  # type: ignore[no-any-return]
 
     def _arm(self) -> Future:
-        """Make the future to wait for next; it is done already if the dialogue was ended meanwhile."""
+        """Make the future to wait for next.
+
+        It is done already if the dialogue was ended meanwhile.
+        """
         slot = new_future(self._executor)
         with self._lock:
             self._slot = slot

@@ -1,4 +1,7 @@
-"""The person's words, typed: each line of stdin goes out on `speech`. The voice issue adds a microphone."""
+"""The person's words, typed: each line of stdin goes out on `speech`.
+
+The voice issue adds a microphone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The robot's voice: speaks what comes on `say` through pyttsx3; where it cannot, says so once and prints it."""
+"""The robot's voice: speaks what comes on `say` through pyttsx3.
+
+Where it cannot, says so once and prints it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The child process of the tts node: one pyttsx3 engine, one WAV at a time, a separate player.
 
-It is a process of its own because pyttsx3's engine hangs beside a second one or a second thread. Protocol, a line of JSON
-each: in {"text": ...}; out {"ready": PLAYER}, {"done": true}, or {"error": REASON} (and it ends).
-Run by `clue_ros.nodes.voice`: python -m clue_ros.nodes.tts_engine VOICE RATE VOLUME
+It is a process of its own because pyttsx3's engine hangs beside a second one or a second thread.
+Protocol, a line of JSON each: in {"text": ...}; out {"ready": PLAYER}, {"done": true}, or {"error":
+REASON} (and it ends). Run by `clue_ros.nodes.voice`: python -m clue_ros.nodes.tts_engine VOICE RATE
+VOLUME
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def send(**fields: object) -> None:
 
 
 def find_player(folder: Path) -> list[str] | str:
-    """Return the command that plays a WAV here, or why there is none: each is tried on 50 ms of silence."""
+    """Return the command that plays a WAV here, or why there is none.
+
+    Each is tried on 50 ms of silence.
+    """
     silence = folder / "silence.wav"
     with wave.open(str(silence), "wb") as file:
         file.setnchannels(1)

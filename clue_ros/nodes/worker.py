@@ -1,7 +1,7 @@
 """One thread that runs the model, and futures that an rclpy coroutine can await.
 
-A callback that ran the model itself would block its thread of the executor for as long as the model takes; here every
-callback returns at once and the answer wakes the coroutine that waits for it.
+A callback that ran the model itself would block its thread of the executor for as long as the model
+takes; here every callback returns at once and the answer wakes the coroutine that waits for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from rclpy.task import Future
 
 
 def new_future(executor: Executor) -> Future:
-    """Return a future whose completion, from any thread, wakes `executor` so that it resumes the awaiting coroutine."""
+    """Return a future whose completion, from any thread, wakes `executor` and so who awaits it."""
     future = Future(executor=executor)
-    # With a callback attached, set_result() makes a task, and making a task wakes the executor (Humble to Rolling).
+    # With a callback attached, set_result() makes a task, and making a task wakes the executor
+    # (Humble to Rolling).
     future.add_done_callback(lambda _future: None)
     return future
 
