@@ -11,6 +11,7 @@ from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.data.tabletop.shards import read_scenes
+from clue_ros.errors import ClueError
 from clue_ros.training.it2p_scenes import it2p_scene
 from clue_ros.training.pool import ScenePool
 
@@ -36,7 +37,10 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="simulator shards (clue data tabletop)",
     )
     parser.add_argument(
-        "--it2p", type=Path, default=None, help="IT2P folder; default $CLUE_IT2P, else none is used"
+        "--it2p",
+        type=Path,
+        default=None,
+        help="IT2P folder; default: where CLUE_IT2P says, else none",
     )
     parser.add_argument(
         "--scenes", type=int, default=None, help="use at most this many training scenes"
@@ -71,15 +75,18 @@ def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, li
 def load_training_data(args: argparse.Namespace, size: int, *, held_out: int = 400) -> TrainingData:
     """Read everything into memory: about 150 kB a picture at 224 px.
 
-    FileNotFoundError says what to make, ValueError names a shard that is damaged.
+    FileNotFoundError says what to make, ClueError names a shard that is damaged.
     """
     root = args.it2p if args.it2p is not None else find_it2p()
     if root is None:
         print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)
     photos, records = load_photos(root, "train", size)
     val_photos, val_records = load_photos(root, "val", size)
-    scenes = ScenePool(read_scenes(args.tabletop, "train", args.scenes), size)
-    val = ScenePool(read_scenes(args.tabletop, "val", held_out), size)
+    try:
+        scenes = ScenePool(read_scenes(args.tabletop, "train", args.scenes), size)
+        val = ScenePool(read_scenes(args.tabletop, "val", held_out), size)
+    except ValueError as error:
+        raise ClueError(str(error)) from error
     print(
         f"{len(scenes)} training scenes, {len(photos)} IT2P photographs;"
         f" validation {len(val)} and {len(val_photos)}",

@@ -20,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from clue_ros.errors import ClueError
+
 BatchLoss = Callable[[int], dict[str, Tensor]]
 
 
@@ -102,27 +104,35 @@ class RunState:
             for name, value in optimizer.state.get(p, {}).items():
                 tensors[f"o{i}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
         tensors["step"] = torch.tensor(step)
+        # The settings go first: a state never lies there without them.
+        self._write("state.json", json.dumps(asdict(self.settings), indent=1))
         partial = self.folder / "state.partial"
         save_file(tensors, str(partial))
         partial.replace(self.folder / "state.safetensors")
-        (self.folder / "state.json").write_text(json.dumps(asdict(self.settings), indent=1))
+
+    def _write(self, name: str, text: str) -> None:
+        partial = self.folder / f"{name}.partial"
+        partial.write_text(text)
+        partial.replace(self.folder / name)
 
     def restore(self, optimizers: list[torch.optim.Optimizer]) -> int:
         """The step to go on from; 0 when there is nothing to resume.
 
-        ValueError when the folder holds a run with other settings.
+        ClueError when the folder holds a run with other settings or of another model. Log lines of
+        steps that are about to be done again are dropped.
         """
         path = self.folder / "state.safetensors"
         if not path.exists():
+            self._cut_log(0)
             return 0
         kept = json.loads((self.folder / "state.json").read_text())
         wanted = asdict(self.settings)
         if any(kept.get(k) != wanted[k] for k in wanted if k != "save_every"):
-            raise ValueError(
-                f"{self.folder} holds a run with other settings ({kept}); give another --run"
-                " folder or delete it"
-            )
+            raise self._other(f"with other settings ({kept})")
         tensors = load_file(str(path))
+        found_shapes = {k: v.shape for k, v in tensors.items() if k[0] == "p"}
+        if found_shapes != {f"p{i}": p.shape for i, (_, p) in enumerate(_parameters(optimizers))}:
+            raise self._other("of another model")
         with torch.no_grad():
             for i, (optimizer, p) in enumerate(_parameters(optimizers)):
                 p.copy_(tensors[f"p{i}"])
@@ -132,7 +142,28 @@ class RunState:
                     optimizer.state[p] = {
                         k: v if k == "step" else v.to(p.device) for k, v in found.items()
                     }
-        return int(tensors["step"])
+        step = int(tensors["step"])
+        self._cut_log(step)
+        return step
+
+    def _other(self, kind: str) -> ClueError:
+        return ClueError(
+            f"{self.folder} holds a run {kind}; give another --run folder or delete it"
+        )
+
+    def _cut_log(self, step: int) -> None:
+        """Drop what a killed run logged after its last saved state, its torn last line too."""
+        path = self.folder / "log.jsonl"
+        if not path.exists():
+            return
+        kept = []
+        for line in path.read_text().splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+            except ValueError:
+                break
+        self._write(path.name, "".join(kept))
 
     def log(self, row: dict[str, float]) -> None:
         """Append one JSON line to log.jsonl."""
@@ -200,6 +231,7 @@ def train(
     last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
     began = time.monotonic()
     sums: dict[str, float] = {}
+    summed = 0
     bar = tqdm(
         range(first, last), initial=first, total=settings.steps, desc=folder.name, mininterval=2
     )
@@ -218,13 +250,13 @@ def train(
             optimizer.step()
         for name, value in scalars.items():
             sums[name] = sums.get(name, 0.0) + float(value.detach())
+        summed += 1
         done = step + 1
         if done % log_every == 0 or done == last:
-            count = (done - first) % log_every or log_every
-            row = {name: value / count for name, value in sums.items()}
+            row = {name: value / summed for name, value in sums.items()}
             bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()})
             state.log({"step": done, "seconds": round(time.monotonic() - began, 1), **row})
-            sums = {}
+            sums, summed = {}, 0
         if done % settings.save_every == 0 or done == last:
             state.save(done, optimizers)
             if evaluate is not None:
