@@ -92,7 +92,7 @@ class Process:
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGINT)
             try:
-                self.popen.wait(10)
+                self.popen.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._file.close()

@@ -45,11 +45,11 @@ def test_a_model_that_always_asks_plays_and_failed_expectations_show_in_the_exit
     tmp_path: Path,
 ) -> None:
     cv2.imwrite(str(tmp_path / "table.png"), picture())
+    first = {"image": "table.png", "say": "pick up the block", "answers": ["the left one"]}
     scenes = [
-        {"image": "table.png", "say": "pick up the block", "answers": ["the left one"]},
+        {**first, "expects": "asked"},
         {"image": "table.png", "say": "pick up the ball", "expects": "grounding"},
     ]
-    scenes[0]["expects"] = "asked"
     (tmp_path / "scenes.yaml").write_text(yaml.safe_dump(scenes))
     out = tmp_path / "out"
     asks = model(tmp_path / "asks", threshold=0.0)
@@ -73,7 +73,9 @@ def test_a_persons_own_picture_is_grounded_and_drawn(tmp_path: Path) -> None:
     assert "person: pick up the block" in done.stdout
     assert "box:" in done.stdout
     (drawn,) = out.glob("scene_*.png")
-    assert cv2.imread(str(drawn)).shape[1] >= 640
+    pixels = cv2.imread(str(drawn))
+    assert pixels is not None
+    assert pixels.shape[1] >= 640
 
 
 def test_what_cannot_begin_is_one_line_and_exit_2(tmp_path: Path) -> None:

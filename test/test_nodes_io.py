@@ -228,7 +228,9 @@ def test_a_voice_that_breaks_is_told_once_and_the_texts_go_on() -> None:
         def close(self) -> None:
             raise AssertionError("a broken voice is not used again")
 
-    voice, shown, warned = FakeVoice(), [], []
+    voice = FakeVoice()
+    shown: list[str] = []
+    warned: list[str] = []
     speaker = Speaker(lambda: voice, shown.append, warned.append)  # type: ignore[arg-type,return-value]
     for text in ("one", "two", "three"):
         speaker.say(text)

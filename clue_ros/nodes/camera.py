@@ -112,7 +112,7 @@ class Camera:
         return frame
 
     def warning(self, timeout: float) -> str | None:
-        """Return a warning when no frame came for `timeout` s, else None; repeated 10 times rarer."""
+        """Return a warning after `timeout` s without a frame, repeated ten times rarer, or None."""
         if self._subscription is None:
             return None
         now = self._clock()

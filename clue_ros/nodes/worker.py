@@ -31,13 +31,13 @@ class Worker:
     """
 
     def __init__(self, name: str = "inference") -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any, Any], None]] | None]
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any, Any], object]] | None]
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(
-        self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+        self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], object]
     ) -> None:
         """Run `job` when its turn comes, then call `done(result, error)` in the worker's thread."""
         self._jobs.put((job, done))
