@@ -45,8 +45,9 @@ def isolate() -> dict[str, str]:
         os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     profile = str(ROOT / "config" / "fastdds.xml")
-    os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", profile)
-    os.environ.setdefault("FASTRTPS_DEFAULT_PROFILES_FILE", profile)
+    old = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")  # Fast DDS 2
+    name = "FASTRTPS_DEFAULT_PROFILES_FILE" if old else "FASTDDS_DEFAULT_PROFILES_FILE"
+    os.environ.setdefault(name, profile)
     return dict(os.environ)
 
 

@@ -5,6 +5,7 @@ What a camera, a person and a robot's voice would do.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes import camera_info  # noqa: E402
 from clue_ros.nodes.convert import compressed_to_rgb, to_rgb  # noqa: E402
 from clue_ros.nodes.pictures import open_source  # noqa: E402
-from clue_ros.nodes.voice import Speaker, VoiceError  # noqa: E402
+from clue_ros.nodes.voice import Speaker, Voice, VoiceError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +212,37 @@ def test_tts_prints_what_it_cannot_speak_and_says_so_once(client: Client, tmp_pa
         assert told == 1, tts.text()
     finally:
         assert tts.stop() == 0, tts.text()
+
+
+def test_a_voice_speaks_through_the_engine_and_a_player(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is the real one; the player is a script that keeps what it is given to play."""
+    player = tmp_path / "pw-play"
+    player.write_text(f'#!/bin/sh\ncp "$1" {tmp_path}/$(date +%s%N).wav\n')
+    player.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    try:
+        voice = Voice("", 160, 1.0)
+    except VoiceError as error:
+        if "pyttsx3 does not work" not in str(error):
+            raise
+        pytest.skip(str(error))
+    try:
+        voice.speak("Yes.")
+        voice.speak("Do you mean the red block on the left or the blue ball on the right?")
+    finally:
+        voice.close()
+    _, short, long = sorted(tmp_path.glob("*.wav"))  # the first one is the trial of the player
+    assert 1_000 < short.stat().st_size < long.stat().st_size
+
+
+def test_without_a_player_the_voice_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(VoiceError, match="apt-get install alsa-utils"):
+        Voice("", 160, 1.0)
 
 
 def test_a_voice_that_breaks_is_told_once_and_the_texts_go_on() -> None:

@@ -55,9 +55,8 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
             wait_until(lambda: words in log.read_text(), "perception to become active", 60)
             child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
             with ros_client("launch_tester") as client:
-                assert "/arm" in dict(client.node.get_node_names_and_namespaces()).get(
-                    "perception", ""
-                )
+                names = client.node.get_node_names_and_namespaces
+                wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
             subprocess.run(["kill", "-9", str(child)], check=True)
             wait_until(lambda: log.read_text().count(words) == 2, "perception to come back", 60)
         finally:
