@@ -25,7 +25,7 @@ SCENES_PER_MODEL = 150
 TEXTURES = 4
 INSTANCE_GRID = 56
 MIN_VISIBLE = 0.6  # share of an object's own pixels that must not be hidden by another object
-MIN_SIDE = 0.06  # smallest visible box side, as a fraction of the image
+MIN_SIDE = 0.08  # smallest visible box side, as a fraction of the image
 
 # Hue, saturation and value ranges of each colour name (fractions). Dark greens, blues and purples
 # are wide on purpose: real cameras under-expose them.
@@ -38,7 +38,7 @@ HSV: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, floa
     "orange": ((0.065, 0.095), (0.85, 1.0), (0.8, 1.0)),
     "white": ((0.0, 1.0), (0.0, 0.05), (0.85, 1.0)),
 }
-VIEWPORTS = (224, 320)  # square pictures, and the width of 4:3 ones
+WIDTH = 320  # pixels of a 4:3 picture; square ones have 0.7 of it
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Placed:
 
 
 def _noise(rng: np.random.Generator, size: int = 128) -> npt.NDArray[np.uint8]:
-    """A table or floor texture, uint8 RGB (size, size, 3): noise of two scales, stripes or plain."""
+    """A table or floor texture, uint8 RGB (size, size, 3): noise of three scales or stripes."""
     hue, saturation = rng.uniform(), rng.choice([0.05, 0.25, 0.5]) * rng.uniform()
     base = np.array(colorsys.hsv_to_rgb(hue, saturation, rng.uniform(0.08, 0.85)))
     out = np.tile(base, (size, size, 1))
@@ -68,7 +68,7 @@ def _noise(rng: np.random.Generator, size: int = 128) -> npt.NDArray[np.uint8]:
     return (out.clip(0, 1) * 255).astype(np.uint8)
 
 
-def _model_xml() -> str:
+def _model_xml(width: int) -> str:
     """The MuJoCo model: a table, a floor, two lights, a camera and MAX_OBJECTS movable geoms."""
     assets = "".join(
         f'<texture name="t{i}" type="2d" builtin="flat" width="128" height="128"/>'
@@ -81,7 +81,7 @@ def _model_xml() -> str:
     )
     return (
         '<mujoco><visual><quality shadowsize="1024" offsamples="4"/>'
-        '<global offwidth="320" offheight="240"/><headlight active="0"/></visual>'
+        f'<global offwidth="{width}" offheight="{width * 3 // 4}"/><headlight active="0"/></visual>'
         f"<asset>{assets}</asset><worldbody>"
         '<light name="key" pos="0 0 2" dir="0 0 -1" diffuse=".6 .6 .6"/>'
         '<light name="fill" pos="1 1 2" dir="-1 -1 -2" diffuse=".2 .2 .2" castshadow="false"/>'
@@ -92,38 +92,47 @@ def _model_xml() -> str:
     )
 
 
+def _no_renderer(error: Exception) -> RuntimeError:
+    return RuntimeError(
+        "MuJoCo found no OpenGL renderer: apt-get install libegl1 libgl1-mesa-dri libosmesa6,"
+        f" or set MUJOCO_GL=osmesa ({error})"
+    )
+
+
 class TabletopWorld:
     """Draws random scenes; the same seed gives the same scenes on the same renderer.
 
-    seed: of numpy's generator. max_objects: at most MAX_OBJECTS in a picture.
+    seed: of numpy's generator. max_objects: at most MAX_OBJECTS in a picture. width: pixels of a
+    4:3 picture.
     Raises RuntimeError with the packages to install when no OpenGL renderer can be made.
     """
 
-    def __init__(self, seed: int, max_objects: int = 6) -> None:
+    def __init__(self, seed: int, max_objects: int = 6, width: int = WIDTH) -> None:
         self._rng = np.random.default_rng(seed)
         self._max_objects = min(max_objects, MAX_OBJECTS)
+        self._width = width
         self._made = 0
         self._square: Any = None
         self._wide: Any = None
 
     def _rebuild(self) -> None:
-        import mujoco
-
+        try:
+            import mujoco
+        except AttributeError as error:  # so PyOpenGL fails where the library is missing
+            raise _no_renderer(error) from error
         self.close()
-        model = mujoco.MjModel.from_xml_string(_model_xml())
+        model = mujoco.MjModel.from_xml_string(_model_xml(self._width))
         for i in range(TEXTURES):
             texture = _noise(self._rng).reshape(-1)
             start = int(model.tex_adr[i])
             model.tex_data[start : start + texture.size] = texture
         self._model, self._data = model, mujoco.MjData(model)
         try:
-            self._square = mujoco.Renderer(model, VIEWPORTS[0], VIEWPORTS[0])
-            self._wide = mujoco.Renderer(model, VIEWPORTS[1] * 3 // 4, VIEWPORTS[1])
+            side = self._width * 7 // 10
+            self._square = mujoco.Renderer(model, side, side)
+            self._wide = mujoco.Renderer(model, self._width * 3 // 4, self._width)
         except Exception as error:
-            raise RuntimeError(
-                "MuJoCo found no OpenGL renderer: apt-get install libegl1 libgl1-mesa-dri libosmesa6,"
-                f" or set MUJOCO_GL=osmesa ({error})"
-            ) from error
+            raise _no_renderer(error) from error
 
     def close(self) -> None:
         """Free the renderers."""
@@ -153,13 +162,16 @@ class TabletopWorld:
         self._camera(only_blocks=all(o.kind == "block" for o in placed))
         mujoco.mj_forward(self._model, self._data)
         renderer = self._square if rng.uniform() < 0.5 else self._wide
+        # The segmentation is the cheap one: most scenes that are refused are refused by it.
+        renderer.enable_segmentation_rendering()
+        renderer.update_scene(self._data, "eye")
+        truth = self._read(renderer.render(), placed)
+        if truth is None:
+            return None
         renderer.disable_segmentation_rendering()
         renderer.update_scene(self._data, "eye")
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = int(rng.uniform() < 0.8)
-        image = self._sensor(renderer.render())
-        renderer.enable_segmentation_rendering()
-        renderer.update_scene(self._data, "eye")
-        return self._read(image, renderer.render(), placed)
+        return Scene(self._sensor(renderer.render()), *truth)
 
     def _place(self) -> list[Placed]:
         rng = self._rng
@@ -168,7 +180,7 @@ class TabletopWorld:
         kinds = [str(rng.choice(KINDS))] if one_kind else list(KINDS)
         # A small palette makes look-alikes, which is what asking is about.
         palette = rng.permutation(COLORS)[: int(rng.integers(2, 6))]
-        spread = rng.uniform(0.16, 0.21)
+        spread = rng.uniform(0.11, 0.16)
         size = rng.uniform(0.027, 0.043)
         out: list[Placed] = []
         for _ in range(40 * count):
@@ -224,7 +236,7 @@ class TabletopWorld:
         model.body_quat[body] = (
             (c * tilt, -s * tilt, c * tilt, s * tilt) if o.lying else (c, 0, 0, s)
         )
-        # The renderer culls by these; they are normally derived from the type and size when compiled.
+        # The renderer culls by this, normally derived from type and size when compiled.
         model.geom_rbound[geom] = 3 * o.radius + o.height
         model.geom_matid[geom] = -1
 
@@ -242,7 +254,7 @@ class TabletopWorld:
         picks = rng.integers(0, TEXTURES, 2)
         model.geom_matid[table], model.geom_matid[floor] = picks
         # The material's colour multiplies its texture: dark tables are as common as light ones.
-        for material in set(int(p) for p in picks):
+        for material in {int(p) for p in picks}:
             shade = rng.uniform(0.12, 0.5) if rng.uniform() < 0.45 else rng.uniform(0.5, 1.1)
             model.mat_rgba[material, :3] = shade
         model.geom_size[table, :2] = (rng.uniform(0.35, 0.7), rng.uniform(0.32, 0.6))
@@ -256,7 +268,7 @@ class TabletopWorld:
         elevation = np.deg2rad(rng.uniform(78, 90) if top else rng.uniform(35, 72))
         azimuth = np.deg2rad(rng.uniform(-25, 25)) - np.pi / 2
         fovy = rng.uniform(35, 55)
-        distance = rng.uniform(0.27, 0.36) / np.tan(np.deg2rad(fovy / 2)) * 1.05
+        distance = rng.uniform(0.17, 0.26) / np.tan(np.deg2rad(fovy / 2)) * 1.05
         eye = distance * np.array(
             [
                 np.cos(elevation) * np.cos(azimuth),
@@ -275,23 +287,22 @@ class TabletopWorld:
         model.cam_fovy[0] = fovy
 
     def _sensor(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """A camera's white balance, exposure, blur and noise on a clean render, uint8 RGB (H, W, 3)."""
+        """A camera's white balance, exposure, blur and noise on a render, uint8 RGB (H, W, 3)."""
         rng = self._rng
-        out = image.astype(np.float32) * rng.uniform(0.75, 1.3) * (1 + rng.uniform(-0.06, 0.06, 3))
+        out: npt.NDArray[Any] = (
+            image.astype(np.float32) * rng.uniform(0.75, 1.3) * (1 + rng.uniform(-0.06, 0.06, 3))
+        )
         if rng.uniform() < 0.4:
             out = cv2.GaussianBlur(out, (0, 0), float(rng.uniform(0.3, 0.9)))
         out += rng.normal(0, rng.uniform(0.5, 6), out.shape)
         return np.asarray(out.clip(0, 255), dtype=np.uint8)
 
     def _read(
-        self,
-        image: npt.NDArray[np.uint8],
-        segmentation: npt.NDArray[np.int32],
-        placed: list[Placed],
-    ) -> Scene | None:
-        """Boxes and instances from the segmentation render; None when an object can hardly be seen."""
-        height, width = image.shape[:2]
+        self, segmentation: npt.NDArray[np.int32], placed: list[Placed]
+    ) -> tuple[tuple[SceneObject, ...], npt.NDArray[np.uint8]] | None:
+        """Objects and instances from the segmentation render; None when one can hardly be seen."""
         ids = segmentation[..., 0]
+        height, width = ids.shape
         full = np.zeros((height, width), dtype=np.uint8)
         objects: list[SceneObject] = []
         for i, o in enumerate(placed):
@@ -299,24 +310,15 @@ class TabletopWorld:
             ys, xs = np.nonzero(mask)
             if len(xs) == 0:
                 return None
-            box = (
-                xs.min() / width,
-                ys.min() / height,
-                (xs.max() + 1) / width,
-                (ys.max() + 1) / height,
-            )
-            w, h = box[2] - box[0], box[3] - box[1]
+            left, top = float(xs.min() / width), float(ys.min() / height)
+            right, bottom = float((xs.max() + 1) / width), float((ys.max() + 1) / height)
+            w, h = right - left, bottom - top
             filled = len(xs) / ((w * width) * (h * height))
-            at_edge = box[0] <= 0 or box[1] <= 0 or box[2] >= 1 or box[3] >= 1
+            at_edge = left <= 0 or top <= 0 or right >= 1 or bottom >= 1
             if at_edge or min(w, h) < MIN_SIDE or filled < MIN_VISIBLE * 0.7:
                 return None
             full[mask] = len(objects) + 1
-            objects.append(
-                SceneObject(
-                    o.kind, o.color, (float(box[0]), float(box[1]), float(box[2]), float(box[3]))
-                )
-            )
-        instances = cv2.resize(
-            full, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST
-        )
-        return Scene(image, tuple(objects), instances.astype(np.uint8))
+            objects.append(SceneObject(o.kind, o.color, (left, top, right, bottom)))
+        small = (INSTANCE_GRID, INSTANCE_GRID)
+        instances = cv2.resize(full, small, interpolation=cv2.INTER_NEAREST)
+        return tuple(objects), np.asarray(instances, dtype=np.uint8)
