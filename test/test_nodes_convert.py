@@ -56,8 +56,8 @@ def encode(rgb: np.ndarray[Any, Any], encoding: str) -> np.ndarray[Any, Any]:
             colour = np.concatenate([colour, alpha], axis=2)
         return colour.reshape(HEIGHT, -1)
     if base == "mono":
-        grey = (values @ np.array([0.299, 0.587, 0.114])).round()
-        return np.asarray(grey, dtype=values.dtype)
+        grey: np.ndarray[Any, Any] = (values @ np.array([0.299, 0.587, 0.114])).round()
+        return grey.astype(values.dtype)
     if base.startswith("bayer_"):
         return bayer(values, base.removeprefix("bayer_"))
     return yuv(rgb, name)

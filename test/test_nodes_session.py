@@ -244,7 +244,7 @@ class FakeNode:
 def test_a_silent_camera_is_explained_by_who_publishes() -> None:
     clock, node = FakeClock(), FakeNode()
     camera = Camera(clock)
-    camera.open(node, "raw", None)  # type: ignore[arg-type]
+    camera.open(node, "raw", None)
     assert camera.warning(5.0) is None
     clock.now += 6
     assert "nobody publishes it" in (camera.warning(5.0) or "")
