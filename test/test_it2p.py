@@ -99,7 +99,7 @@ def test_the_data_folder_itself_will_do(root: Path) -> None:
 def test_words_of_todays_numpy_are_read_too(tmp_path: Path) -> None:
     words = {"pick up the left block\n": ["yellow", "blue"], "pick up the top block": ["yellow"]}
     path = tmp_path / "words.npz"
-    np.savez(path, np.array([words], dtype=object), allow_pickle=True)
+    np.savez(path, np.array([words], dtype=object))
     assert read_question_words(path) == {
         "pick up the left block": ("yellow", "blue"),
         "pick up the top block": ("yellow",),
