@@ -7,6 +7,8 @@ threshold 1 point.
 from __future__ import annotations
 
 import array
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -437,6 +439,23 @@ def test_the_debug_image_is_drawn_for_whoever_listens(client: Client) -> None:
     pixels = np.frombuffer(pictures[0].data, np.uint8)
     assert isinstance(pictures[0].data, array.array)
     assert len(np.unique(pixels)) > 10
+
+
+def test_the_client_in_the_documentation_works(client: Client) -> None:
+    text = (ros_helpers.ROOT / "docs" / "ros.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    client.set(threshold=0.0)  # so it asks twice, its max_turns, and then gives up
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="the left one\nthe red one\n",
+        capture_output=True,
+        text=True,
+        timeout=ros_helpers.TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("robot:") == 2
+    assert f"{Result.MAX_TURNS} still unclear after 2 questions" in done.stdout
 
 
 # Killed in the middle. Last, because it ends the shared process.
