@@ -9,10 +9,10 @@ package_name = "clue_ros"
 
 
 def share_files() -> list[tuple[str, list[str]]]:
-    """List what goes into share/clue_ros: launch files, configuration and models, with folders."""
+    """List what goes into share/clue_ros, with folders: launch, configuration, models, scenes."""
     share = os.path.join("share", package_name)
     files = [(share, ["package.xml"])]
-    for top in ("launch", "config", "models"):
+    for top in ("launch", "config", "models", "demo"):
         for folder, subfolders, names in os.walk(top):
             subfolders[:] = sorted(s for s in subfolders if s != "__pycache__")
             kept = sorted(n for n in names if not n.startswith(".") and not n.endswith(".pyc"))

@@ -244,9 +244,11 @@ clue_write_overlay() {
     mkdir -p "$venv/share/ament_index/resource_index/packages" "$venv/share/clue_ros" \
         "$venv/lib/clue_ros" || return 1
     : >"$venv/share/ament_index/resource_index/packages/clue_ros"
-    for name in package.xml launch config models; do
+    for name in package.xml config models demo; do
         ln -s "$CLUE_ROOT/$name" "$venv/share/clue_ros/$name"
     done
+    # ros2 launch does not look into a folder that is a link
+    cp -rs "$CLUE_ROOT/launch" "$venv/share/clue_ros/launch"
     for name in $(sed -n 's/^ *"\([a-z_]*\) = clue_ros\..*/\1/p' "$CLUE_ROOT/setup.py"); do
         ln -s "$venv/bin/$name" "$venv/lib/clue_ros/$name"
     done
