@@ -39,8 +39,11 @@ clue_enter() {
     # only Fast DDS comes as a wheel
     [[ "$CLUE_ROS" == wheels ]] && export RMW_IMPLEMENTATION=rmw_fastrtps_cpp
     # without it most camera images are lost between processes, see the file
-    export FASTDDS_DEFAULT_PROFILES_FILE="${FASTDDS_DEFAULT_PROFILES_FILE:-$CLUE_ROOT/config/fastdds.xml}"
-    export FASTRTPS_DEFAULT_PROFILES_FILE="${FASTRTPS_DEFAULT_PROFILES_FILE:-$CLUE_ROOT/config/fastdds.xml}"
+    local profiles=FASTDDS_DEFAULT_PROFILES_FILE
+    case "${ROS_DISTRO:-}" in # Fast DDS 2 knows the old name, Fast DDS 3 warns about it
+        humble | iron | jazzy) profiles=FASTRTPS_DEFAULT_PROFILES_FILE ;;
+    esac
+    export "$profiles=${!profiles:-$CLUE_ROOT/config/fastdds.xml}"
     # the simulator renders without a display
     export MUJOCO_GL="${MUJOCO_GL:-egl}"
 }
