@@ -27,9 +27,9 @@ from clue_ros.data.language import (
     mirrored_text,
     phrase,
     request,
-    vocabulary,
 )
 from clue_ros.data.tabletop.scene import COLORS, KINDS, SceneObject
+from clue_ros.data.vocabulary import vocabulary
 
 Objects = list[SceneObject]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clue_ros.data.tabletop.scene import COLORS, SceneObject
+from clue_ros.data.tabletop.scene import SceneObject
 
 NOUNS: dict[str, tuple[str, ...]] = {
     "block": ("block", "block", "cube", "brick"),
@@ -211,28 +211,3 @@ def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
             both = {**swaps, **{v: k for k, v in swaps.items()}}
             text = "".join(both.get(part, part) for part in re.split(r"([a-z]+)", text))
     return text
-
-
-# Words of IT2P's annotators and of people who are polite, beyond those in the templates above.
-MORE_WORDS = (
-    "between and blocks center other others among near two next to just another below beneath "
-    "above color colour which is in among lowest highest farthest closest front back near far "
-    "small big large little tall short black brown pink gray grey cyan dark light bright box "
-    "bottle cup mug bowl plate apple banana fork spoon upperleft upperright lowerleft lowerright "
-    "first second third last yes no not this that these those it them robot hey hi hello ok okay "
-    "thanks thank you a an some any all both of for with by from there here detect clarify "
-    "disambiguate assistant user do does can could would will see what who where how many cubes "
-    "balls cylinders cans objects things items red green blue yellow purple orange white corner "
-    "side edge table"
-)
-
-
-def vocabulary() -> list[str]:
-    """Every word that the templates, the dialogues and IT2P use; the embedded tokenizer's words."""
-    from clue_ros.data import dialogues
-
-    parts: list[str] = [*VERBS, *ANY_NOUNS, *COLORS, MORE_WORDS, *dialogues.TEMPLATES]
-    for table in (NOUNS, AHEAD, BEHIND):
-        parts += [word for words in table.values() for word in words]
-    parts += ["leftmost rightmost the one"]
-    return sorted({w for text in parts for w in re.findall(r"[a-z]+", text)})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.data.language import vocabulary
+from clue_ros.data.vocabulary import vocabulary
 from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_processor, build_tokenizer
