@@ -196,11 +196,14 @@ class Player:
         while not watcher.events.empty():
             watcher.events.get()
         watcher.attention = None
-        request = scene.say or self._type("your request> ")
+        if scene.say:
+            request = scene.say
+            self._speak(request)
+        else:
+            request = self._type("your request> ")
         self.began = bool(request)
         if not request:
             return ""
-        self._speak(request)
         self._listen()
         self._save(request)
         played = Played(
@@ -216,10 +219,14 @@ class Player:
         self._processes.type_line("speech", text)
 
     def _type(self, prompt: str) -> str:
+        """Have the person type a line and give it to the speech node; "" for nothing."""
         try:
-            return input(f"  {prompt}").strip()
+            text = input(f"  {prompt}").strip()
         except EOFError:
             return ""
+        if text:
+            self._processes.type_line("speech", text)
+        return text
 
     def _listen(self) -> None:
         """Follow the dialogue to its end: last words, or a question that nobody answers."""
@@ -255,10 +262,7 @@ class Player:
             self._speak(self._answers.pop(0))
             return True
         if self._options.interactive:
-            text = self._type("your answer> ")
-            if text:
-                self._processes.type_line("speech", text)
-                return True
+            return bool(self._type("your answer> "))
         return False
 
     def _give_up(self) -> None:

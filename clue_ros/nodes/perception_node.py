@@ -34,6 +34,7 @@ from clue_ros.nodes.parameters import PERCEPTION
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
 
+_CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -48,6 +49,7 @@ class PerceptionNode(LifecycleNode):
         self._spinner = executor
         self._clue: Any = None
         self._own_threshold = 0.5  # the model's, read when it is loaded
+        self._canceled: set[str] = set()  # goals that are being canceled
         self._camera = Camera()
         self._worker = Worker()
         self._health = diagnostics.Health()
@@ -175,7 +177,8 @@ class PerceptionNode(LifecycleNode):
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
         return Limits(
-            max_turns or self._value("max_questions"), timeout or self._value("answer_timeout")
+            max_turns or self._value("max_questions"),
+            timeout if timeout > 0 else self._value("answer_timeout"),
         )
 
     def _apply_decision(self) -> None:
@@ -324,9 +327,10 @@ class PerceptionNode(LifecycleNode):
             self._note(opened)
             goal.abort()
             return messages.fail(result, opened.code, opened.message)
-        if goal.is_cancel_requested:  # canceled before its session was there to be stopped
-            opened.stop(Outcome("CANCELED", "canceled by the caller"))
+        if dialogue_id in self._canceled:  # before its session was there to be stopped
+            opened.stop(_CANCELED)
         outcome = await self._converse(opened, Feedback(goal, opened))
+        self._canceled.discard(dialogue_id)
         result.num_questions = opened.conversation.dialogue.questions
         if outcome.grounding is not None:
             result.grounding = opened.grounding_msg(outcome.grounding)
@@ -339,9 +343,11 @@ class PerceptionNode(LifecycleNode):
         return messages.fail(result, outcome.code, outcome.message)
 
     def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        dialogue_id = bytes(goal.goal_id.uuid).hex()
+        self._canceled.add(dialogue_id)
         session = self._gate.session
-        if session is not None and session.id == bytes(goal.goal_id.uuid).hex():
-            session.stop(Outcome("CANCELED", "canceled by the caller"))
+        if session is not None and session.id == dialogue_id:
+            session.stop(_CANCELED)
         return CancelResponse.ACCEPT
 
     def _report(self) -> None:
