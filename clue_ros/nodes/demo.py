@@ -186,6 +186,7 @@ class Player:
         self._questions: list[Any] = []
         self._grounding: Any = None
         self._last_words = ""
+        self._said: list[str] = []  # the whole dialogue, for the picture
         self.began = False  # a request was made
 
     def play(self) -> str:
@@ -205,7 +206,7 @@ class Player:
         if not request:
             return ""
         self._listen()
-        self._save(request)
+        self._save()
         played = Played(
             tuple(question.text for question in self._questions),
             self._grounding is not None,
@@ -215,6 +216,7 @@ class Player:
         return "" if met(played) else f"scene {self._number} should {wanted}, but did not"
 
     def _speak(self, text: str) -> None:
+        self._said.append(f"person: {text}")
         say(f"  person: {text}")
         self._processes.type_line("speech", text)
 
@@ -225,6 +227,7 @@ class Player:
         except EOFError:
             return ""
         if text:
+            self._said.append(f"person: {text}")
             self._processes.type_line("speech", text)
         return text
 
@@ -235,6 +238,7 @@ class Player:
             self._grounding = next((m for kind, m in heard if kind == "grounding"), self._grounding)
             for question in [m for kind, m in heard if kind == "question"]:
                 self._questions.append(question)
+                self._said.append(f"robot: {question.text}")
                 say(f"  robot:  {question.text}")
                 if not self._reply():
                     self._give_up()
@@ -243,6 +247,7 @@ class Player:
             words = [m for kind, m in heard if kind == "say" and m not in asked]
             if words:
                 self._last_words = words[-1]
+                self._said.append(f"robot: {self._last_words}")
                 say(f"  robot:  {self._last_words}")
                 return
 
@@ -274,16 +279,14 @@ class Player:
             lambda: self._watcher.perception_sees > seen, "a picture after activation", 30.0
         )
 
-    def _save(self, request: str) -> None:
+    def _save(self) -> None:
         image = load_image(self._scene.image)
         box = None
         attention = self._watcher.attention
         peaks = [Peak(_box(o.box), 1.0) for q in self._questions[-1:] for o in q.candidates]
-        lines = [request, *(question.text for question in self._questions)]
         if self._grounding is not None:
             box, peaks = _box(self._grounding.target.box), []
             attention = self._grounding.ambiguity.attention_map
-            lines = [turn.text for turn in self._grounding.dialogue]
             say(
                 f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, "
                 f"y {box.y_min:.0f} to {box.y_max:.0f} "
@@ -296,7 +299,7 @@ class Player:
             attention=None if attention is None else float_map(attention),
             peaks=peaks,
             box=box,
-            caption="\n".join([*lines, self._last_words]),
+            caption="\n".join(self._said),
         )
         path = self._options.out / f"scene_{self._number}_{self._scene.image.stem}.png"
         Pillow.fromarray(drawn).save(path)
