@@ -10,8 +10,8 @@ from drawn_scenes import random_scenes
 from torch import Tensor
 from torch.nn import functional as F
 
-from clue_ros.data.language import vocabulary
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
+from clue_ros.data.vocabulary import vocabulary
 from clue_ros.model.attention import image_attention
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.locations import decode_box, from_text

@@ -1,0 +1,251 @@
+"""Every stage on a really tiny model: its loss falls, and what it writes is a model that loads."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from drawn_scenes import random_scenes
+from it2p_files import write_it2p
+from safetensors.torch import load_file
+from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+
+from clue_ros.data.tabletop import shards
+from clue_ros.data.vocabulary import vocabulary
+from clue_ros.errors import ClueError
+from clue_ros.model.backbone import load_backbone
+from clue_ros.model.checkpoint import load_checkpoint
+from clue_ros.model.config import tiny_config
+from clue_ros.model.processor import build_tokenizer
+from clue_ros.model.tiny import SIZES
+from clue_ros.training import detector, ivg
+from clue_ros.training.base import add_arguments, save_base
+from clue_ros.training.data import TrainingData, load_photos, load_training_data
+from clue_ros.training.decoder import init_decoder
+from clue_ros.training.decoder_stage import alone, train_decoder
+from clue_ros.training.decoder_stage import draw as draw_queries
+from clue_ros.training.loop import Settings
+from clue_ros.training.pool import ScenePool
+from clue_ros.training.vision_stage import draw, load_tower, train_vision
+
+CPU = torch.device("cpu")
+SIZE = SIZES["image_size"]
+
+
+@dataclass
+class Work:
+    """Where a test's training reads and writes."""
+
+    scenes: Path
+    run: Path
+    model: Path
+    data: TrainingData
+    tokenizer: Any
+    config: Any
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Twelve drawn scenes in shards, two drawn photographs in IT2P's layout, an untrained size."""
+    root = tmp_path_factory.mktemp("training")
+    for split, count, seed in (("train", 8, 0), ("val", 4, 1)):
+        path = shards.shard_path(root / "scenes", split, 0, 0)
+        shards.write_shard(path, random_scenes(count, seed, size=SIZE))
+    pools = [
+        ScenePool(shards.read_scenes(root / "scenes", split), SIZE) for split in ("train", "val")
+    ]
+    photos, records = load_photos(write_it2p(root / "it2p"), "all", SIZE)
+    data = TrainingData(pools[0], photos, records, pools[1], photos, records)
+    tokenizer = build_tokenizer(vocabulary())
+    config: Any = tiny_config(len(tokenizer), **SIZES)
+    config.text_config._attn_implementation = "eager"
+    return Work(root / "scenes", root / "run", root / "model", data, tokenizer, config)
+
+
+def log(folder: Path, key: str = "loss") -> list[float]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [row[key] for row in rows if key in row]
+
+
+# --- the base
+
+
+@pytest.fixture(scope="module")
+def tower(work: Work) -> Path:
+    settings = Settings(steps=40, batch=4, lr=3e-3, save_every=40)
+    return train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
+
+
+@pytest.fixture(scope="module")
+def base(work: Work, tower: Path) -> Path:
+    """The model folder after both stages of `clue train base`."""
+    torch.manual_seed(0)
+    model = PaliGemmaForConditionalGeneration(work.config)
+    init_decoder(model, *load_tower(tower, work.config.vision_config), work.tokenizer)
+    settings = Settings(steps=40, batch=2, lr=3e-3, save_every=40)
+    train_decoder(model, work.tokenizer, work.data, settings, work.run / "decoder", CPU)
+    save_base(model, work.tokenizer, work.model)
+    return work.model
+
+
+def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> None:
+    losses = log(work.run / "vision")
+    assert losses[-1] < 0.9 * losses[0]
+    # the colour of a patch is learned in a few steps, on held-out scenes too
+    assert log(work.run / "vision", "val_color_right")[-1] > 0.3
+    assert log(work.run / "vision", "photo_loss")
+    found, table = load_tower(tower, work.config.vision_config)
+    assert table.shape == (1024, SIZES["width"])
+    with torch.no_grad():
+        seen = found(pixel_values=torch.zeros(1, 3, SIZE, SIZE)).last_hidden_state
+    assert seen.shape == (1, 64, SIZES["width"])
+
+
+def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> None:
+    before = tower.stat().st_mtime_ns
+    again = train_vision(
+        work.config.vision_config,
+        work.data,
+        Settings(steps=1, batch=1, lr=1.0),
+        work.run / "vision",
+        CPU,
+    )
+    assert (again, again.stat().st_mtime_ns) == (tower, before)
+
+
+def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, tower: Path) -> None:
+    losses = log(work.run / "decoder")
+    assert losses[-1] < 0.9 * losses[0]
+    assert log(work.run / "decoder", "word_right")[-1] > 0.2
+    assert log(work.run / "decoder", "val_loss")
+    assert log(work.run / "decoder", "photo_loss")
+    backbone = load_backbone(base)
+    kept = backbone.model.model.vision_tower.state_dict()
+    for name, weight in load_tower(tower, work.config.vision_config)[0].state_dict().items():
+        assert torch.equal(kept[name], weight), name
+
+
+def test_batches_follow_from_seed_and_step(work: Work) -> None:
+    settings = Settings(steps=10, batch=3, lr=1.0, seed=5)
+    pictures = [[s.image.tobytes() for s in draw(work.data, settings, i)] for i in (3, 3, 4)]
+    assert pictures[0] == pictures[1] != pictures[2]
+    queries = [
+        [q for _, qs in draw_queries(work.data, settings, i, 4) for q in qs] for i in (3, 3, 4)
+    ]
+    assert queries[0] == queries[1] != queries[2]
+
+
+def test_one_query_a_sequence_keeps_each_pictures_features(work: Work) -> None:
+    batch = draw_queries(work.data, Settings(steps=1, batch=2, lr=1.0), 0, 3)
+    features = torch.tensor([[1.0], [2.0]])
+    single, rows = alone(batch, features)
+    assert [len(queries) for _, queries in single] == [1] * len(rows)
+    for (scene, _), row in zip(single, rows, strict=True):
+        assert scene is batch[int(row) - 1][0]
+
+
+# --- the adapters
+
+
+def options(module: ModuleType, work: Work, *more: str) -> argparse.Namespace:
+    """The command's options as a person gives them."""
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    words = ["--tabletop", work.scenes, "--run", work.run, "--model", work.model, *more]
+    return parser.parse_args([str(word) for word in [*words, "--device", "cpu", "--seed", "1"]])
+
+
+@pytest.fixture(scope="module")
+def whole(work: Work, base: Path) -> Path:
+    """The model folder after `clue train detector` and `clue train ivg`, simulated scenes alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUE_IT2P", str(work.run / "no such folder"))
+        quick = ("--steps", "40", "--batch", "2")
+        weight = ("--lr", "3e-3", "--look-weight", "1.0")
+        assert detector.run(options(detector, work, *quick, *weight)) == 0
+        assert ivg.run(options(ivg, work, *quick, "--lr", "3e-3")) == 0
+    return base
+
+
+def test_the_detector_learns_and_leaves_the_base_alone(work: Work, whole: Path) -> None:
+    losses = log(work.run / "detector")
+    assert losses[-1] < 0.95 * losses[0]
+    notes = json.loads((whole / "detector" / "detector.json").read_text())
+    assert notes["variant"] == "Half-full"
+    assert notes["block"] == 2
+    assert 0.05 <= notes["threshold"] <= 0.95
+    assert 0 <= notes["validation"]["val_f1"] <= 1
+    assert notes["validation"]["n"] > 0
+    adapter = load_file(whole / "detector" / "adapter_model.safetensors")
+    blocks = {int(name.split("layers.")[1].split(".")[0]) for name in adapter}
+    assert blocks == {0, 1, 2}, "half depth: no adapter above the block that is read"
+    # what is read there is the attention: q and k of that block learn, its MLP has no gradient
+    changed = {
+        name.split(".lora_B")[0] for name, w in adapter.items() if "lora_B" in name and w.any()
+    }
+    assert any("layers.2.self_attn.q_proj" in name for name in changed)
+    assert not any("layers.2.mlp" in name for name in changed)
+
+
+def test_the_ivg_learns_and_is_saved_with_its_figures(work: Work, whole: Path) -> None:
+    losses = log(work.run / "ivg")
+    assert losses[-1] < 0.99 * losses[0]
+    assert log(work.run / "ivg", "point")[-1] < 0.95 * log(work.run / "ivg", "point")[0]
+    notes = json.loads((whole / "ivg" / "ivg.json").read_text())
+    assert notes["instruction"] == "clarify"
+    assert notes["validation"]["val_loss"] > 0
+    adapter = load_file(whole / "ivg" / "adapter_model.safetensors")
+    blocks = {int(name.split("layers.")[1].split(".")[0]) for name in adapter}
+    assert blocks == set(range(SIZES["layers"]))
+    assert all(weight.any() for weight in adapter.values()), "every part of the adapter learned"
+
+
+def test_the_whole_folder_is_a_model_that_runs(work: Work, whole: Path) -> None:
+    model = load_checkpoint(whole, "cpu", "float32")
+    features = model.look(work.data.held_out[0].image)
+    chance, attention = model.judge(features, "pick up the red block")
+    assert 0 <= chance <= 1
+    assert attention.shape == (8, 8)
+    assert attention.max() == pytest.approx(1, abs=1e-3)
+    assert model.speak(features, "pick up the red block", "grounding").tokens
+
+
+def test_a_run_folder_of_other_settings_is_refused(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written."""
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    args = options(ivg, work, "--steps", "40", "--batch", "2", "--lr", "1e-3")
+    before = (whole / "ivg" / "adapter_model.safetensors").read_bytes()
+    with pytest.raises(ClueError, match="other settings"):
+        ivg.run(args)
+    assert (whole / "ivg" / "adapter_model.safetensors").read_bytes() == before
+
+
+# --- what the commands read
+
+
+def test_missing_and_damaged_scenes_are_named(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    args = options(ivg, work)
+    args.tabletop = tmp_path
+    with pytest.raises(FileNotFoundError, match="clue data tabletop"):
+        load_training_data(args, SIZE)
+    shards.shard_path(tmp_path, "train", 0, 0).write_bytes(b"nothing")
+    with pytest.raises(ClueError, match="delete it and make it again"):
+        load_training_data(args, SIZE)
+
+
+def test_the_base_command_has_the_shared_options() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--scenes", "5"])
+    assert (args.scenes, args.out, args.seed) == (5, Path("models/tabletop"), 0)
+    np.testing.assert_allclose([args.vision_lr, args.decoder_lr], [1.5e-3, 2e-3], rtol=1)
