@@ -24,7 +24,7 @@ MAX_OBJECTS = 7
 SCENES_PER_MODEL = 150
 TEXTURES = 4
 INSTANCE_GRID = 56
-MIN_VISIBLE = 0.6  # share of an object's own pixels that must not be hidden by another object
+MIN_FILL = 0.42  # share of its box that an object shows; less, and another one hides most of it
 MIN_SIDE = 0.08  # smallest visible box side, as a fraction of the image
 
 # Hue, saturation and value ranges of each colour name (fractions). Dark greens, blues and purples
@@ -315,7 +315,7 @@ class TabletopWorld:
             w, h = right - left, bottom - top
             filled = len(xs) / ((w * width) * (h * height))
             at_edge = left <= 0 or top <= 0 or right >= 1 or bottom >= 1
-            if at_edge or min(w, h) < MIN_SIDE or filled < MIN_VISIBLE * 0.7:
+            if at_edge or min(w, h) < MIN_SIDE or filled < MIN_FILL:
                 return None
             full[mask] = len(objects) + 1
             objects.append(SceneObject(o.kind, o.color, (left, top, right, bottom)))
