@@ -17,6 +17,7 @@ from rclpy.executors import (
     MultiThreadedExecutor,
     SingleThreadedExecutor,
 )
+from rclpy.signals import uninstall_signal_handlers
 
 from clue_ros.errors import ClueError
 from clue_ros.nodes.camera_info import BadCalibrationError
@@ -50,6 +51,10 @@ def run_node(
     finally:
         # ros2 launch passes on a Ctrl-C that the terminal has sent here already: the second one
         # must not tear the shutdown apart.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # rclpy shuts the context down in a thread of its own when a signal comes: wait for its end,
+        # destroying the node at the same time crashes or hangs now and then.
+        uninstall_signal_handlers()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None and hasattr(node, "close"):
             node.close()
