@@ -86,16 +86,16 @@ def test_licence_and_maintainer_agree() -> None:
 
 
 def wanted_share_files() -> set[str]:
-    """List the files of launch, config and models that belong to the package."""
+    """List the files of launch, config, models and demo that belong to the package."""
     return {
         path.relative_to(ROOT).as_posix()
-        for top in ("launch", "config", "models")
+        for top in ("launch", "config", "models", "demo")
         for path in (ROOT / top).rglob("*")
         if path.is_file() and path.suffix != ".pyc" and not path.name.startswith(".")
     }
 
 
-def test_launch_config_and_models_are_installed() -> None:
+def test_launch_config_models_and_demo_are_installed() -> None:
     sources = {
         f"{target}/{Path(source).name}": source
         for target, files in setup_arguments()["data_files"]
