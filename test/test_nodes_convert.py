@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from test_images import bomb
 
 from clue_ros.errors import BadImageError
 from clue_ros.nodes import convert
@@ -185,6 +186,16 @@ def test_compressed_images_decode_and_broken_ones_are_refused() -> None:
     for data, fmt in ((b"", "jpeg"), (b"\xff\xd8nothing", "jpeg"), (png, "16UC1; compressedDepth")):
         with pytest.raises(BadImageError):
             convert.compressed_to_rgb(array.array("B", data), fmt)
+
+
+def test_a_small_message_that_unpacks_to_gigabytes_is_refused_before_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was decoded"))
+    for side in (8001, 30_000):
+        with pytest.raises(BadImageError, match="64 megapixels") as refusal:
+            convert.compressed_to_rgb(array.array("B", bomb(side, side)), "png")
+        assert "\n" not in str(refusal.value)
 
 
 def test_what_is_published_reads_back_the_same() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import array
 import importlib
 import importlib.util
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,8 +24,10 @@ from typing import Any, Protocol
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 from clue_ros.errors import BadImageError
+from clue_ros.images import FORMATS
 
 MAX_PIXELS = 64_000_000  # the engine's own limit; refused here before anything is allocated
 
@@ -209,7 +212,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     """Decode the bytes of a sensor_msgs/CompressedImage (JPEG, PNG, ...) to uint8 RGB (H, W, 3).
 
     Raises:
-        BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels.
+        BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded then).
     """
     if "compressedDepth" in fmt:
         raise BadImageError(
@@ -218,6 +221,9 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     raw = np.frombuffer(data, dtype=np.uint8)
     if raw.size == 0:
         raise BadImageError("the compressed image holds no bytes: check the camera")
+    width, height = _declared_size(raw)
+    if width * height > MAX_PIXELS:
+        raise BadImageError(f"the image has {width}x{height} pixels: the limit is 64 megapixels")
     try:
         # A camera's pixels are what its CameraInfo speaks of: an EXIF rotation must not turn them.
         bgr = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -229,11 +235,21 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
         raise BadImageError(
             f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of unknown format"
         )
-    if bgr.shape[0] * bgr.shape[1] > MAX_PIXELS:
-        raise BadImageError(
-            f"the image has {bgr.shape[1]}x{bgr.shape[0]} pixels: the limit is 64 megapixels"
-        )
     return np.ascontiguousarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def _declared_size(raw: NDArray[np.uint8]) -> tuple[int, int]:
+    """Return the width and height in a picture's header: a few bytes can unpack to gigabytes.
+
+    (0, 0) where there is no such header; decoding then fails by itself.
+    """
+    try:
+        with Pillow.open(io.BytesIO(raw), formats=FORMATS) as header:
+            return header.size
+    except Pillow.DecompressionBombError as error:
+        raise BadImageError(f"the compressed image is far over 64 megapixels: {error}") from error
+    except (OSError, SyntaxError, ValueError):
+        return 0, 0
 
 
 _TYPES = {
