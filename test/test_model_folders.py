@@ -178,6 +178,14 @@ def test_a_processor_for_another_picture_size_is_refused(folder: Path) -> None:
     assert "16 image tokens" in reason(folder)
 
 
+def test_a_tokenizer_without_location_tokens_in_order_is_refused(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    text = path.read_text()
+    swapped = text.replace("<loc0003>", "<?>").replace("<loc0004>", "<loc0003>")
+    path.write_text(swapped.replace("<?>", "<loc0004>"))
+    assert "location tokens" in reason(folder)
+
+
 def test_a_detector_for_a_deeper_model_is_refused(folder: Path) -> None:
     path = folder / "detector" / "detector.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "block": 14}))

@@ -98,7 +98,10 @@ def load_checkpoint(model: str | Path, device: str = "auto", dtype: str = "auto"
     detector = load_detector(backbone, adapters, folder / "detector")
     settings = load_ivg_settings(folder / IVG)
     adapters.load(IVG, folder / IVG)
-    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
+    try:
+        vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
+    except ValueError as error:
+        raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
     return Checkpoint(processor, backbone, adapters, detector, settings, vocabulary)
 
 
