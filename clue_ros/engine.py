@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder")
-Policy = Literal["detector", "decoder"]
 Image = npt.NDArray[np.uint8]
 
 

@@ -39,7 +39,7 @@ class Source:
 def error_value(code: str) -> int:
     """Return the number of an error's name; the three interfaces share one list.
 
-    KeyError is a bug of ours.
+    A name that they do not have (CLUE_ERROR) counts as MODEL_ERROR.
     """
     value = getattr(AnswerClarification.Response, code, None)
     return AnswerClarification.Response.MODEL_ERROR if value is None else int(value)

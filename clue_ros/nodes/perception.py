@@ -1,4 +1,4 @@
-"""The perception node's entry point: `ros2 run clue_ros perception`.
+"""The perception node's entry point: `ros2 run clue_ros perception_node`.
 
 The node is in perception_node.py. This module imports it only in `main`, so that a missing
 clue_msgs ends in one line that says how to get it instead of a traceback.
