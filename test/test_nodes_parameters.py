@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,20 @@ def test_the_documentation_has_the_generated_tables() -> None:
     text = (ROOT / "docs" / "ros.md").read_text()
     for node in NODES:
         assert markdown(node) in text, f"rerun: python -m clue_ros.nodes.parameters ({node})"
+
+
+def test_the_documentation_has_every_launch_argument() -> None:
+    tree = ast.parse((ROOT / "launch" / "clue.launch.py").read_text())
+    (table,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARGUMENTS"
+    )
+    assert isinstance(table, ast.Tuple)
+    declared = [ast.unparse(row).split("'")[1] for row in table.elts]
+    text = (ROOT / "docs" / "ros.md").read_text().split("| Launch argument |")[1]
+    rows = re.findall(r"^\| (`.+?`) \|", text.split("\n\n")[0], re.MULTILINE)
+    assert [name for row in rows for name in re.findall("`(.+?)`", row)] == declared
 
 
 @pytest.mark.parametrize(("node", "parameter"), EVERY, ids=lambda v: getattr(v, "name", str(v)))
