@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from it2p_files import write_it2p
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 from clue_ros.cli import main
 from clue_ros.data.tabletop.scene import Scene, SceneObject
@@ -222,17 +224,48 @@ def test_bad_arguments_are_refused_in_one_line(
     assert reason in line
 
 
+def broken_model(folder: Path, damage: str) -> str:
+    """Damage a model folder; what the reason must name."""
+    if damage == "no folder":
+        shutil.rmtree(folder)
+        return str(folder)
+    if damage == "empty config":
+        (folder / "config.json").write_text("{}")
+        return str(folder / "config.json")
+    path = folder / "detector" / "head.safetensors"
+    if damage == "missing file":
+        path.unlink()
+        return f"{folder / 'detector'} has no head.safetensors"
+    weights = load_file(path)
+    name = min(weights)
+    weights[name] = np.concatenate([weights[name]] * 2)
+    save_file(weights, path)
+    return f"{path}: {name} has shape"
+
+
+@pytest.mark.parametrize("damage", ["no folder", "empty config", "missing file", "wrong shape"])
 def test_a_bad_model_folder_is_refused_and_the_next_request_works(
-    pointing: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pointing: Path, image: Path, tmp_path: Path, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    for bad in (tmp_path, tmp_path / "nowhere"):
-        assert main(["ground", str(image), TEXT, "--model", str(bad)]) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        (line,) = printed.err.splitlines()
-        assert str(bad) in line
+    folder = shutil.copytree(pointing, tmp_path / "model")
+    reason = broken_model(folder, damage)
+    assert main(["ground", str(image), TEXT, "--model", str(folder)]) == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert reason in line
     assert main(["ground", str(image), TEXT, "--model", str(pointing)]) == 0
+
+
+def test_a_twenty_megapixel_picture_is_pointed_at_in_its_own_pixels(
+    pointing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "large.jpg"
+    Image.effect_noise((5472, 3648), 90).convert("RGB").save(path)
+    assert main(["ground", str(path), TEXT, "--json", "--model", str(pointing)]) == 0
+    x_min, y_min, x_max, y_max = json.loads(capsys.readouterr().out)["box"]
+    assert 0 <= x_min < x_max <= 5472
+    assert 0 <= y_min < y_max <= 3648
 
 
 def test_eval_it2p_prints_the_three_measurements(
