@@ -52,6 +52,9 @@ def test_a_question_travels_everywhere_and_its_answer_comes_either_way(
     wait_until(lambda: client.feedback[-1].state == State.WAITING_FOR_ANSWER, "the feedback")
     assert repr(client.feedback[-1].question) == repr(question)  # NaN scores are never equal
     assert client.feedback[-1].ambiguity.is_ambiguous
+    assert client.feedback[-1].ambiguity.header == image.header
+    assert question.candidates
+    assert all(candidate.header == image.header for candidate in question.candidates)
     client.set(threshold=1.0)
     if way == "speech":
         client.speak("the red one")
@@ -80,6 +83,16 @@ def test_speech_starts_a_dialogue_and_speech_answers_it(client: Client) -> None:
     assert found.dialogue_id == question.dialogue_id
     assert [turn.text for turn in found.dialogue] == [REQUEST, question.text, "the red one"]
     assert client.next("say", 2).data.startswith("I see")
+
+
+@pytest.mark.parametrize("text", ["", "\x07", "\N{ROBOT FACE}", "x" * 10_000])
+def test_speech_that_is_no_request_is_said_and_the_next_one_works(
+    client: Client, text: str
+) -> None:
+    client.speak(text)
+    assert client.next("say").data.endswith(("say it again.", "in other words."))
+    client.speak("pick up the <loc0000> <image> block")
+    assert client.next("grounding").expression == "pick up the <loc0000> <image> block"
 
 
 def test_an_unreadable_answer_is_refused_and_the_question_stays_open(client: Client) -> None:
