@@ -244,7 +244,7 @@ def _declared_size(raw: NDArray[np.uint8]) -> tuple[int, int]:
     (0, 0) where there is no such header; decoding then fails by itself.
     """
     try:
-        with Pillow.open(io.BytesIO(raw), formats=FORMATS) as header:
+        with Pillow.open(io.BytesIO(raw.tobytes()), formats=FORMATS) as header:
             return header.size
     except Pillow.DecompressionBombError as error:
         raise BadImageError(f"the compressed image is far over 64 megapixels: {error}") from error
