@@ -24,7 +24,8 @@ def test_a_clear_request_ends_at_once() -> None:
 
 
 def test_questions_and_answers_build_the_context_in_order() -> None:
-    conversation = Conversation("pick up the block", 3)
+    clock = iter([3.0, 5.5, 9.25])
+    conversation = Conversation("pick up the block", 3, lambda: next(clock))
     assert conversation.reply(QUESTION) == Ask(QUESTION)
     assert conversation.phase is Phase.WAITING
     assert conversation.answer("the left one") == Think()
@@ -35,8 +36,7 @@ def test_questions_and_answers_build_the_context_in_order() -> None:
         ("robot", "The red one?"),
         ("user", "the left one"),
     ]
-    stamps = [stamp for _, stamp in conversation.spoken]
-    assert stamps == sorted(stamps)
+    assert [stamp for _, stamp in conversation.spoken] == [3.0, 5.5, 9.25]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])

@@ -7,6 +7,7 @@ does what the returned step says: run the model, put a question to the person, o
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -56,21 +57,24 @@ Step = Think | Ask | Outcome
 class Conversation:
     """The state of one dialogue. Not thread-safe: its owner calls it under one lock.
 
+    `clock` gives the time of each turn, in seconds since the epoch.
+
     Raises (on construction): EmptyExpressionError, BadExpressionError from the request's text.
     """
 
     request: str
     max_questions: int
+    clock: Callable[[], float] = time.time
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
-    stamps: list[float] = field(init=False, default_factory=list)  # time.time() of each turn
+    stamps: list[float] = field(init=False, default_factory=list)  # of each turn
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
         self.dialogue = Dialogue(self.request)
         self.request = self.dialogue.request  # cleaned
-        self.stamps.append(time.time())
+        self.stamps.append(self.clock())
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
@@ -97,7 +101,7 @@ class Conversation:
                 )
             )
         self.dialogue.add_question(reply.text)
-        self.stamps.append(time.time())
+        self.stamps.append(self.clock())
         self.phase = Phase.WAITING
         return Ask(reply)
 
@@ -110,7 +114,7 @@ class Conversation:
         if self.phase is not Phase.WAITING:
             raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
         self.dialogue.add_answer(text)
-        self.stamps.append(time.time())
+        self.stamps.append(self.clock())
         self.phase = Phase.THINKING
         return Think()
 

@@ -173,7 +173,12 @@ class PerceptionNode(LifecycleNode):
         gc.collect()
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
-        return Session(dialogue_id, text, frame, limits, self._clue, self._worker, self._spinner)
+        model = (self._clue, self._worker, self._spinner)
+        return Session(dialogue_id, text, frame, limits, *model, self._seconds)
+
+    def _seconds(self) -> float:
+        """Return the ROS time, simulated where use_sim_time says so."""
+        return float(self.get_clock().now().nanoseconds) * 1e-9
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
         return Limits(

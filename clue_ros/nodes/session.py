@@ -66,11 +66,15 @@ class Session:
         clue: Any,
         worker: Worker,
         executor: Executor,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open the dialogue. Raises EmptyExpressionError or BadExpressionError from the request."""
+        """Open the dialogue; `clock` gives the stamp of each turn, in seconds since the epoch.
+
+        Raises EmptyExpressionError or BadExpressionError from the request.
+        """
         self.id = dialogue_id
         self.limits = limits
-        self.conversation = Conversation(request, limits.max_questions)
+        self.conversation = Conversation(request, limits.max_questions, clock)
         self.listener = Listener()
         self.frame = frame
         self.source = Source(frame.header, 0, 0)
@@ -139,7 +143,7 @@ class Session:
             reply = await self._think(force=force)
             if isinstance(reply, Question):
                 return reply
-            return self.conversation.reply(reply)  # type: ignore[return-value]
+            return self.conversation.end(Outcome("NONE", grounding=reply))
         except Stopped as stopped:
             return self.conversation.end(stopped.outcome)
         except Exception as error:  # noqa: BLE001 - as above
@@ -206,7 +210,7 @@ class Session:
         slot = self._arm()
         self._worker.submit(job, lambda result, error: self._resolve(slot, error or (result,)))
         (result,) = await self._result(slot)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def _arm(self) -> Future:
         """Make the future to wait for next.
