@@ -82,6 +82,12 @@ def test_what_cannot_begin_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert missing.returncode == 2
     assert "none.png" in missing.stderr
     assert "Traceback" not in missing.stderr
+    image = tmp_path / "mine.png"
+    cv2.imwrite(str(image), picture())
+    unwritable = demo("--image", str(image), "--say", "go", "--out", str(image / "out"))
+    assert unwritable.returncode == 2
+    assert str(image / "out") in unwritable.stderr
+    assert "Traceback" not in unwritable.stderr
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_demo_with_the_reason(tmp_path: Path) -> None:

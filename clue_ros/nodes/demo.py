@@ -94,12 +94,11 @@ def main(args: list[str] | None = None) -> int:
         return 2
     try:
         scenes = choose_scenes(options)
-    except (SceneError, ClueError) as error:
+        processes = Processes(options.out / "logs")  # makes the folders
+    except (SceneError, ClueError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
     stay_on_this_machine()
-    options.out.mkdir(parents=True, exist_ok=True)
-    processes = Processes(options.out / "logs")
     watcher: Watcher | None = None
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
