@@ -139,6 +139,16 @@ def test_typed_tokens_are_words_and_are_mentioned(
     assert json.loads(printed.out)["type"] == "grounding"
 
 
+def test_json_is_ascii_and_control_characters_are_spaces(
+    pointing: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "pick\x07 up the \N{ROBOT FACE}\x1b block"
+    assert main(["ground", str(image), text, "--json", "--model", str(pointing)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert json.loads(printed)["label"] == "\N{ROBOT FACE} block"
+
+
 def broken_image(folder: Path, name: str) -> Path:
     path = folder / name
     if name == "empty.jpg":

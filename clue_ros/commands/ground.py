@@ -184,7 +184,7 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
             for peak in estimate.peaks
         ],
     }
-    return json.dumps(row, ensure_ascii=False)
+    return json.dumps(row)  # ASCII: it stays JSON whatever the terminal's encoding
 
 
 def _number(value: float) -> float | None:
