@@ -20,7 +20,7 @@ from sensor_msgs.msg import Image  # noqa: E402
 
 from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, Question  # noqa: E402
 from clue_ros.errors import BadImageError  # noqa: E402
-from clue_ros.nodes.camera import Camera, Frame  # noqa: E402
+from clue_ros.nodes.camera import Camera, Frame, image_topic  # noqa: E402
 from clue_ros.nodes.conversation import Outcome  # noqa: E402
 from clue_ros.nodes.convert import fill_image  # noqa: E402
 from clue_ros.nodes.gate import Gate  # noqa: E402
@@ -263,3 +263,25 @@ def test_a_silent_camera_is_explained_by_who_publishes() -> None:
     assert camera.age() == 3
     camera.close()
     assert camera.age() is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "raw", "compressed"),
+    [
+        ([], "/image", "/image/compressed"),
+        (["image:=/eye/raw"], "/eye/raw", "/eye/raw/compressed"),
+        (["image:=/eye/raw", "image/compressed:=/jpeg"], "/eye/raw", "/jpeg"),
+        (["__ns:=/arm"], "/arm/image", "/arm/image/compressed"),
+    ],
+    ids=["plain", "image", "both", "namespace"],
+)
+def test_compressed_images_follow_the_remapping_of_image(
+    executor: MultiThreadedExecutor, rules: list[str], raw: str, compressed: str
+) -> None:
+    arguments = ["--ros-args", *(word for rule in rules for word in ("-r", rule))]
+    node = rclpy.create_node("eye", context=executor.context, cli_args=arguments)
+    try:
+        assert node.resolve_topic_name(image_topic(node, "raw")) == raw
+        assert node.resolve_topic_name(image_topic(node, "compressed")) == compressed
+    finally:
+        node.destroy_node()
