@@ -215,10 +215,10 @@ class Clue:
         estimate: AmbiguityEstimate,
     ) -> Grounding:
         from clue_ros.model.locations import decode_box
-        from clue_ros.model.wording import noun_phrase
+        from clue_ros.model.wording import named_object
 
         box = decode_box(codes, view.width, view.height)
-        return Grounding(box, noun_phrase(dialogue.request), score, estimate)
+        return Grounding(box, named_object(dialogue.turns), score, estimate)
 
     def _features(self, view: View) -> Any:
         """The view's features; a view that another Clue made is looked at again."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from clue_ros.model.wording import noun_phrase, offered_answers
+from clue_ros.dialogue import Dialogue
+from clue_ros.model.wording import named_object, noun_phrase, offered_answers
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,17 @@ def test_the_label_is_the_request_without_its_verb(request_text: str, label: str
 )
 def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
     assert offered_answers(question) == answers
+
+
+def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:
+    dialogue = Dialogue("pick up the block")
+    dialogue.add_question("do you mean the red one or the blue one?")
+    dialogue.add_answer("the red one")
+    assert named_object(dialogue.turns) == "block"
+
+
+def test_what_was_not_seen_is_replaced_by_what_the_person_names_instead() -> None:
+    dialogue = Dialogue("hand me the green block")
+    dialogue.add_question("i do not see a green block. which one do you mean?")
+    dialogue.add_answer("the yellow ball")
+    assert named_object(dialogue.turns) == "yellow ball"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from clue_ros.dialogue import Turn
 
 _DETERMINERS = frozenset(
     ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
@@ -14,6 +17,7 @@ _LEAD = re.compile(
     r"up|at|out|over|for|me|us|now)[,.]?",
     re.IGNORECASE,
 )
+_UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
 
@@ -30,6 +34,18 @@ def noun_phrase(request: str) -> str:
     if len(words) > 1 and words[0].lower() in _DETERMINERS:
         words.pop(0)
     return " ".join(words) or request.strip()
+
+
+def named_object(turns: Sequence[Turn]) -> str:
+    """What a dialogue is about: what its request names, or what replaced it.
+
+    Once the robot has said that it does not see that, the person's next words name something else.
+    """
+    said = turns[0].text
+    for asked, answered in zip(turns, turns[1:]):
+        if asked.speaker == "robot" and _UNSEEN.search(asked.text):
+            said = answered.text
+    return noun_phrase(said)
 
 
 def offered_answers(question: str) -> tuple[str, ...]:

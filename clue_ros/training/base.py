@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vision-steps", type=int, default=3600)
     parser.add_argument("--vision-batch", type=int, default=16, help="pictures a step")
     parser.add_argument("--vision-lr", type=float, default=1.5e-3)
-    parser.add_argument("--decoder-steps", type=int, default=2600)
+    parser.add_argument("--decoder-steps", type=int, default=2000)
     parser.add_argument(
         "--decoder-batch", type=int, default=8, help="pictures a step, several queries each"
     )

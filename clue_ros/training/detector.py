@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=None, help="detector folder; default MODEL/detector"
     )
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=260)
     parser.add_argument(
         "--batch", type=int, default=12, help="pictures a step, three sentences each"
     )
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--finetune", choices=("last", "full"), default="full", help="blocks with LoRA"
     )
     parser.add_argument(
-        "--head-batches", type=int, default=350, help="batches of maps for the head alone; 0: none"
+        "--head-batches", type=int, default=260, help="batches of maps for the head alone; 0: none"
     )
     parser.add_argument("--look-weight", type=float, default=0.15)
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", type=Path, default=Path("models/tabletop"), help="folder with the base"
     )
     parser.add_argument("--out", type=Path, default=None, help="adapter folder; default MODEL/ivg")
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=260)
     parser.add_argument(
         "--batch", type=int, default=8, help="pictures a step, three dialogue moments each"
     )
