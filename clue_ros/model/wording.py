@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from clue_ros.dialogue import Turn
 
@@ -42,7 +43,7 @@ def named_object(turns: Sequence[Turn]) -> str:
     Once the robot has said that it does not see that, the person's next words name something else.
     """
     said = turns[0].text
-    for asked, answered in zip(turns, turns[1:]):
+    for asked, answered in pairwise(turns):
         if asked.speaker == "robot" and _UNSEEN.search(asked.text):
             said = answered.text
     return noun_phrase(said)
