@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,10 @@ from torch import Tensor
 
 from clue_ros.data.dialogues import random_states
 from clue_ros.data.tabletop.scene import Scene
-from clue_ros.model.backbone import Backbone
-from clue_ros.model.processor import Prompts, encode_prompts
+from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.processor import Prompts, encode_prompts, load_processor
 from clue_ros.training.data import TrainingData
-from clue_ros.training.loop import Settings, autocast
+from clue_ros.training.loop import Settings, autocast, pick_device
 from clue_ros.training.packed import patch_shares
 from clue_ros.training.queries import Query, detect_query, dialogue_query, photo_states
 from clue_ros.training.vision import batch_tensor
@@ -34,6 +35,19 @@ class AdapterBatch:
     maps: Tensor
     ambiguous: Tensor
     samples: list[Sample]
+
+
+def frozen_base(args: argparse.Namespace) -> tuple[Backbone, Any, torch.device]:
+    """The base of `args.model` with no weight to learn, its processor and the device; seeded."""
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device = pick_device(args.device)
+    torch.manual_seed(args.seed)
+    backbone = load_backbone(args.model, device=device)
+    processor = load_processor(args.model)
+    for p in backbone.model.parameters():
+        p.requires_grad_(False)
+    return backbone, processor, device
 
 
 def draw_samples(

@@ -21,13 +21,18 @@ from tqdm import tqdm
 
 from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
 from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.backbone import Backbone
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.detector import CnnHead, DetectorSettings, detector_loss, save_head
-from clue_ros.model.processor import load_processor
-from clue_ros.training.adapters_data import AdapterBatch, collate, draw_samples, held_out_samples
+from clue_ros.training.adapters_data import (
+    AdapterBatch,
+    collate,
+    draw_samples,
+    frozen_base,
+    held_out_samples,
+)
 from clue_ros.training.data import TrainingData, add_data_arguments, load_training_data
-from clue_ros.training.loop import Group, Settings, autocast, pick_device, train
+from clue_ros.training.loop import Group, Settings, autocast, train
 from clue_ros.training.packed import cross_entropy_to
 
 HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the head alone
@@ -191,14 +196,7 @@ def calibrate(trainer: DetectorTrainer, data: TrainingData) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter A and the head, calibrate, write the detector folder."""
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    device = pick_device(args.device)
-    torch.manual_seed(args.seed)
-    backbone = load_backbone(args.model, device=device)
-    processor = load_processor(args.model)
-    for p in backbone.model.parameters():
-        p.requires_grad_(False)
+    backbone, processor, device = frozen_base(args)
     block = half_depth_block(backbone.blocks)
     adapters = Adapters(backbone)
     adapters.add(DETECTOR, lora_config([block] if args.finetune == "last" else range(block + 1)))

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from clue_ros.model.adapters import IVG, Adapters, lora_config
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
-from clue_ros.model.processor import load_processor
-from clue_ros.training.adapters_data import Sample, draw_samples, held_out_samples
+from clue_ros.training.adapters_data import Sample, draw_samples, frozen_base, held_out_samples
 from clue_ros.training.data import add_data_arguments, load_training_data
 from clue_ros.training.decoder import PackedDecoder
-from clue_ros.training.loop import Group, Settings, pick_device, train
+from clue_ros.training.loop import Group, Settings, train
 
 SIGMA_BINS = 1.5
 
@@ -42,14 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter B and write its folder."""
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    device = pick_device(args.device)
-    torch.manual_seed(args.seed)
-    backbone = load_backbone(args.model, device=device)
-    processor = load_processor(args.model)
-    for p in backbone.model.parameters():
-        p.requires_grad_(False)
+    backbone, processor, device = frozen_base(args)
     adapters = Adapters(backbone)
     adapters.add(IVG, lora_config(range(backbone.blocks)))
     adapters.use(IVG, train=True)
