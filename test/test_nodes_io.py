@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import wave
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes import camera_info  # noqa: E402
 from clue_ros.nodes.convert import compressed_to_rgb, to_rgb  # noqa: E402
 from clue_ros.nodes.pictures import open_source  # noqa: E402
+from clue_ros.nodes.tts_engine import Synthesis  # noqa: E402
 from clue_ros.nodes.voice import Speaker, Voice, VoiceError  # noqa: E402
 
 
@@ -229,12 +231,46 @@ def test_a_voice_speaks_through_the_engine_and_a_player(
             raise
         pytest.skip(str(error))
     try:
-        voice.speak("Yes.")
-        voice.speak("Do you mean the red block on the left or the blue ball on the right?")
+        assert voice.speak("Yes.")
+        assert voice.speak("Do you mean the red block on the left or the blue ball on the right?")
     finally:
         voice.close()
     _, short, long = sorted(tmp_path.glob("*.wav"))  # the first one is the trial of the player
     assert 1_000 < short.stat().st_size < long.stat().st_size
+
+
+class CancellingEngine:
+    """A fake pyttsx3 engine that cancels the first `cancelled` texts, as the real one may."""
+
+    def __init__(self, cancelled: int) -> None:
+        self.cancelled, self.wav = cancelled, ""
+        self.finished: Callable[..., None] | None = None
+
+    def connect(self, topic: str, callback: Callable[..., None]) -> None:
+        """Keep the only listener."""
+        assert topic == "finished-utterance"
+        self.finished = callback
+
+    def save_to_file(self, text: str, wav: str) -> None:
+        """Remember where to."""
+        self.wav = wav
+
+    def runAndWait(self) -> None:
+        """Write a WAV, with no frame in it while texts are to be cancelled."""
+        with wave.open(self.wav, "wb") as file:
+            file.setparams((1, 2, 22050, 0, "NONE", ""))
+            file.writeframes(b"" if self.cancelled > 0 else bytes(2000))
+        self.cancelled -= 1
+        assert self.finished is not None
+        self.finished(name=None, completed=self.cancelled < 0)
+
+
+def test_a_text_that_the_engine_cancels_is_made_again(tmp_path: Path) -> None:
+    wav = tmp_path / "text.wav"
+    Synthesis(CancellingEngine(cancelled=2)).write("Yes.", wav)
+    assert wav.stat().st_size > 2000
+    with pytest.raises(RuntimeError, match="no sound"):
+        Synthesis(CancellingEngine(cancelled=3)).write("Yes.", wav)
 
 
 def test_without_a_player_the_voice_says_what_to_install(
@@ -252,10 +288,11 @@ def test_a_voice_that_breaks_is_told_once_and_the_texts_go_on() -> None:
         def __init__(self) -> None:
             self.spoken: list[str] = []
 
-        def speak(self, text: str) -> None:
+        def speak(self, text: str) -> bool:
             if self.spoken:
                 raise VoiceError("the engine has stopped")
             self.spoken.append(text)
+            return True
 
         def close(self) -> None:
             raise AssertionError("a broken voice is not used again")

@@ -1,9 +1,9 @@
 """The child process of the tts node: one pyttsx3 engine, one WAV at a time, a separate player.
 
 It is a process of its own because pyttsx3's engine hangs beside a second one or a second thread.
-Protocol, a line of JSON each: in {"text": ...}; out {"ready": PLAYER}, {"done": true}, or {"error":
-REASON} (and it ends). Run by `clue_ros.nodes.voice`: python -m clue_ros.nodes.tts_engine VOICE RATE
-VOLUME
+Protocol, a line of JSON each: in {"text": ...}; out {"ready": PLAYER}, {"done": true}, {"done":
+false, "reason": REASON} when a text gave no sound, or {"error": REASON} (and it ends).
+Run by `clue_ros.nodes.voice`: python -m clue_ros.nodes.tts_engine VOICE RATE VOLUME
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import wave
 from pathlib import Path
 from typing import Any
 
 PLAYERS = (["pw-play"], ["paplay"], ["aplay", "-q"])
+ATTEMPTS = 3  # at making a WAV with sound in it
+FINISH_TIMEOUT = 30.0  # seconds for pyttsx3 to say that a text is finished
 
 
 def send(**fields: object) -> None:
@@ -65,6 +68,39 @@ def start_engine(voice: str, rate: str, volume: str) -> Any:
     return engine
 
 
+class Synthesis:
+    """Makes WAV files with one engine, and knows when each is really finished.
+
+    `runAndWait` alone does not: the driver takes espeak for playing while its settings are still
+    being applied, and then cancels the text that comes next, which leaves a WAV with no sound.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._finished = threading.Event()
+        engine.connect("finished-utterance", lambda **_: self._finished.set())
+
+    def write(self, text: str, wav: Path) -> None:
+        """Write `text` as speech into `wav`. Raises RuntimeError when no sound came of it."""
+        for _ in range(ATTEMPTS):
+            self._finished.clear()
+            wav.unlink(missing_ok=True)
+            self._engine.save_to_file(text, str(wav))
+            self._engine.runAndWait()
+            if self._finished.wait(FINISH_TIMEOUT) and has_sound(wav):
+                return
+        raise RuntimeError(f"pyttsx3 made no sound of a text {ATTEMPTS} times")
+
+
+def has_sound(wav: Path) -> bool:
+    """Tell if the file is there and has at least one frame."""
+    try:
+        with wave.open(str(wav), "rb") as file:
+            return file.getnframes() > 0
+    except (OSError, EOFError, wave.Error):
+        return False
+
+
 def main(arguments: list[str]) -> int:
     """Speak each line of stdin until it is closed."""
     with tempfile.TemporaryDirectory(prefix="clue_tts_") as name:
@@ -80,10 +116,13 @@ def main(arguments: list[str]) -> int:
             send(error=f"pyttsx3 does not work ({reason}); apt-get install espeak-ng libespeak-ng1")
             return 1
         send(ready=player[0])
+        synthesis, wav = Synthesis(engine), folder / "text.wav"
         for line in sys.stdin:
-            wav = folder / "text.wav"
-            engine.save_to_file(json.loads(line)["text"], str(wav))
-            engine.runAndWait()
+            try:
+                synthesis.write(json.loads(line)["text"], wav)
+            except RuntimeError as error:
+                send(done=False, reason=str(error))
+                continue
             subprocess.run([*player, str(wav)], capture_output=True, check=False)
             send(done=True)
     return 0

@@ -40,8 +40,8 @@ class Voice:
         threading.Thread(target=self._read, daemon=True).start()
         self.player = str(self._expect("ready", START_TIMEOUT))
 
-    def speak(self, text: str) -> None:
-        """Speak and return when it has been spoken.
+    def speak(self, text: str) -> bool:
+        """Speak and return when it has been spoken; False when no sound came of the text.
 
         Raises:
             VoiceError: the child has ended or hangs; the voice is of no more use.
@@ -52,7 +52,7 @@ class Voice:
             self._child.stdin.flush()
         except OSError as error:
             raise VoiceError(f"the speech engine has stopped ({error})") from error
-        self._expect("done", SPEAK_TIMEOUT)
+        return bool(self._expect("done", SPEAK_TIMEOUT))
 
     def close(self) -> None:
         """End the child."""
@@ -131,7 +131,8 @@ class Speaker:
             self._show(text)
             if voice is not None:
                 try:
-                    voice.speak(text)
+                    if not voice.speak(text):
+                        self._warn("the engine made no sound of that text")
                 except VoiceError as error:
                     self._warn(str(error))
                     voice = None
