@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import (  # the plugins register themselves when imported
+    ExifTags,
     Image,
     ImageOps,
     TiffImagePlugin,  # noqa: F401
@@ -19,6 +23,7 @@ from clue_ros.errors import BadImageError
 
 # Only plain raster formats: Pillow would also hand some files to other programs (PostScript).
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
 def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
@@ -31,7 +36,7 @@ def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
         BadImageError: missing, empty, truncated, not a picture, or over 64 megapixels.
     """
     path = Path(path)
-    try:
+    with _reasons(path):
         if path.is_dir():
             raise BadImageError(f"{path} is a folder: give a picture file")
         if not path.exists():
@@ -40,35 +45,66 @@ def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
             raise BadImageError(f"{path} is not a regular file: give a picture file")
         if path.stat().st_size == 0:
             raise BadImageError(f"{path} is empty (0 bytes): give a picture file")
-        return _decode(path)
+        return _decode(path, path)
+
+
+def decode_image(content: bytes, name: str) -> npt.NDArray[np.uint8]:
+    """The same from a file's bytes; ``name`` is what a BadImageError calls it."""
+    with _reasons(name):
+        return _decode(io.BytesIO(content), name)
+
+
+def image_size(source: Path | bytes, name: str) -> tuple[int, int]:
+    """Width and height that `load_image` would give, from the file's header alone.
+
+    Raises BadImageError.
+    """
+    with _reasons(name):
+        opened = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(opened, formats=FORMATS) as picture:
+            width, height = _checked_size(picture, name)
+            turned = picture.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS
+            return (height, width) if turned else (width, height)
+
+
+@contextmanager
+def _reasons(name: str | Path) -> Iterator[None]:
+    """Turn whatever Pillow raises into a BadImageError about ``name``."""
+    try:
+        yield
     except BadImageError:
         raise
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
-        raise BadImageError(f"{path} is not a picture that can be read ({known})") from None
+        raise BadImageError(f"{name} is not a picture that can be read ({known})") from None
     except Image.DecompressionBombError:
-        raise _too_large(path) from None
+        raise _too_large(name) from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         # Pillow reports a broken file as any of these, depending on the format.
-        raise BadImageError(f"{path} cannot be read as a picture: {error}") from None
+        raise BadImageError(f"{name} cannot be read as a picture: {error}") from None
 
 
-def _decode(path: Path) -> npt.NDArray[np.uint8]:
-    with Image.open(path, formats=FORMATS) as picture:
-        width, height = picture.size
-        # Before decoding: a small file can unpack to gigabytes.
-        if width * height > MAX_PIXELS:
-            raise _too_large(path, f" ({width} x {height})")
-        if width == 0 or height == 0:
-            raise BadImageError(f"{path} has no pixels ({width} x {height})")
+def _decode(source: Path | io.BytesIO, name: str | Path) -> npt.NDArray[np.uint8]:
+    with Image.open(source, formats=FORMATS) as picture:
+        _checked_size(picture, name)
         picture.load()
         upright = ImageOps.exif_transpose(picture)
         return np.array(_to_rgb(upright), dtype=np.uint8, order="C")
 
 
-def _too_large(path: Path, size: str = "") -> BadImageError:
+def _checked_size(picture: Image.Image, name: str | Path) -> tuple[int, int]:
+    """Width and height as stored, looked at before decoding: a small file can hold gigabytes."""
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise _too_large(name, f" ({width} x {height})")
+    if width == 0 or height == 0:
+        raise BadImageError(f"{name} has no pixels ({width} x {height})")
+    return width, height
+
+
+def _too_large(name: str | Path, size: str = "") -> BadImageError:
     limit = MAX_PIXELS // 1_000_000
-    return BadImageError(f"{path} is larger than {limit} megapixels{size}: scale it down")
+    return BadImageError(f"{name} is larger than {limit} megapixels{size}: scale it down")
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
