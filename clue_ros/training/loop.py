@@ -1,48 +1,50 @@
 """One training loop for every stage: resumable after a kill, a log, a progress bar, a seed.
 
 A batch is a pure function of (seed, step), so a resumed run sees what an uninterrupted one would
-have seen, and its loss curve is the same. State is kept as safetensors plus JSON; nothing is
-unpickled.
+have seen, and its loss curve is the same. A step's batch may come in parts: several that do not
+fit memory at once (gradient accumulation), shared among several processes (`processes`).
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from clue_ros.errors import ClueError
+from clue_ros.training.processes import ALONE, Processes, autocast, pick_device
+from clue_ros.training.run_folder import RunState, Settings, parameters_of
 
-BatchLoss = Callable[[int], dict[str, Tensor]]
+__all__ = [
+    "BatchLoss", "Group", "Parts", "RunState", "Settings", "autocast", "make_optimizers",
+    "mean_figures", "pick_device", "rate", "scratch_groups", "train",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a stage's run is decided by.
+class Parts:
+    """A step's batch in parts, or one process's share of it, with means over the whole batch.
 
-    steps, batch: optimizer steps and samples a step. lr, weight_decay: AdamW's. warmup: share of
-    the steps of linear warm-up. schedule: "cosine" or "linear" decay to a twentieth of lr.
-    seed: of data order, augmentation and dropout. save_every: steps between saved states.
+    counts: what the loss's terms and the figures are means over (tokens, maps, boxes), counted in
+    this process's parts; every process has the same names.
+    losses(totals): given the counts of the whole batch over all processes, each part's
+    contribution to the scalars, "loss" among them; they add up to the batch's.
     """
 
-    steps: int
-    batch: int
-    lr: float
-    weight_decay: float = 1e-4
-    warmup: float = 0.05
-    schedule: str = "cosine"
-    seed: int = 0
-    save_every: int = 200
-    clip: float = 1.0
+    counts: Mapping[str, float]
+    losses: Callable[[Mapping[str, float]], Iterator[dict[str, Tensor]]]
+
+
+BatchLoss = Callable[[int], "dict[str, Tensor] | Parts"]
 
 
 def rate(settings: Settings, step: int) -> float:
@@ -53,19 +55,6 @@ def rate(settings: Settings, step: int) -> float:
     left = 1 - (step - warm) / max(1, settings.steps - warm)
     shape = left if settings.schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
     return 0.05 + 0.95 * shape
-
-
-def pick_device(name: str = "auto") -> torch.device:
-    """`auto`: the first CUDA device, else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """bf16 where the device computes in it (CUDA, a CPU with AVX512-BF16 or AMX), else float32."""
-    fast = device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(fast))
 
 
 @dataclass(frozen=True)
@@ -80,95 +69,6 @@ class Group:
     lr_scale: float = 1.0
     decay: bool = True
     muon: bool = False
-
-
-def _parameters(
-    optimizers: list[torch.optim.Optimizer],
-) -> list[tuple[torch.optim.Optimizer, nn.Parameter]]:
-    return [(o, p) for o in optimizers for group in o.param_groups for p in group["params"]]
-
-
-class RunState:
-    """A stage's folder: `state.safetensors` and `state.json` to resume from, and `log.jsonl`."""
-
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder = folder
-        self.settings = settings
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def save(self, step: int, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Write parameters and moments; a kill in the middle leaves the previous state."""
-        tensors: dict[str, Tensor] = {}
-        for i, (optimizer, p) in enumerate(_parameters(optimizers)):
-            tensors[f"p{i}"] = p.detach().cpu().contiguous()
-            for name, value in optimizer.state.get(p, {}).items():
-                tensors[f"o{i}.{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
-        tensors["step"] = torch.tensor(step)
-        # The settings go first: a state never lies there without them.
-        self._write("state.json", json.dumps(asdict(self.settings), indent=1))
-        partial = self.folder / "state.partial"
-        save_file(tensors, str(partial))
-        partial.replace(self.folder / "state.safetensors")
-
-    def _write(self, name: str, text: str) -> None:
-        partial = self.folder / f"{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.folder / name)
-
-    def restore(self, optimizers: list[torch.optim.Optimizer]) -> int:
-        """The step to go on from; 0 when there is nothing to resume.
-
-        ClueError when the folder holds a run with other settings or of another model. Log lines of
-        steps that are about to be done again are dropped.
-        """
-        path = self.folder / "state.safetensors"
-        if not path.exists():
-            self._cut_log(0)
-            return 0
-        kept = json.loads((self.folder / "state.json").read_text())
-        wanted = asdict(self.settings)
-        if any(kept.get(k) != wanted[k] for k in wanted if k != "save_every"):
-            raise self._other(f"with other settings ({kept})")
-        tensors = load_file(str(path))
-        found_shapes = {k: v.shape for k, v in tensors.items() if k[0] == "p"}
-        if found_shapes != {f"p{i}": p.shape for i, (_, p) in enumerate(_parameters(optimizers))}:
-            raise self._other("of another model")
-        with torch.no_grad():
-            for i, (optimizer, p) in enumerate(_parameters(optimizers)):
-                p.copy_(tensors[f"p{i}"])
-                prefix = f"o{i}."
-                found = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
-                if found:
-                    optimizer.state[p] = {
-                        k: v if k == "step" else v.to(p.device) for k, v in found.items()
-                    }
-        step = int(tensors["step"])
-        self._cut_log(step)
-        return step
-
-    def _other(self, kind: str) -> ClueError:
-        return ClueError(
-            f"{self.folder} holds a run {kind}; give another --run folder or delete it"
-        )
-
-    def _cut_log(self, step: int) -> None:
-        """Drop what a killed run logged after its last saved state, its torn last line too."""
-        path = self.folder / "log.jsonl"
-        if not path.exists():
-            return
-        kept = []
-        for line in path.read_text().splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except ValueError:
-                break
-        self._write(path.name, "".join(kept))
-
-    def log(self, row: dict[str, float]) -> None:
-        """Append one JSON line to log.jsonl."""
-        with open(self.folder / "log.jsonl", "a") as file:
-            file.write(json.dumps(row) + "\n")
 
 
 def make_optimizers(groups: Iterable[Group], settings: Settings) -> list[torch.optim.Optimizer]:
@@ -207,6 +107,19 @@ def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
     return [g for g in groups if g.parameters]
 
 
+def mean_figures(
+    prefix: str, batches: Iterable[T], figures: Callable[[T], Mapping[str, Tensor]]
+) -> dict[str, float]:
+    """Means over held-out batches, named prefix_figure; a batch without a figure does not count."""
+    rows = [figures(batch) for batch in batches]
+    names = {name: None for row in rows for name in row}
+    means = {
+        name: float(torch.stack([row[name].float() for row in rows if name in row]).nanmean())
+        for name in names
+    }
+    return {f"{prefix}_{name}": round(value, 4) for name, value in means.items()}
+
+
 def train(
     batch_loss: BatchLoss,
     groups: Iterable[Group],
@@ -216,48 +129,90 @@ def train(
     evaluate: Callable[[], dict[str, float]] | None = None,
     log_every: int = 20,
     stop_at: int | None = None,
+    notes: Mapping[str, Any] | None = None,
+    processes: Processes = ALONE,
 ) -> None:
     """Run a stage to its end, going on from the state in `folder` when there is one.
 
-    batch_loss(step): scalars, of which "loss" is minimised; others are logged.
-    evaluate: extra figures logged whenever the state is saved.
+    batch_loss(step): scalars, of which "loss" is minimised and others are logged; or `Parts`.
+    evaluate: extra figures logged whenever the state is saved; every process calls it.
     stop_at: end early at this step, state saved (what a kill at that moment leaves).
+    notes: what decides the run beside the settings; a folder with others is refused.
     """
     optimizers = make_optimizers(groups, settings)
-    parameters = [p for _, p in _parameters(optimizers)]
+    parameters = [p for _, p in parameters_of(optimizers)]
     rates = [(group, float(group["lr"])) for o in optimizers for group in o.param_groups]
-    state = RunState(folder, settings)
+    state = RunState(folder, settings, notes, processes)
     first = state.restore(optimizers)
+    processes.share_weights(parameters)
     last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
     began = time.monotonic()
-    sums: dict[str, float] = {}
-    summed = 0
     bar = tqdm(
-        range(first, last), initial=first, total=settings.steps, desc=folder.name, mininterval=2
+        range(first, last),
+        initial=first,
+        total=settings.steps,
+        desc=folder.name,
+        mininterval=2,
+        disable=not processes.is_main,
     )
     for step in bar:
-        torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout repeats after a resume
+        # dropout repeats after a resume, and differs between processes
+        torch.manual_seed(settings.seed * 1_000_003 + step + (processes.rank << 40))
+        factor = rate(settings, step)
         for group, base in rates:
-            group["lr"] = base * rate(settings, step)
-        scalars = batch_loss(step)
-        if not torch.isfinite(scalars["loss"]):
-            raise FloatingPointError(f"loss is not finite at step {step}; lower --lr")
-        for p in parameters:
-            p.grad = None
-        torch.autograd.backward(scalars["loss"])
+            group["lr"] = base * factor
+        state.means.add(_backward(batch_loss(step), parameters, processes, step))
         nn.utils.clip_grad_norm_(parameters, settings.clip)
         for optimizer in optimizers:
             optimizer.step()
-        for name, value in scalars.items():
-            sums[name] = sums.get(name, 0.0) + float(value.detach())
-        summed += 1
         done = step + 1
         if done % log_every == 0 or done == last:
-            row = {name: value / summed for name, value in sums.items()}
+            row = state.means.take()
             bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()})
-            state.log({"step": done, "seconds": round(time.monotonic() - began, 1), **row})
-            sums, summed = {}, 0
+            seconds = round(time.monotonic() - began, 1)
+            state.log({"step": done, "seconds": seconds, **row}, lr=settings.lr * factor)
         if done % settings.save_every == 0 or done == last:
-            state.save(done, optimizers)
+            # The figures go first: a run that is killed here repeats them with its steps.
             if evaluate is not None:
-                state.log({"step": done, **evaluate()})
+                state.log({"step": done, **evaluate()}, "held_out")
+            state.save(done, optimizers)
+    state.close()
+
+
+def _backward(
+    batch: dict[str, Tensor] | Parts,
+    parameters: Sequence[nn.Parameter],
+    processes: Processes,
+    step: int,
+) -> dict[str, float]:
+    """Leave the gradient of the batch's loss in the parameters; returns the scalars."""
+    for p in parameters:
+        p.grad = None
+    if isinstance(batch, Parts):
+        return _backward_parts(batch, parameters, processes, step)
+    if processes.count > 1:
+        raise ClueError("this stage runs in one process: start it without accelerate launch")
+    _check(float(batch["loss"].detach()), step)
+    torch.autograd.backward(batch["loss"])
+    return {name: float(value.detach()) for name, value in batch.items()}
+
+
+def _backward_parts(
+    batch: Parts, parameters: Sequence[nn.Parameter], processes: Processes, step: int
+) -> dict[str, float]:
+    totals = processes.add_up(batch.counts)
+    sums = dict.fromkeys(["loss", *batch.counts], 0.0)
+    for part in batch.losses(totals):
+        torch.autograd.backward(part["loss"])
+        for name, value in part.items():
+            sums[name] += float(value.detach())
+    if processes.count > 1:
+        sums = processes.add_up(sums)
+        processes.add_gradients(parameters)
+    _check(sums["loss"], step)
+    return {name: value for name, value in sums.items() if totals.get(name, 1) > 0}
+
+
+def _check(loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"loss is not finite at step {step}; lower --lr")
