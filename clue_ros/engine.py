@@ -80,12 +80,17 @@ class Clue:
         dtype: str = "auto",
         policy: str = "detector",
         threshold: float | None = None,
+        detector: str | Path | None = None,
+        ivg: str | Path | None = None,
     ) -> Clue:
         """Load "tabletop" (the embedded model), a model folder, or a hub id.
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector" or the "decoder". threshold: 0..1, None for the detector's own.
+        detector: the folder of another detector that `clue train detector` made, or a baseline's
+        name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of another
+        adapter B; None: the model's own.
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)
@@ -98,7 +103,8 @@ class Clue:
                 f"a Python package is missing ({error}): pip install torch transformers peft "
                 "safetensors pillow"
             ) from error
-        return cls(load_checkpoint(model, device, dtype), str(model), policy, threshold)
+        checkpoint = load_checkpoint(model, device, dtype, detector=detector, ivg=ivg)
+        return cls(checkpoint, str(model), policy, threshold)
 
     @property
     def model_name(self) -> str:

@@ -13,16 +13,14 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import Adapters
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.detector import (
-    HEADS,
-    CnnHead,
     DetectorSettings,
-    detector_loss,
     load_detector,
     load_head,
     load_settings,
     probability,
     save_head,
 )
+from clue_ros.model.heads import HEADS, CnnHead, detector_loss
 from clue_ros.model.processor import encode_prompts, load_processor
 
 
@@ -77,7 +75,7 @@ def test_head_and_settings_survive_saving(tmp_path: Path) -> None:
     save_head(head, settings, tmp_path, f1=0.9)
     assert load_settings(tmp_path, 6) == settings
     maps = torch.rand(4, 14, 14)
-    assert torch.equal(load_head(tmp_path, "cnn")(maps), head(maps))
+    assert torch.equal(load_head(tmp_path, "cnn", None)(maps), head(maps))
 
 
 @pytest.mark.parametrize(
@@ -100,18 +98,21 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str
         load_settings(tmp_path, 6)
 
 
-def test_every_registered_head_can_be_built_saved_and_loaded(tmp_path: Path) -> None:
+def test_every_registered_head_can_be_built_saved_and_loaded(
+    tmp_path: Path, random_model: Path
+) -> None:
+    tokenizer = load_processor(random_model).tokenizer
     for name, make in HEADS.items():
-        save_head(make(), DetectorSettings(3, head=name), tmp_path / name)
-        load_head(tmp_path / name, load_settings(tmp_path / name, 6).head)
+        save_head(make(tokenizer), DetectorSettings(3, head=name), tmp_path / name)
+        load_head(tmp_path / name, load_settings(tmp_path / name, 6).head, tokenizer)
 
 
 def test_the_detector_reads_its_block_with_its_word_through_its_adapter(random_model: Path) -> None:
     backbone = load_backbone(random_model)
     adapters = Adapters(backbone)
-    detector = load_detector(backbone, adapters, random_model / "detector")
-    adapters.load("ivg", random_model / "ivg")
     processor = load_processor(random_model)
+    detector = load_detector(backbone, adapters, random_model / "detector", processor.tokenizer)
+    adapters.load("ivg", random_model / "ivg")
     prompts = encode_prompts(processor, "detect", ["the red block", "the ball on the left"])
     features = backbone.look(torch.zeros(1, 3, 64, 64))
     with torch.inference_mode():

@@ -23,6 +23,7 @@ from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_tokenizer
 from clue_ros.model.tiny import SIZES
+from clue_ros.model.variants import DEFAULT, VARIANTS
 from clue_ros.training import detector, ivg
 from clue_ros.training.base import add_arguments, save_base
 from clue_ros.training.data import TrainingData, load_photos, load_training_data
@@ -147,7 +148,7 @@ def test_one_query_a_sequence_keeps_each_pictures_features(work: Work) -> None:
 # --- the adapters
 
 
-def options(module: ModuleType, work: Work, *more: str) -> argparse.Namespace:
+def options(module: ModuleType, work: Work, *more: object) -> argparse.Namespace:
     """The command's options as a person gives them."""
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
@@ -168,11 +169,12 @@ def whole(work: Work, base: Path) -> Path:
 
 
 def test_the_detector_learns_and_leaves_the_base_alone(work: Work, whole: Path) -> None:
-    losses = log(work.run / "detector")
+    losses = log(work.run / "detector-half-full-detect-cnn")
     assert losses[-1] < 0.95 * losses[0]
     notes = json.loads((whole / "detector" / "detector.json").read_text())
-    assert notes["variant"] == "Half-full"
+    assert notes["variant"] == "half-full-detect-cnn"
     assert notes["block"] == 2
+    assert notes["training"]["look_weight"] == 1.0
     assert 0.05 <= notes["threshold"] <= 0.95
     assert 0 <= notes["validation"]["val_f1"] <= 1
     assert notes["validation"]["n"] > 0
@@ -185,6 +187,32 @@ def test_the_detector_learns_and_leaves_the_base_alone(work: Work, whole: Path) 
     }
     assert any("layers.2.self_attn.q_proj" in name for name in changed)
     assert not any("layers.2.mlp" in name for name in changed)
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != DEFAULT])
+def test_every_variant_of_the_table_trains_and_loads(
+    work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    variant = VARIANTS[name]
+    quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2")
+    args = options(detector, work, *quick, "--variant", name, "--out", tmp_path / name)
+    args.run = tmp_path / "run"
+    assert detector.run(args) == 0
+    notes = json.loads((tmp_path / name / "detector.json").read_text())
+    assert notes["block"] == variant.block(4)
+    assert (notes["instruction"], notes["head"]) == (variant.instruction, variant.head)
+    assert notes["training"]["look_weight"] == 0
+    adapter = load_file(tmp_path / name / "adapter_model.safetensors")
+    blocks = {int(key.split("layers.")[1].split(".")[0]) for key in adapter}
+    assert blocks == set(variant.adapted(4))
+    assert any(weight.any() for key, weight in adapter.items() if "lora_B" in key)
+    assert variant.title in (tmp_path / name / "README.md").read_text()
+    model = load_checkpoint(whole, "cpu", "float32", detector=tmp_path / name)
+    features = model.look(work.data.held_out[0].image)
+    chance, attention = model.judge(features, "pick up the red block")
+    assert 0 < chance < 1
+    assert attention.max() == pytest.approx(1, abs=1e-3)
 
 
 def test_the_ivg_learns_and_is_saved_with_its_figures(work: Work, whole: Path) -> None:

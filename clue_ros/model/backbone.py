@@ -136,6 +136,36 @@ class Backbone:
         )
         return weights
 
+    def hidden_at(
+        self, block: int, features: torch.Tensor, prompts: Prompts
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run blocks 0..block whole: the hidden states after `block`, and its attention.
+
+        The hidden states (B, T, D) have gone through the decoder's final norm, as an answer read
+        there needs (`logits`); at the last block this is the full model. Attention (B, H, T, T).
+        """
+        if not 0 <= block < self.blocks:
+            raise ValueError(f"block {block} of a decoder with {self.blocks} blocks")
+        decoder = self.model.model.language_model
+        hidden, extra = self._prepare(features, prompts)
+        kept: list[torch.Tensor] = []
+        # A block returns its hidden states only; its attention passes by here.
+        handle = decoder.layers[block].self_attn.register_forward_hook(
+            lambda _module, _arguments, out: kept.append(out[1])
+        )
+        try:
+            for index, layer in enumerate(decoder.layers[: block + 1]):
+                hidden = layer(hidden, attention_mask=extra.mask(index), **extra.shared)
+        finally:
+            handle.remove()
+        return decoder.norm(hidden), kept[0]
+
+    def attentions(self, features: torch.Tensor, prompts: Prompts) -> tuple[torch.Tensor, ...]:
+        """Every block's attention (B, H, T, T), from one run at full depth."""
+        _, attentions = self.forward(features, prompts, output_attentions=True)
+        assert attentions is not None
+        return attentions
+
     def _prepare(self, features: torch.Tensor, prompts: Prompts) -> tuple[torch.Tensor, _Extra]:
         """The decoder's input (B, T, D), and what every block needs beside it."""
         embedded = self.embed(prompts.input_ids, features)
@@ -192,10 +222,14 @@ class Backbone:
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap."""
-        logits: torch.Tensor = self.model.lm_head(hidden).float()
+        """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap.
+
+        Capped in the weights' dtype, as in transformers: in bfloat16 the cap makes ties, and ties
+        decide which token is greedy decoding's.
+        """
+        logits: torch.Tensor = self.model.lm_head(hidden)
         cap = self.text.final_logit_softcapping
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return (logits if cap is None else torch.tanh(logits / cap) * cap).float()
 
 
 class _Extra:

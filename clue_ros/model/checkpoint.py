@@ -17,8 +17,9 @@ import torch
 from PIL import Image
 
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import IVG, Adapters
+from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.baselines import BASELINES
 from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.hub import find_base, find_model
@@ -54,8 +55,7 @@ class Checkpoint:
 
         Raises ModelError.
         """
-        prompts = encode_prompts(self.processor, self.detector.settings.instruction, [context])
-        chance, maps = self.detector(features, prompts.to(self.backbone.device))
+        chance, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
         if not bool(torch.isfinite(chance).all()):
             raise ModelError("the detector's output is not a number: its weights are broken")
         return float(chance[0]), maps[0].float().cpu().numpy()
@@ -83,10 +83,18 @@ class Checkpoint:
         return self.backbone.memory_bytes() + head
 
 
-def load_checkpoint(model: str | Path, device: str = "auto", dtype: str = "auto") -> Checkpoint:
+def load_checkpoint(
+    model: str | Path,
+    device: str = "auto",
+    dtype: str = "auto",
+    *,
+    detector: str | Path | None = None,
+    ivg: str | Path | None = None,
+) -> Checkpoint:
     """Load a model folder, an embedded model's name or a hub id.
 
-    Raises ModelError on anything wrong.
+    detector: another detector's folder, or a baseline's name (`baselines`); None: the model's own.
+    ivg: another folder of adapter B; None: the model's own. Raises ModelError on anything wrong.
     """
     place = _device(device)
     folder = find_model(model)
@@ -95,14 +103,41 @@ def load_checkpoint(model: str | Path, device: str = "auto", dtype: str = "auto"
     processor = load_processor(base)
     check_processor(processor, backbone, base)
     adapters = Adapters(backbone)
-    detector = load_detector(backbone, adapters, folder / "detector")
-    settings = load_ivg_settings(folder / IVG)
-    adapters.load(IVG, folder / IVG)
+    judge = open_detector(backbone, adapters, processor, detector or folder / DETECTOR)
+    dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
+    settings = load_ivg_settings(dialogue)
+    adapters.load(IVG, dialogue)
     try:
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
-    return Checkpoint(processor, backbone, adapters, detector, settings, vocabulary)
+    return Checkpoint(processor, backbone, adapters, judge, settings, vocabulary)
+
+
+def open_detector(
+    backbone: Backbone,
+    adapters: Adapters,
+    processor: Any,
+    which: str | Path,
+    *,
+    adapter: str = DETECTOR,
+) -> Detector:
+    """A trained detector from its folder, or a baseline by its name. Raises ModelError."""
+    if str(which) in BASELINES:
+        try:
+            return BASELINES[str(which)](backbone, adapters, processor.tokenizer)
+        except ValueError as error:
+            raise ModelError(f"no detector {which} for this tokenizer: {error}") from error
+    folder = existing_folder(which, f"a detector (or one of {', '.join(BASELINES)})")
+    return load_detector(backbone, adapters, folder, processor.tokenizer, adapter=adapter)
+
+
+def existing_folder(path: str | Path, what: str) -> Path:
+    """The path, if it is a folder. Raises ModelError saying `what` was looked for."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder} with {what}")
+    return folder
 
 
 def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:

@@ -1,12 +1,14 @@
-"""The ambiguity detector (section III-B): from the attention map to a probability.
+"""The ambiguity detector (section III-B): from a block of the decoder to a probability.
 
-A detector is a folder: adapter A, the head's weights (head.safetensors) and detector.json, which
-says at which block to read, with which conditioning word, with which head, and where the threshold
-lies. New kinds of head join `HEADS`.
+A detector is a folder: adapter A, the head's weights (head.safetensors; an AR detector has none)
+and detector.json, which says at which block to read, with which conditioning word, with which head
+(`heads`), and where the threshold lies. `variants` lists the paper's, `baselines` those that need
+no training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,59 +16,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, Adapters
-from clue_ros.model.attention import attention_map
+from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.files import first_line, read_json, write_json
-from clue_ros.model.processor import Prompts
+from clue_ros.model.heads import HEADS, Head
+from clue_ros.model.processor import Prompts, encode_prompts
 
 SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
-
-
-class CnnHead(nn.Module):
-    """The CNN over the map, any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 if ambiguous.
-
-    The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in
-    two ways: into 4x4 parts (where the peaks lie) and as the mean and maximum over all (how many,
-    how strong).
-    """
-
-    PARTS = 4
-
-    def __init__(self, channels: int = 32, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(1, channels // 2, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(channels // 2, channels, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.ReLU(),
-        )
-        self.parts = nn.AdaptiveAvgPool2d(self.PARTS)
-        self.decide = nn.Sequential(
-            nn.Linear(channels * (self.PARTS**2 + 2), 64),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(64, 1),
-        )
-
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        """(B, g, g) float, g at least 2 -> (B,) logits."""
-        seen = self.features(maps.unsqueeze(1))
-        parts = self.parts(seen).flatten(1)
-        logits: torch.Tensor = self.decide(
-            torch.cat([parts, seen.mean((2, 3)), seen.amax((2, 3))], 1)
-        )
-        return logits.squeeze(1)
-
-
-# Heads that read the attention map, by the name that detector.json gives.
-HEADS: dict[str, type[nn.Module]] = {"cnn": CnnHead}
 
 
 @dataclass
@@ -94,25 +53,37 @@ class DetectorSettings:
 
 
 class Detector:
-    """A backbone read at half depth through adapter A, and the head."""
+    """A backbone read at one block through an adapter, by a head."""
 
     def __init__(
-        self, backbone: Backbone, adapters: Adapters, head: nn.Module, settings: DetectorSettings
+        self,
+        backbone: Backbone,
+        adapters: Adapters,
+        head: Head,
+        settings: DetectorSettings,
+        adapter: str | None = DETECTOR,
     ) -> None:
+        """`adapter` None reads the base as it is."""
         self.backbone, self.adapters, self.head, self.settings = backbone, adapters, head, settings
+        self.adapter = adapter
+
+    def prompts(self, processor: Any, contexts: Sequence[str]) -> Prompts:
+        """What the detector wants to be asked about people's words, on the backbone's device."""
+        prompts = encode_prompts(processor, self.settings.instruction, contexts)
+        return prompts.to(self.backbone.device)
 
     def maps(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """Features (B or 1, N, D) and prompts -> maps (B, g, g) in 0..1, by the active adapter."""
-        attention = self.backbone.attention_at(self.settings.block, features, prompts)
-        return attention_map(attention, prompts.query_mask, self.backbone.grid)
+        reading = self.head.read(self.backbone, self.settings.block, features, prompts)
+        return min_max(reading.looks)
 
     def __call__(
         self, features: torch.Tensor, prompts: Prompts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probability of ambiguity (B,) and maps (B, g, g), float32, through adapter A."""
-        self.adapters.use(DETECTOR)
-        maps = self.maps(features, prompts)
-        return probability(self.head(maps), self.settings.temperature), maps
+        """Probability of ambiguity (B,) and maps (B, g, g) in 0..1, float32, by its adapter."""
+        self.adapters.use(self.adapter)
+        reading = self.head.read(self.backbone, self.settings.block, features, prompts)
+        return probability(reading.logits, self.settings.temperature), min_max(reading.looks)
 
 
 def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
@@ -120,19 +91,13 @@ def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     return torch.sigmoid(logits.float() / temperature)
 
 
-def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy: logits (B,) against 1.0 for ambiguous, 0.0 for clear."""
-    return nn.functional.binary_cross_entropy_with_logits(logits, is_ambiguous.to(logits.dtype))
-
-
-def save_head(
-    head: nn.Module, settings: DetectorSettings, folder: str | Path, **notes: Any
-) -> None:
+def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **notes: Any) -> None:
     """Write head.safetensors and detector.json, with `notes` (data, scores) beside the settings."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in head.state_dict().items()}
-    save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
+    if tensors:
+        save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
@@ -148,36 +113,49 @@ def load_settings(folder: Path, blocks: int) -> DetectorSettings:
     return settings
 
 
-def load_head(folder: Path, name: str) -> nn.Module:
-    """Build the named head and fill it from head.safetensors.
+def load_head(folder: Path, name: str, tokenizer: Any) -> Head:
+    """Build the named head and fill it from head.safetensors, if it has weights.
 
     Raises ModelError naming file and shape.
     """
-    head, path = HEADS[name](), folder / HEAD_FILE
+    head, path = HEADS[name](tokenizer), folder / HEAD_FILE
+    wanted = head.state_dict()
+    if not wanted:
+        return head.eval()
     if not path.is_file():
         raise ModelError(f"{folder} has no {HEAD_FILE}: train it with `clue train detector`")
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
-    for key, weight in head.state_dict().items():
+    for key, weight in wanted.items():
         if key not in state:
             raise ModelError(f"{path} lacks {key}, which the {name} head needs")
         if state[key].shape != weight.shape:
             raise ModelError(
                 f"{path}: {key} has shape {tuple(state[key].shape)}, want {tuple(weight.shape)}"
             )
-    head.load_state_dict({key: state[key] for key in head.state_dict()})
+    head.load_state_dict({key: state[key] for key in wanted})
     return head.eval()
 
 
-def load_detector(backbone: Backbone, adapters: Adapters, folder: str | Path) -> Detector:
-    """Adapter A, head and settings from a detector's folder. Raises ModelError."""
+def load_detector(
+    backbone: Backbone,
+    adapters: Adapters,
+    folder: str | Path,
+    tokenizer: Any,
+    *,
+    adapter: str = DETECTOR,
+) -> Detector:
+    """Adapter A, head and settings from a detector's folder. Raises ModelError.
+
+    `adapter` names it among the adapters: several detectors can share one backbone.
+    """
     folder = Path(folder)
     settings = load_settings(folder, backbone.blocks)
-    head = load_head(folder, settings.head)
-    adapters.load(DETECTOR, folder)
-    return Detector(backbone, adapters, head.to(backbone.device), settings)
+    head = load_head(folder, settings.head, tokenizer)
+    adapters.load(adapter, folder)
+    return Detector(backbone, adapters, head.to(backbone.device), settings, adapter)
 
 
 def _is_number(value: object) -> bool:

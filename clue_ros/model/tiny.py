@@ -15,7 +15,8 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone, quietly
 from clue_ros.model.config import half_depth_block, tiny_config
-from clue_ros.model.detector import CnnHead, DetectorSettings, save_head
+from clue_ros.model.detector import DetectorSettings, save_head
+from clue_ros.model.heads import CnnHead
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
 from clue_ros.model.processor import build_processor, build_tokenizer
 

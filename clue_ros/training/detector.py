@@ -1,9 +1,11 @@
-"""`clue train detector`: adapter A and the CNN on the frozen base (section III-B), half depth only.
+"""`clue train detector`: adapter A and its head on the frozen base (sections III-B, IV-A).
 
-Binary cross-entropy on whether the sentence names exactly one thing. Where masks are known (the
-simulator, and IT2P's estimated ones) the map is also told where to look, with a small weight, so
-that it goes on showing where the confusion lies; `--look-weight 0` is the paper's loss alone.
-The threshold (best F1) and the temperature (best log-likelihood) are chosen on validation data.
+`--variant` names the detector (`model/variants.py`): how deep, which blocks, which conditioning
+word, a CNN or the decoder's own answer. The loss is the head's: whether the sentence names exactly
+one thing. The shipped variant is also told where to look, with a small weight, where masks are
+known (the simulator, and IT2P's estimated ones), so that its map goes on showing where the
+confusion lies; the paper's are not (`--look-weight`). The threshold (best F1) and the temperature
+(best log-likelihood) are chosen on validation data (`calibrate`).
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
-from clue_ros.model.attention import image_attention, min_max
+from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.config import half_depth_block
-from clue_ros.model.detector import CnnHead, DetectorSettings, detector_loss, save_head
+from clue_ros.model.detector import DetectorSettings, save_head
+from clue_ros.model.heads import HEADS, CnnHead, Reading, detector_loss
+from clue_ros.model.variants import DEFAULT, VARIANTS
 from clue_ros.training.adapters_data import (
     AdapterBatch,
     collate,
@@ -31,10 +34,13 @@ from clue_ros.training.adapters_data import (
     frozen_base,
     held_out_samples,
 )
+from clue_ros.training.calibrate import calibrate, f1
+from clue_ros.training.card import write_card
 from clue_ros.training.data import TrainingData, add_data_arguments, load_training_data
 from clue_ros.training.loop import Group, Settings, autocast, train
 from clue_ros.training.packed import cross_entropy_to
 
+LOOK_WEIGHT = {DEFAULT: 0.15}  # of the loss that says where to look; the paper's have none
 HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the head alone
 HEAD_LR_SCALE = 2.0  # the head is new, the adapter sits on a trained base
 
@@ -56,16 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lr", type=float, default=7e-4, help="of the adapter; the head's is twice that"
     )
     parser.add_argument(
-        "--finetune", choices=("last", "full"), default="full", help="blocks with LoRA"
+        "--variant", choices=tuple(VARIANTS), default=DEFAULT, help="which detector (Table I)"
     )
     parser.add_argument(
         "--head-batches", type=int, default=260, help="batches of maps for the head alone; 0: none"
     )
-    parser.add_argument("--look-weight", type=float, default=0.15)
+    parser.add_argument(
+        "--look-weight",
+        type=float,
+        default=None,
+        help="of telling the map where to look; default 0.15 for the shipped variant, else 0",
+    )
 
 
 class DetectorTrainer:
-    """One training step, and the fit of threshold and temperature."""
+    """One training step, and predictions."""
 
     def __init__(
         self, backbone: Backbone, processor: Any, settings: DetectorSettings, device: torch.device
@@ -76,24 +87,26 @@ class DetectorTrainer:
             settings,
             device,
         )
-        self.head = CnnHead().to(device)
+        self.head = HEADS[settings.head](processor.tokenizer).to(device)
 
-    def forward(self, batch: AdapterBatch) -> tuple[Tensor, Tensor]:
-        """Logits (B,) and where the words look (B, g, g), each map summing to 1."""
+    def read(self, batch: AdapterBatch) -> Reading:
+        """What the head reads of a batch."""
         with autocast(self.device):
-            attention = self.backbone.attention_at(
-                self.settings.block, batch.features, batch.prompts
-            )
-        looks = image_attention(attention, batch.prompts.query_mask, self.backbone.grid)
-        return self.head(min_max(looks)), looks
+            return self.head.read(self.backbone, self.settings.block, batch.features, batch.prompts)
 
     def losses(self, batch: AdapterBatch, look_weight: float) -> dict[str, Tensor]:
         """Loss and figures of a batch."""
-        logits, looks = self.forward(batch)
-        decide = detector_loss(logits, batch.ambiguous)
-        look = cross_entropy_to(batch.maps, looks.flatten(1))
-        right = ((logits > 0).float() == batch.ambiguous).float().mean()
+        reading = self.read(batch)
+        decide = self.head.loss(reading, batch.ambiguous)
+        look = cross_entropy_to(batch.maps, reading.looks.flatten(1))
+        right = ((reading.logits > 0).float() == batch.ambiguous).float().mean()
         return {"loss": decide + look_weight * look, "decide": decide, "look": look, "right": right}
+
+    def training_mode(self) -> None:
+        """Dropout on, except in the frozen vision tower."""
+        self.head.train()
+        self.backbone.model.train()
+        self.backbone.model.model.vision_tower.eval()
 
     def predict(self, pictures: list[Any]) -> tuple[Tensor, Tensor]:
         """Logits and labels of many samples, without gradients."""
@@ -103,32 +116,10 @@ class DetectorTrainer:
         with torch.no_grad():
             for i in range(0, len(pictures), 12):
                 batch = collate(pictures[i : i + 12], self.backbone, self.processor, self.device)
-                logits.append(self.forward(batch)[0].float().cpu())
+                logits.append(self.read(batch).logits.float().cpu())
                 labels.append(batch.ambiguous.cpu())
-        self.head.train()
-        self.backbone.model.train()
-        self.backbone.model.model.vision_tower.eval()
+        self.training_mode()
         return torch.cat(logits), torch.cat(labels)
-
-
-def f1(predicted: Tensor, labels: Tensor) -> float:
-    """F1 of bool predictions against 0/1 labels, ambiguous being positive."""
-    both = float((predicted & (labels > 0.5)).sum())
-    return 2 * both / max(1.0, float(predicted.sum()) + float((labels > 0.5).sum()))
-
-
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature with the best log-likelihood, of 0.25 .. 4."""
-    grid = [float(t) for t in np.geomspace(0.25, 4, 81)]
-    return min(grid, key=lambda t: float(detector_loss(logits / t, labels)))
-
-
-def fit_threshold(probability: Tensor, labels: Tensor) -> float:
-    """The middle of the best plateau: the threshold whose F1, averaged over +-0.05, is highest."""
-    grid = np.arange(0.05, 0.951, 0.01)
-    scores = np.array([f1(probability >= t, labels) for t in grid])
-    smooth = np.convolve(scores, np.ones(11) / 11, mode="same")
-    return round(float(grid[int(smooth.argmax())]), 2)
 
 
 def cached_maps(
@@ -142,7 +133,7 @@ def cached_maps(
             pictures = draw_samples(data, settings, step, trainer.settings.instruction)
             batch = collate(pictures, trainer.backbone, trainer.processor, trainer.device)
             with torch.no_grad():
-                maps.append(min_max(trainer.forward(batch)[1]).cpu())
+                maps.append(min_max(trainer.read(batch).looks).cpu())
             labels.append(batch.ambiguous.cpu())
         save_file({"maps": torch.cat(maps), "labels": torch.cat(labels)}, str(path))
     kept = load_file(str(path))
@@ -150,23 +141,25 @@ def cached_maps(
 
 
 def train_head(
-    trainer: DetectorTrainer, data: TrainingData, settings: Settings, count: int, run: Path
+    trainer: DetectorTrainer, data: TrainingData, settings: Settings, count: int, folder: Path
 ) -> None:
     """The head alone, longer, on maps of the finished adapter: a thousand times cheaper a sample.
 
     A mirrored map is as ambiguous as the map itself.
     """
-    folder = run / "detector-head"
     folder.mkdir(parents=True, exist_ok=True)
     maps, labels = cached_maps(trainer, data, settings, count, folder / "maps.safetensors")
     head = Settings(HEAD_STEPS, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=settings.seed)
+
+    cnn = trainer.head
+    assert isinstance(cnn, CnnHead)
 
     def losses(step: int) -> dict[str, Tensor]:
         rng = np.random.default_rng((settings.seed, 13, step))
         rows = torch.from_numpy(rng.integers(len(maps), size=HEAD_BATCH))
         chosen = maps[rows]
         axes = [axis for axis in (1, 2) if rng.uniform() < 0.5]
-        logits = trainer.head(chosen.flip(axes).to(trainer.device))
+        logits = cnn(chosen.flip(axes).to(trainer.device))
         truth = labels[rows].to(trainer.device)
         right = ((logits > 0).float() == truth).float().mean()
         return {"loss": detector_loss(logits, truth), "right": right}
@@ -175,38 +168,58 @@ def train_head(
     train(losses, [Group(list(trainer.head.parameters()))], head, folder)
 
 
-def calibrate(trainer: DetectorTrainer, data: TrainingData) -> dict[str, Any]:
-    """Set temperature and threshold from validation samples; returns the figures found there."""
-    samples = held_out_samples(data, trainer.settings.instruction)
-    seen = {name: trainer.predict(pictures) for name, pictures in samples.items()}
-    logits = torch.cat([logit for logit, _ in seen.values()])
-    labels = torch.cat([label for _, label in seen.values()])
-    trainer.settings.temperature = round(fit_temperature(logits, labels), 3)
-    probability = torch.sigmoid(logits / trainer.settings.temperature)
-    trainer.settings.threshold = fit_threshold(probability, labels)
-    cut = float(
-        np.log(trainer.settings.threshold / (1 - trainer.settings.threshold))
-        * trainer.settings.temperature
-    )
-    figures = {
-        f"{name}_f1": round(f1(logit >= cut, label), 4) for name, (logit, label) in seen.items()
-    }
-    return {"validation": {**figures, "n": len(labels)}}
-
-
 def run(args: argparse.Namespace) -> int:
     """Train adapter A and the head, calibrate, write the detector folder."""
+    variant = VARIANTS[args.variant]
     backbone, processor, device = frozen_base(args)
-    block = half_depth_block(backbone.blocks)
     adapters = Adapters(backbone)
-    adapters.add(DETECTOR, lora_config([block] if args.finetune == "last" else range(block + 1)))
+    adapters.add(DETECTOR, lora_config(variant.adapted(backbone.blocks)))
     adapters.use(DETECTOR, train=True)
-    trainer = DetectorTrainer(backbone, processor, DetectorSettings(block=block), device)
+    asked = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
+    trainer = DetectorTrainer(backbone, processor, asked, device)
     data = load_training_data(args, backbone.config.vision_config.image_size)
     settings = Settings(args.steps, args.batch, args.lr, seed=args.seed)
-    backbone.model.train()
-    backbone.model.model.vision_tower.eval()
-    fixed = held_out_samples(data, trainer.settings.instruction, per_picture=2)
+    look_weight = LOOK_WEIGHT.get(variant.name, 0.0)
+    if args.look_weight is not None:
+        look_weight = args.look_weight
+    state = args.run / f"{DETECTOR}-{variant.name}"
+    _train_adapter(trainer, adapters, data, settings, look_weight, state)
+    if args.head_batches and variant.head == "cnn":
+        train_head(trainer, data, settings, args.head_batches, state / "head")
+    samples = held_out_samples(data, asked.instruction)
+    figures = calibrate(asked, {name: trainer.predict(rows) for name, rows in samples.items()})
+    out = args.out if args.out is not None else args.model / DETECTOR
+    recipe = {
+        "base": str(args.model),
+        "look_weight": look_weight,
+        "scenes": len(data.scenes),
+        "photographs": len(data.photos),
+        "head_batches": args.head_batches if variant.head == "cnn" else 0,
+        **{key: getattr(settings, key) for key in ("steps", "batch", "lr", "seed")},
+    }
+    adapters.save(DETECTOR, out)
+    save_head(trainer.head, asked, out, variant=variant.name, training=recipe, **figures)
+    write_card(out, variant, recipe, figures)
+    print(json.dumps({"out": str(out), "threshold": asked.threshold, **figures}))
+    return 0
+
+
+def _train_adapter(
+    trainer: DetectorTrainer,
+    adapters: Adapters,
+    data: TrainingData,
+    settings: Settings,
+    look_weight: float,
+    run: Path,
+) -> None:
+    """Adapter and head together."""
+    instruction = trainer.settings.instruction
+    fixed = held_out_samples(data, instruction, per_picture=2)
+
+    def losses(step: int) -> dict[str, Tensor]:
+        pictures = draw_samples(data, settings, step, instruction)
+        batch = collate(pictures, trainer.backbone, trainer.processor, trainer.device)
+        return trainer.losses(batch, look_weight)
 
     def evaluate() -> dict[str, float]:
         seen = {name: trainer.predict(pictures[:100]) for name, pictures in fixed.items()}
@@ -215,24 +228,9 @@ def run(args: argparse.Namespace) -> int:
             for name, (logits, labels) in seen.items()
         }
 
-    train(
-        lambda step: trainer.losses(
-            collate(draw_samples(data, settings, step, "detect"), backbone, processor, device),
-            args.look_weight,
-        ),
-        [
-            Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad]),
-            Group(list(trainer.head.parameters()), lr_scale=HEAD_LR_SCALE),
-        ],
-        settings,
-        args.run / "detector",
-        evaluate=evaluate,
-    )
-    if args.head_batches:
-        train_head(trainer, data, settings, args.head_batches, args.run)
-    figures = calibrate(trainer, data)
-    out = args.out if args.out is not None else args.model / DETECTOR
-    adapters.save(DETECTOR, out)
-    save_head(trainer.head, trainer.settings, out, variant=f"Half-{args.finetune}", **figures)
-    print(json.dumps({"out": str(out), "threshold": trainer.settings.threshold, **figures}))
-    return 0
+    trainer.training_mode()
+    groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
+    head = list(trainer.head.parameters())
+    if head:
+        groups.append(Group(head, lr_scale=HEAD_LR_SCALE))
+    train(losses, groups, settings, run, evaluate=evaluate)
