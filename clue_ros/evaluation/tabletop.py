@@ -39,8 +39,8 @@ def tabletop_samples(scenes: Iterable[Scene], *, per_image: int = 2, seed: int =
 
 def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
     rng = np.random.default_rng([seed, index])
-    clear = _requests(scene.objects, rng, per_image, ambiguous=False)
-    ambiguous = _requests(scene.objects, rng, per_image, ambiguous=True)
+    clear = requests_about(scene.objects, rng, per_image, ambiguous=False)
+    ambiguous = requests_about(scene.objects, rng, per_image, ambiguous=True)
     return Sample(
         name=f"scene {index}",
         load=_loader(scene.image),
@@ -50,7 +50,7 @@ def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
     )
 
 
-def _requests(
+def requests_about(
     objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Different requests and the objects they can mean: one, or several."""
