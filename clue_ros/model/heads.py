@@ -28,13 +28,11 @@ class Reading:
     """What a head read of B prompts.
 
     logits: (B,) float32, above 0 if ambiguous. looks: (B, g, g) float32, where the words look, each
-    map summing to 1. answers: (B, V) float32, the decoder's logits of the next token, of an
-    AnswerHead only.
+    map summing to 1.
     """
 
     logits: torch.Tensor
     looks: torch.Tensor
-    answers: torch.Tensor | None = None
 
 
 class Head(nn.Module):
@@ -44,10 +42,6 @@ class Head(nn.Module):
         self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
     ) -> Reading:
         """Features (B or 1, N, D) and B prompts without suffixes -> what the head reads there."""
-        raise NotImplementedError
-
-    def loss(self, reading: Reading, is_ambiguous: torch.Tensor) -> torch.Tensor:
-        """The training loss against 1.0 for ambiguous, 0.0 for clear (B,)."""
         raise NotImplementedError
 
 
@@ -102,16 +96,14 @@ class CnnHead(Head):
         looks = image_attention(attention, prompts.query_mask, backbone.grid)
         return Reading(self(min_max(looks)).float(), looks)
 
-    def loss(self, reading: Reading, is_ambiguous: torch.Tensor) -> torch.Tensor:
-        """Binary cross-entropy (section III-B.1)."""
-        return detector_loss(reading.logits, is_ambiguous)
-
 
 class AnswerHead(Head):
     """The decoder answers: the token after the prompt, through the language model's own head.
 
     At half depth the hidden state of the middle block goes through the final norm and the head as
-    if it were the last one. It has no weights of its own.
+    if it were the last one. It has no weights of its own. Only the two answers compete, in training
+    as in use: among the whole vocabulary a base that was never taught these two words (the embedded
+    one) learns to say them at all before it learns when.
     """
 
     def __init__(self, yes: int, no: int) -> None:
@@ -126,13 +118,7 @@ class AnswerHead(Head):
         looks = image_attention(attention, prompts.query_mask, backbone.grid)
         last = prompts.attention_mask.sum(1) - 1  # the newline that ends the prefix
         answers = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
-        return Reading(answers[:, self.yes] - answers[:, self.no], looks, answers)
-
-    def loss(self, reading: Reading, is_ambiguous: torch.Tensor) -> torch.Tensor:
-        """Token cross-entropy of the answer among the whole vocabulary."""
-        assert reading.answers is not None
-        target = torch.where(is_ambiguous > 0.5, self.yes, self.no)
-        return nn.functional.cross_entropy(reading.answers, target)
+        return Reading(answers[:, self.yes] - answers[:, self.no], looks)
 
 
 def answer_head(tokenizer: Any) -> AnswerHead:

@@ -1,8 +1,8 @@
 """`clue train detector`: adapter A and its head on the frozen base (sections III-B, IV-A).
 
 `--variant` names the detector (`model/variants.py`): how deep, which blocks, which conditioning
-word, a CNN or the decoder's own answer. The loss is the head's: whether the sentence names exactly
-one thing. The shipped variant is also told where to look, with a small weight, where masks are
+word, a CNN or the decoder's own answer. The loss is binary cross-entropy on whether the sentence
+names exactly one thing. The shipped variant is also told where to look, with a small weight, where masks are
 known (the simulator, and IT2P's estimated ones), so that its map goes on showing where the
 confusion lies; the paper's are not (`--look-weight`). The threshold (best F1) and the temperature
 (best log-likelihood) are chosen on validation data (`calibrate`).
@@ -97,7 +97,7 @@ class DetectorTrainer:
     def losses(self, batch: AdapterBatch, look_weight: float) -> dict[str, Tensor]:
         """Loss and figures of a batch."""
         reading = self.read(batch)
-        decide = self.head.loss(reading, batch.ambiguous)
+        decide = detector_loss(reading.logits, batch.ambiguous)
         look = cross_entropy_to(batch.maps, reading.looks.flatten(1))
         right = ((reading.logits > 0).float() == batch.ambiguous).float().mean()
         return {"loss": decide + look_weight * look, "decide": decide, "look": look, "right": right}
