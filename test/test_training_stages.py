@@ -161,8 +161,9 @@ def whole(work: Work, base: Path) -> Path:
     """The model folder after `clue train detector` and `clue train ivg`, simulated scenes alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUE_IT2P", str(work.run / "no such folder"))
+        patch.setattr(detector, "HEAD_STEPS", 60)  # of the head alone; thousands take a minute
         quick = ("--steps", "40", "--batch", "2")
-        weight = ("--lr", "3e-3", "--look-weight", "1.0")
+        weight = ("--lr", "3e-3", "--look-weight", "1.0", "--head-batches", "8")
         assert detector.run(options(detector, work, *quick, *weight)) == 0
         assert ivg.run(options(ivg, work, *quick, "--lr", "3e-3")) == 0
     return base
@@ -194,6 +195,7 @@ def test_every_variant_of_the_table_trains_and_loads(
     work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    monkeypatch.setattr(detector, "HEAD_STEPS", 4)
     variant = VARIANTS[name]
     quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2")
     args = options(detector, work, *quick, "--variant", name, "--out", tmp_path / name)

@@ -43,7 +43,8 @@ def frozen_base(args: argparse.Namespace) -> tuple[Backbone, Any, torch.device]:
         torch.set_num_threads(args.threads)
     device = pick_device(args.device)
     torch.manual_seed(args.seed)
-    backbone = load_backbone(args.model, device=device)
+    dtype = getattr(torch, getattr(args, "base_dtype", "float32"))
+    backbone = load_backbone(args.model, device=device, dtype=dtype)
     processor = load_processor(args.model)
     for p in backbone.model.parameters():
         p.requires_grad_(False)
@@ -57,7 +58,7 @@ def draw_samples(
     rng = np.random.default_rng((settings.seed, 11, step))
     pictures: list[list[Sample]] = []
     while len(pictures) < settings.batch:
-        photo = len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE
+        photo = len(data.photos) > 0 and (rng.uniform() < PHOTO_SHARE or not len(data.scenes))
         i = int(rng.integers(len(data.photos if photo else data.scenes)))
         pool = data.photos if photo else data.scenes
         seen = pool.augmented(i, rng, upside_down=photo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,19 +73,29 @@ def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, li
     return ScenePool(scenes, size), records
 
 
-def load_training_data(args: argparse.Namespace, size: int, *, held_out: int = 400) -> TrainingData:
+def load_training_data(
+    args: argparse.Namespace,
+    size: int,
+    *,
+    held_out: int = 400,
+    names: Sequence[str] = ("tabletop", "it2p"),
+) -> TrainingData:
     """Read everything into memory: about 150 kB a picture at 224 px.
 
-    FileNotFoundError says what to make, ClueError names a shard that is damaged.
+    names: which of the two; the other's pools stay empty. FileNotFoundError says what to make,
+    ClueError names a shard that is damaged.
     """
-    root = args.it2p if args.it2p is not None else find_it2p()
-    if root is None:
+    root = (args.it2p if args.it2p is not None else find_it2p()) if "it2p" in names else None
+    if root is None and "tabletop" not in names:
+        raise ClueError("IT2P not found: set CLUE_IT2P or give --it2p DIR (it holds data/)")
+    if root is None and "it2p" in names:
         print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)
     photos, records = load_photos(root, "train", size)
     val_photos, val_records = load_photos(root, "val", size)
     try:
-        scenes = ScenePool(read_scenes(args.tabletop, "train", args.scenes), size)
-        val = ScenePool(read_scenes(args.tabletop, "val", held_out), size)
+        shards = args.tabletop if "tabletop" in names else None
+        scenes = ScenePool(read_scenes(shards, "train", args.scenes) if shards else (), size)
+        val = ScenePool(read_scenes(shards, "val", held_out) if shards else (), size)
     except ValueError as error:
         raise ClueError(str(error)) from error
     print(

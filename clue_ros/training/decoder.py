@@ -8,8 +8,9 @@ Gaussians that narrow, not single bins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,21 +19,23 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.model.config import half_depth_block
-from clue_ros.training.loop import autocast
 from clue_ros.training.packed import (
     Packed,
-    cross_entropy_to,
+    cross_entropy_sum,
     pack,
     packed_mask,
     packed_positions,
     point_shares,
     query_maps,
 )
+from clue_ros.training.processes import autocast
 from clue_ros.training.queries import Query
 from clue_ros.training.vision import LOC_BINS, batch_tensor, soft_bins
 
 LOOK_WEIGHT = 0.15
 POINT_WEIGHT = 0.15
+
+Number = TypeVar("Number", Tensor, float)
 
 
 def init_decoder(model: Any, tower: nn.Module, table: Tensor, tokenizer: Any) -> None:
@@ -47,48 +50,88 @@ def init_decoder(model: Any, tower: nn.Module, table: Tensor, tokenizer: Any) ->
             linear.bias.zero_()
 
 
+@dataclass(frozen=True)
+class Teaching:
+    """What the decoder is taught beside the suffix's words.
+
+    look, point: weights of the attention's losses, where masks are known (0: none, nothing is
+    computed). sigma: width of the location tokens' Gaussian targets in bins; 0 is the paper's plain
+    cross-entropy.
+    """
+
+    look: float = LOOK_WEIGHT
+    point: float = POINT_WEIGHT
+    sigma: float = 1.5
+
+
 class PackedDecoder:
     """A PaliGemma run on packed queries, and the losses of what it says and where it looks."""
 
     def __init__(
-        self, model: PaliGemmaForConditionalGeneration, tokenizer: Any, device: torch.device
+        self,
+        model: PaliGemmaForConditionalGeneration,
+        tokenizer: Any,
+        device: torch.device,
+        precision: str = "auto",
     ) -> None:
         self.model: Any = model.to(device)
         self.tokenizer = tokenizer
         self.device = device
+        self.precision = precision
         config: Any = model.config
         self.grid: int = config.vision_config.image_size // config.vision_config.patch_size
         self.tokens = self.grid * self.grid
         self.block = half_depth_block(config.text_config.num_hidden_layers)
         self.first_loc: int = tokenizer.convert_tokens_to_ids("<loc0000>")
 
+    def pack(self, batch: Sequence[tuple[Scene, Sequence[Query]]]) -> Packed:
+        """Tokenize and lay out queries for this model."""
+        return pack(batch, self.tokenizer, self.grid)
+
     def features(self, scenes: Sequence[Scene]) -> Tensor:
         """Frozen tower's features (B, N, width) of pictures."""
-        with torch.no_grad(), autocast(self.device):
-            out = self.model.model.vision_tower(
-                pixel_values=batch_tensor(list(scenes), self.device)
-            )
-        features: Tensor = out.last_hidden_state
+        tower = self.model.model.vision_tower
+        pixels = batch_tensor(list(scenes), self.device).to(tower.dtype)
+        with torch.no_grad(), autocast(self.device, self.precision):
+            features: Tensor = tower(pixel_values=pixels).last_hidden_state
         return features
 
     def run(
-        self, features: Tensor, batch: Packed, *, image_sees_prefix: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Hidden states (B, N + T, width) and every block's attention (B, H, S, S)."""
+        self,
+        features: Tensor,
+        batch: Packed,
+        *,
+        image_sees_prefix: bool,
+        blocks: Sequence[int] | None = None,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Hidden states (B, N + T, width) and the attention (B, H, S, S) of `blocks`; None: all."""
         model = self.model.model
-        with autocast(self.device):
-            image = model.multi_modal_projector(features)
-            text = model.language_model.embed_tokens(batch.ids)
-            allowed = packed_mask(batch, self.tokens, image_sees_prefix=image_sees_prefix)
-            added = torch.zeros(allowed.shape, device=self.device).masked_fill(~allowed, -1e9)
-            out = model.language_model(
-                inputs_embeds=torch.cat([image.to(text.dtype), text], dim=1),
-                attention_mask={"full_attention": added, "sliding_attention": added},
-                position_ids=packed_positions(batch, self.tokens),
-                output_attentions=True,
-                use_cache=False,
+        layers = model.language_model.layers
+        seen: dict[int, Tensor] = {}
+        # By hooks, because output_attentions would keep every block's, (S, S) for each head.
+        hooks = [
+            layers[i].self_attn.register_forward_hook(
+                lambda _module, _args, out, i=i: seen.__setitem__(i, out[1])
             )
-        return out.last_hidden_state, out.attentions
+            for i in (range(len(layers)) if blocks is None else blocks)
+        ]
+        try:
+            with autocast(self.device, self.precision):
+                image = model.multi_modal_projector(features)
+                text = model.language_model.embed_tokens(batch.ids)
+                allowed = packed_mask(batch, self.tokens, image_sees_prefix=image_sees_prefix)
+                added = torch.zeros(allowed.shape, device=self.device, dtype=text.dtype)
+                added = added.masked_fill(~allowed, -1e9)
+                out = model.language_model(
+                    inputs_embeds=torch.cat([image.to(text.dtype), text], dim=1),
+                    attention_mask={"full_attention": added, "sliding_attention": added},
+                    position_ids=packed_positions(batch, self.tokens),
+                    use_cache=False,
+                )
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return out.last_hidden_state, seen
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(n, width) to float32 logits (n, V), with the final softcap."""
@@ -100,41 +143,84 @@ class PackedDecoder:
         self,
         features: Tensor,
         batch: Sequence[tuple[Scene, Sequence[Query]]],
-        sigma: float,
+        teaching: Teaching,
         *,
         image_sees_prefix: bool,
     ) -> dict[str, Tensor]:
         """All losses and figures of a batch. features: (B, N, width), one row a sequence."""
-        packed = pack(batch, self.tokenizer, self.grid).to(self.device)
-        hidden, attentions = self.run(features, packed, image_sees_prefix=image_sees_prefix)
-        maps = query_maps(attentions[self.block], packed, self.tokens)
-        look = cross_entropy_to(packed.maps, maps)
-        points = point_shares(attentions[self.block + 1], packed, self.tokens)
-        point = cross_entropy_to(packed.points, points)
-        said = self._said(hidden, packed, sigma)
-        said["loss"] = said["loss"] + LOOK_WEIGHT * look + POINT_WEIGHT * point
-        return {**said, "look": look, "point": point}
+        packed = self.pack(batch)
+        sums = self.sums(features, packed, teaching, image_sees_prefix=image_sees_prefix)
+        return combine(sums, self.counts(packed, teaching), teaching)
+
+    def counts(self, packed: Packed, teaching: Teaching) -> dict[str, float]:
+        """What each of `sums` is a sum over: suffix tokens, maps, pointing tokens, words, boxes."""
+        labels = packed.labels[packed.labels != -100]
+        locations = int(self._is_location(labels).sum())
+        return {
+            "suffix": float(len(labels)),
+            "look": float(len(packed.map_rows)) if teaching.look else 0.0,
+            "point": float(len(packed.point_rows)) if teaching.point else 0.0,
+            "word_right": float(len(labels) - locations),
+            "box_right": locations / 4,
+        }
+
+    def sums(
+        self, features: Tensor, packed: Packed, teaching: Teaching, *, image_sees_prefix: bool
+    ) -> dict[str, Tensor]:
+        """Losses and figures summed over a batch, so that parts of a larger one add up."""
+        packed = packed.to(self.device)
+        blocks = [self.block, self.block + 1] if teaching.look or teaching.point else []
+        hidden, attention = self.run(
+            features, packed, image_sees_prefix=image_sees_prefix, blocks=blocks
+        )
+        sums = self._said(hidden, packed, teaching.sigma)
+        if teaching.look:
+            maps = query_maps(attention[self.block], packed, self.tokens)
+            sums["look"] = cross_entropy_sum(packed.maps, maps)
+        if teaching.point:
+            points = point_shares(attention[self.block + 1], packed, self.tokens)
+            sums["point"] = cross_entropy_sum(packed.points, points)
+        return sums
+
+    def _is_location(self, labels: Tensor) -> Tensor:
+        return (labels >= self.first_loc) & (labels < self.first_loc + LOC_BINS)
 
     def _said(self, hidden: Tensor, packed: Packed, sigma: float) -> dict[str, Tensor]:
-        """Suffix cross-entropy: location tokens against narrowing Gaussians, words as they are."""
+        """Suffix cross-entropy: location tokens against Gaussians, words as they are."""
         sequence, at = (packed.labels != -100).nonzero().unbind(1)
         labels = packed.labels[sequence, at]
         log_p = self.logits(hidden[sequence, at + self.tokens - 1]).log_softmax(-1)
-        offset = labels - self.first_loc
-        is_loc = (offset >= 0) & (offset < LOC_BINS)
+        is_loc = self._is_location(labels)
+        bins = labels[is_loc] - self.first_loc
         words, locs = log_p[~is_loc], log_p[is_loc][:, self.first_loc : self.first_loc + LOC_BINS]
-        word_loss = F.nll_loss(words, labels[~is_loc], reduction="sum")
-        loc_loss = -(soft_bins(offset[is_loc].float(), sigma) * locs).sum()
+        loss = F.nll_loss(words, labels[~is_loc], reduction="sum")
+        if sigma > 0:
+            loss = loss - (soft_bins(bins.float(), sigma) * locs).sum()
+        else:
+            loss = loss + F.nll_loss(locs, bins, reduction="sum")
         with torch.no_grad():
             figures = {
-                "word_right": (words.argmax(-1) == labels[~is_loc]).float().mean(),
-                "box_right": box_right(locs.argmax(-1), offset[is_loc]),
+                "word_right": (words.argmax(-1) == labels[~is_loc]).float().sum(),
+                "box_right": boxes_right(locs.argmax(-1), bins).sum(),
             }
-        return {"loss": (word_loss + loc_loss) / max(len(labels), 1), **figures}
+        return {"suffix": loss, **figures}
 
 
-def box_right(found: Tensor, truth: Tensor) -> Tensor:
-    """Share of boxes with an IoU of at least 0.5.
+def combine(
+    sums: Mapping[str, Number], counts: Mapping[str, float], teaching: Teaching
+) -> dict[str, Number]:
+    """Sums to means (over larger counts: to shares of means), and the loss made of them."""
+    means = {name: total / max(counts[name], 1) for name, total in sums.items()}
+    loss = means["suffix"]
+    for name, weight in (("look", teaching.look), ("point", teaching.point)):
+        if name in means:
+            loss = loss + weight * means[name]
+    # a share of nothing is no figure
+    return {"loss": loss, **{k: v for k, v in means.items() if counts[k] > 0}}
+
+
+def boxes_right(found: Tensor, truth: Tensor) -> Tensor:
+    """Which boxes have an IoU of at least 0.5: (n,) 0. or 1.
 
     found, truth: (4 n,) bins in the order y1 x1 y2 x2.
     """
@@ -142,4 +228,4 @@ def box_right(found: Tensor, truth: Tensor) -> Tensor:
     low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
     both = (high - low).clamp(min=0).prod(1)
     area_a, area_b = ((x[:, 2:] - x[:, :2]).clamp(min=0).prod(1) for x in (a, b))
-    return (both / (area_a + area_b - both).clamp(min=1) >= 0.5).float().mean()
+    return (both / (area_a + area_b - both).clamp(min=1) >= 0.5).float()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.data import TrainingData
-from clue_ros.training.decoder import PackedDecoder
-from clue_ros.training.loop import Settings, scratch_groups, train
+from clue_ros.training.decoder import PackedDecoder, Teaching
+from clue_ros.training.loop import Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
 
@@ -91,7 +91,12 @@ def train_decoder(
             batch, features = alone(batch, features)
         first, last = SIGMA_BINS
         sigma = first * (last / first) ** min(1.0, step / (0.7 * settings.steps))
-        return decoder.losses(features, batch, sigma, image_sees_prefix=is_alone)
+        return decoder.losses(features, batch, Teaching(sigma=sigma), image_sees_prefix=is_alone)
+
+    def held_out_losses(part: Batch) -> dict[str, Tensor]:
+        single, features = alone(part, decoder.features([scene for scene, _ in part]))
+        teaching = Teaching(sigma=SIGMA_BINS[1])
+        return decoder.losses(features, single, teaching, image_sees_prefix=True)
 
     fixed = held_out(data)
 
@@ -100,17 +105,8 @@ def train_decoder(
         figures: dict[str, float] = {}
         with torch.no_grad():
             for name, whole in fixed.items():
-                rows = []
-                for i in range(0, len(whole), 10):
-                    part = whole[i : i + 10]
-                    single, features = alone(part, decoder.features([scene for scene, _ in part]))
-                    rows.append(
-                        decoder.losses(features, single, SIGMA_BINS[1], image_sees_prefix=True)
-                    )
-                for key in rows[0]:
-                    figures[f"{name}_{key}"] = round(
-                        float(torch.stack([r[key] for r in rows]).nanmean()), 4
-                    )
+                parts = [whole[i : i + 10] for i in range(0, len(whole), 10)]
+                figures.update(mean_figures(name, parts, held_out_losses))
         model.train()
         model.model.vision_tower.eval()
         return figures
@@ -122,5 +118,6 @@ def train_decoder(
         settings,
         folder,
         evaluate=evaluate,
+        notes={"scenes": len(data.scenes), "photos": len(data.photos)},
     )
     model.eval()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clue_ros.data.tabletop.scene import Scene
-from clue_ros.model.processor import encode_text
+from clue_ros.model.processor import encode_text, escape
 from clue_ros.training.queries import Query
 
 
@@ -64,7 +64,7 @@ def pack(batch: Sequence[tuple[Scene, Sequence[Query]]], tokenizer: Any, grid: i
         shares = patch_shares(scene, grid)
         row: dict[str, list[int]] = {name: [] for name in names}
         for q, query in enumerate(queries):
-            prefix = f"{query.instruction} {query.context}"
+            prefix = f"{query.instruction} {escape(query.context, tokenizer)}"
             text = encode_text(tokenizer, prefix, len(query.instruction), query.suffix)
             start, length = len(row["ids"]), len(text["input_ids"])
             before = length - sum(text["token_type_ids"])
@@ -78,8 +78,9 @@ def pack(batch: Sequence[tuple[Scene, Sequence[Query]]], tokenizer: Any, grid: i
             row["owner"] += [q] * length
             row["positions"] += list(range(length))
             looks = query.looks if query.looks else tuple(range(len(shares)))
-            map_rows.append((b, q))
-            maps.append(shares[list(looks)].mean(axis=0))
+            if looks:  # a picture without masks teaches no map
+                map_rows.append((b, q))
+                maps.append(shares[list(looks)].mean(axis=0))
             for at, i in query.pointers:
                 # A token is predicted at the position before it.
                 point_rows.append((b, start + before + at - 1))
@@ -96,7 +97,7 @@ def pack(batch: Sequence[tuple[Scene, Sequence[Query]]], tokenizer: Any, grid: i
     size = grid * grid
     return Packed(
         **tensors,
-        map_rows=torch.tensor(map_rows).view(-1, 2),
+        map_rows=torch.tensor(map_rows, dtype=torch.long).view(-1, 2),
         maps=torch.from_numpy(np.stack(maps)) if maps else torch.zeros(0, size),
         point_rows=torch.tensor(point_rows, dtype=torch.long).view(-1, 2),
         points=torch.from_numpy(np.stack(points)) if points else torch.zeros(0, size),
@@ -154,9 +155,12 @@ def point_shares(attention: Tensor, batch: Packed, image_tokens: int) -> Tensor:
 
 def cross_entropy_to(target: Tensor, predicted: Tensor) -> Tensor:
     """Mean cross-entropy between distributions (M, N); 0 when there are none."""
-    if len(target) == 0:
-        return predicted.sum() * 0.0
+    return cross_entropy_sum(target, predicted) / max(len(target), 1)
+
+
+def cross_entropy_sum(target: Tensor, predicted: Tensor) -> Tensor:
+    """Summed cross-entropy between distributions (M, N), less the target's own entropy."""
     # Two samples from different pictures weigh the same however many patches they cover, because
     # the target's own entropy, which nothing can lower, is taken off.
     entropy = -(target * (target + 1e-9).log()).sum(-1)
-    return (-(target * (predicted + 1e-6).log()).sum(-1) - entropy).mean()
+    return (-(target * (predicted + 1e-6).log()).sum(-1) - entropy).sum()

@@ -13,7 +13,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.data import TrainingData
-from clue_ros.training.loop import Settings, autocast, scratch_groups, train
+from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
 from clue_ros.training.vision import (
     SIGMA_BINS,
     DenseHeads,
@@ -78,19 +78,17 @@ def train_vision(
         first, last = SIGMA_BINS
         return float(first * (last / first) ** min(1.0, step / (0.8 * settings.steps)))
 
+    def held_out_loss(scenes: list[Scene]) -> dict[str, Tensor]:
+        return teacher.loss(scenes, SIGMA_BINS[1], device)
+
     def evaluate() -> dict[str, float]:
         teacher.eval()
         figures: dict[str, float] = {}
         with torch.no_grad():
             for name, pool in (("val", data.held_out), ("photo", data.held_out_photos)):
                 scenes = [pool[i] for i in range(len(pool))]
-                if scenes:
-                    rows = [
-                        teacher.loss(scenes[i : i + 50], 2.0, device)
-                        for i in range(0, len(scenes), 50)
-                    ]
-                    for key in rows[0]:
-                        figures[f"{name}_{key}"] = float(torch.stack([r[key] for r in rows]).mean())
+                parts = [scenes[i : i + 50] for i in range(0, len(scenes), 50)]
+                figures.update(mean_figures(name, parts, held_out_loss))
         teacher.train()
         return figures
 
@@ -100,6 +98,7 @@ def train_vision(
         settings,
         folder,
         evaluate=evaluate,
+        notes={"scenes": len(data.scenes), "photos": len(data.photos)},
     )
     tensors = {
         f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()

@@ -1,0 +1,118 @@
+"""What adapter B is trained on: pictures with dialogue moments from one data set or several.
+
+A step's pictures are slots, each filled by whoever needs it: processes that share a step read
+only their own photographs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clue_ros.errors import ClueError
+from clue_ros.training.adapters_data import Sample, draw_samples, held_out_samples
+from clue_ros.training.data import TrainingData, load_training_data
+from clue_ros.training.invig_pictures import InvigPictures, fit_to, load_splits
+from clue_ros.training.loop import Settings
+
+DATA = ("tabletop", "it2p", "invig")
+MASKED = {"tabletop", "it2p"}  # data sets that know where each object is
+HELD_OUT = 100  # pictures of each
+
+Picture = list[Sample]
+Slot = Callable[[], Picture]
+
+
+@dataclass(frozen=True)
+class IvgData:
+    """scenes: the simulator's and IT2P's. invig: dialogues. invig_share: of a step's pictures."""
+
+    scenes: TrainingData | None
+    invig: InvigPictures | None
+    invig_held_out: list[Slot]
+    invig_share: float
+
+    def slots(self, settings: Settings, step: int) -> list[Slot]:
+        """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
+        count = 0
+        out: list[Slot] = []
+        if self.invig is not None:
+            first, end = (int(n * settings.batch * self.invig_share) for n in (step, step + 1))
+            count = end - first
+            out = [partial(self.invig, position) for position in range(first, end)]
+        if self.scenes is None or count == settings.batch:
+            return out
+        part = replace(settings, batch=settings.batch - count)
+        drawn = draw_samples(self.scenes, part, step, "clarify")
+        return [partial(_same, picture) for picture in drawn] + out
+
+    def held_out(self) -> dict[str, list[Slot]]:
+        """Fixed validation pictures of each data set, with their queries."""
+        out: dict[str, list[Slot]] = {}
+        if self.scenes is not None:
+            samples = held_out_samples(self.scenes, "clarify", per_picture=2)
+            for name, pictures in samples.items():
+                out[name] = [partial(_same, picture) for picture in pictures[:HELD_OUT]]
+        if self.invig_held_out:
+            out["invig"] = self.invig_held_out
+        return out
+
+    def notes(self) -> dict[str, int]:
+        """How much there is of everything."""
+        counts = {} if self.scenes is None else _sizes(self.scenes)
+        return counts if self.invig is None else {**counts, "invig": len(self.invig)}
+
+
+def _same(picture: Picture) -> Picture:
+    return picture
+
+
+def _sizes(data: TrainingData) -> dict[str, int]:
+    return {"scenes": len(data.scenes), "photos": len(data.photos)}
+
+
+def add_ivg_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that say what to train on, beside those of every training command."""
+    parser.add_argument(
+        "--data", nargs="+", choices=DATA, default=["tabletop", "it2p"], help="one or several"
+    )
+    parser.add_argument("--invig", default=None, help="InViG: a folder, a file or a hub id")
+    parser.add_argument("--invig-language", choices=("en", "cn"), default="en")
+    parser.add_argument(
+        "--invig-share", type=float, default=0.5, help="of a step's pictures, beside other data"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=3, help="training pairs of an InViG dialogue a step; 0: all"
+    )
+
+
+def load_ivg_data(args: argparse.Namespace, processor: Any, report: Path | None) -> IvgData:
+    """Read what `--data` names; InViG's photographs stay on disk.
+
+    report: a file for InViG's rows that cannot be used. ClueError says what is missing.
+    """
+    names = set(args.data)
+    scenes = None
+    if names & MASKED:
+        size = processor.image_processor.size["height"]
+        scenes = load_training_data(args, size, names=tuple(sorted(names & MASKED)))
+    if "invig" not in names:
+        return IvgData(scenes, None, [], 0.0)
+    if args.invig is None:
+        raise ClueError("--data invig needs --invig: a folder, a file, or a hub id")
+    if not 0 < args.invig_share <= 1:
+        raise ClueError(f"--invig-share {args.invig_share} is not a share above 0 and up to 1")
+    train, held_out = load_splits(args.invig, args.invig_language, report)
+    print(f"{len(train)} InViG dialogues; validation {len(held_out)}", file=sys.stderr)
+    fit = fit_to(processor)
+    kept: list[Slot] = []
+    if held_out:
+        fixed = InvigPictures(held_out, fit, pairs=args.pairs, seed=0)
+        kept = [partial(fixed, i) for i in range(len(fixed))]
+    share = args.invig_share if scenes is not None else 1.0
+    return IvgData(scenes, InvigPictures(train, fit, pairs=args.pairs, seed=args.seed), kept, share)
