@@ -1,4 +1,9 @@
-"""`clue data tabletop`: render simulator scenes to shards, several processes, resumable."""
+"""`clue data tabletop`: render simulator scenes to shards, several processes, resumable.
+
+    clue data tabletop --scenes 12000                          the default world, for training
+    clue data tabletop --world novel --split test --scenes 300   one that training never has
+    clue data tabletop --world novel --contact-sheet FILE.png  some scenes to look at
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,8 @@ import sys
 from pathlib import Path
 
 from clue_ros.data.tabletop import shards
+from clue_ros.data.tabletop.contact import write_contact_sheet
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 
 DEFAULT_FOLDER = Path("data/tabletop")
@@ -18,15 +25,21 @@ PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD)
     parser.add_argument("--out", type=Path, default=DEFAULT_FOLDER, help="folder for the shards")
     parser.add_argument("--split", choices=shards.SPLITS, default="train")
     parser.add_argument("--scenes", type=int, default=20000, help="rounded up to whole shards")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--png", action="store_true", help="PNG pictures and JSON, not shards")
+    parser.add_argument(
+        "--contact-sheet", type=Path, metavar="FILE", help="one PNG with a dozen scenes, not shards"
+    )
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
 
 
-def write_pictures(folder: Path, split: str, seed: int, count: int) -> None:
+def write_pictures(
+    folder: Path, split: str, seed: int, count: int, world: str = DEFAULT_WORLD
+) -> None:
     """Draw `count` scenes at 640 pixels as PNG pictures, each with its truth as JSON beside it.
 
     The truth: kind, color and box [x_min, y_min, x_max, y_max] in pixels of every object.
@@ -36,9 +49,12 @@ def write_pictures(folder: Path, split: str, seed: int, count: int) -> None:
     from clue_ros.data.tabletop.world import TabletopWorld
 
     folder.mkdir(parents=True, exist_ok=True)
-    world = TabletopWorld(shards.shard_seed(split, seed, 0), width=PICTURE_WIDTH)
+    first = shards.shard_path(folder, split, seed, 0, world)
+    drawn = TabletopWorld(
+        shards.shard_seed(split, seed, 0, world), width=PICTURE_WIDTH, spec=world_spec(world)
+    )
     for i in range(count):
-        scene = world.scene()
+        scene = drawn.scene()
         height, width = scene.image.shape[:2]
         size = (width, height, width, height)
         truth = [
@@ -49,38 +65,40 @@ def write_pictures(folder: Path, split: str, seed: int, count: int) -> None:
             }
             for o in scene.objects
         ]
-        name = folder / f"{split}-{seed}-{i:04d}"
+        name = first.with_name(f"{first.stem[:-5]}-{i:04d}")
         cv2.imwrite(f"{name}.png", scene.image[..., ::-1])
         Path(f"{name}.json").write_text(json.dumps({"objects": truth}, indent=1))
-    world.close()
+    drawn.close()
 
 
-def _make(job: tuple[Path, str, int, int, int]) -> Path:
+def _make(job: tuple[Path, str, str, int, int, int]) -> Path:
     """Render one shard (in a worker process)."""
     # One renderer a process, and software OpenGL would otherwise start a thread a core in each.
     os.environ.setdefault("LP_NUM_THREADS", "1")
     from clue_ros.data.tabletop.world import TabletopWorld
 
-    folder, split, seed, index, count = job
-    path = shards.shard_path(folder, split, seed, index)
-    world = TabletopWorld(shards.shard_seed(split, seed, index))
+    folder, world, split, seed, index, count = job
+    path = shards.shard_path(folder, split, seed, index, world)
+    drawn = TabletopWorld(shards.shard_seed(split, seed, index, world), spec=world_spec(world))
     try:
-        shards.write_shard(path, [world.scene() for _ in range(count)])
+        shards.write_shard(path, [drawn.scene() for _ in range(count)], world)
     finally:
-        world.close()
+        drawn.close()
     return path
 
 
-def write_shards(folder: Path, split: str, seed: int, scenes: int, processes: int) -> None:
+def write_shards(
+    folder: Path, split: str, seed: int, scenes: int, processes: int, world: str = DEFAULT_WORLD
+) -> None:
     """Make the shards that are missing; those that are there are kept as they are."""
     from tqdm import tqdm
 
-    count = shards.SCENES_PER_SHARD
+    count = world_spec(world).scenes_per_shard
     wanted = -(-scenes // count)
     jobs = [
-        (folder, split, seed, i, count)
+        (folder, world, split, seed, i, count)
         for i in range(wanted)
-        if not shards.shard_path(folder, split, seed, i).exists()
+        if not shards.shard_path(folder, split, seed, i, world).exists()
     ]
     print(f"{split}: {wanted} shards wanted, {len(jobs)} to make in {folder}", file=sys.stderr)
     if not jobs:
@@ -94,10 +112,14 @@ def write_shards(folder: Path, split: str, seed: int, scenes: int, processes: in
 def run(args: argparse.Namespace) -> int:
     """Make what is missing; 0 when all is there. ClueError where nothing can be rendered."""
     try:
-        if args.png:
-            write_pictures(args.out, args.split, args.seed, args.scenes)
+        if args.contact_sheet is not None:
+            write_contact_sheet(args.contact_sheet, args.world, args.split, args.seed)
+        elif args.png:
+            write_pictures(args.out, args.split, args.seed, args.scenes, args.world)
         else:
-            write_shards(args.out, args.split, args.seed, args.scenes, args.processes)
+            write_shards(
+                args.out, args.split, args.seed, args.scenes, args.processes, args.world
+            )
     except RuntimeError as error:  # no renderer; the message says what to install
         raise ClueError(str(error)) from error
     return 0

@@ -1,8 +1,12 @@
 """Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures); any process can remake one.
 
-A shard's content follows from (split, seed, index) alone, a finished shard is renamed into place
+A shard's content follows from (world, split, seed, index) alone, a finished shard is renamed into place
 and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256 of
 its arrays, checked when read.
+
+A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
+`WORLD-SPLIT-SEED-INDEX.npz`, and the latter also holds its world's name, kinds and colours: worlds can
+share a folder and a renamed file is still found out.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene, SceneObject
+from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 
-SCENES_PER_SHARD = 250
 SPLITS: tuple[str, ...] = ("train", "val", "test")
 JPEG_QUALITY = 95
 Arrays = dict[str, npt.NDArray[Any]]
@@ -38,19 +42,28 @@ _DAMAGE = (
 )
 
 
-def shard_seed(split: str, seed: int, index: int) -> int:
-    """The generator seed of one shard; different for every split, seed and index."""
-    text = f"{split}/{seed}/{index}".encode()
+def _prefix(world: str, split: str) -> str:
+    """How the names of a world's shards begin; the default world is not spelled out."""
+    return split if world == DEFAULT_WORLD else f"{world}-{split}"
+
+
+def shard_seed(split: str, seed: int, index: int, world: str = DEFAULT_WORLD) -> int:
+    """The generator seed of one shard; different for every world, split, seed and index."""
+    text = f"{_prefix(world, split)}/{seed}/{index}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
-def shard_path(folder: Path, split: str, seed: int, index: int) -> Path:
+def shard_path(
+    folder: Path, split: str, seed: int, index: int, world: str = DEFAULT_WORLD
+) -> Path:
     """Where a shard lies below `folder`."""
-    return folder / f"{split}-{seed}-{index:04d}.npz"
+    return folder / f"{_prefix(world, split)}-{seed}-{index:04d}.npz"
 
 
-def pack(scenes: list[Scene]) -> Arrays:
-    """Scenes as flat arrays."""
+def pack(scenes: list[Scene], world: str = DEFAULT_WORLD) -> Arrays:
+    """Scenes of a world as flat arrays."""
+    spec = world_spec(world)
+    kinds, colors = list(spec.kinds), list(spec.colors)
     jpegs: list[npt.NDArray[np.uint8]] = []
     for scene in scenes:
         done, jpeg = cv2.imencode(
@@ -60,19 +73,40 @@ def pack(scenes: list[Scene]) -> Arrays:
             raise ValueError("OpenCV could not encode a scene as JPEG")
         jpegs.append(np.asarray(jpeg, dtype=np.uint8))
     objects = [o for scene in scenes for o in scene.objects]
-    return {
+    own = {} if world == DEFAULT_WORLD else _names(world)
+    return own | {
         "jpeg": np.concatenate(jpegs),
         "jpeg_sizes": np.array([len(j) for j in jpegs], dtype=np.int64),
         "counts": np.array([len(s.objects) for s in scenes], dtype=np.int64),
-        "kinds": np.array([KINDS.index(o.kind) for o in objects], dtype=np.uint8),
-        "colors": np.array([COLORS.index(o.color) for o in objects], dtype=np.uint8),
+        "kinds": np.array([kinds.index(o.kind) for o in objects], dtype=np.uint8),
+        "colors": np.array([colors.index(o.color) for o in objects], dtype=np.uint8),
         "boxes": np.array([o.box for o in objects], dtype=np.float32).reshape(-1, 4),
         "instances": np.stack([s.instances for s in scenes]),
     }
 
 
+def _names(world: str) -> Arrays:
+    """What a shard of another than the default world says of its world."""
+    spec = world_spec(world)
+    return {
+        "world": np.array(world),
+        "kind_names": np.array(spec.kinds),
+        "color_names": np.array(list(spec.colors)),
+    }
+
+
+def _world_of(arrays: Arrays) -> tuple[str, list[str], list[str]]:
+    """A shard's world, and its names of kinds and colours in the shard's numbering."""
+    if "world" in arrays:
+        kinds, colors = ([str(v) for v in arrays[n]] for n in ("kind_names", "color_names"))
+        return str(arrays["world"]), kinds, colors
+    spec = WORLDS[DEFAULT_WORLD]
+    return spec.name, list(spec.kinds), list(spec.colors)
+
+
 def unpack(arrays: Arrays) -> Iterator[Scene]:
     """The scenes of `pack`. ValueError when a picture cannot be decoded."""
+    _, kinds, colors = _world_of(arrays)
     ends = np.cumsum(arrays["jpeg_sizes"])
     first = 0
     for i, count in enumerate(arrays["counts"]):
@@ -83,7 +117,7 @@ def unpack(arrays: Arrays) -> Iterator[Scene]:
         objects = []
         for k in range(first, first + int(count)):
             x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
-            kind, color = KINDS[int(arrays["kinds"][k])], COLORS[int(arrays["colors"][k])]
+            kind, color = kinds[int(arrays["kinds"][k])], colors[int(arrays["colors"][k])]
             objects.append(SceneObject(kind, color, (x0, y0, x1, y1)))
         first += int(count)
         instances = np.asarray(arrays["instances"][i], dtype=np.uint8)
@@ -100,9 +134,9 @@ def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
     return np.frombuffer(sha.digest(), dtype=np.uint8)
 
 
-def write_shard(path: Path, scenes: list[Scene]) -> None:
+def write_shard(path: Path, scenes: list[Scene], world: str = DEFAULT_WORLD) -> None:
     """Write atomically: a reader sees the whole shard or none."""
-    arrays = pack(scenes)
+    arrays = pack(scenes, world)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
@@ -111,10 +145,11 @@ def write_shard(path: Path, scenes: list[Scene]) -> None:
     partial.replace(path)
 
 
-def read_shard(path: Path) -> Iterator[Scene]:
-    """Scenes of one shard.
+def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
+    """Scenes of one shard, of any world, or of the one that must be its.
 
-    ValueError naming the file, and what to do, when its content is not what was written.
+    ValueError naming the file, and what to do, when its content is not what was written
+    or is another world's.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -126,28 +161,42 @@ def read_shard(path: Path) -> Iterator[Scene]:
         ) from error
     if not np.array_equal(_digest(arrays), expected):
         raise ValueError(f"{path}: checksum does not match; delete it and make it again")
+    found = _world_of(arrays)[0]
+    if world not in (None, found):
+        raise ValueError(
+            f"{path}: holds scenes of the world {found!r}, not {world!r}, whatever its name says;"
+            " delete it and make it again"
+        )
     yield from unpack(arrays)
 
 
-def list_shards(folder: Path, split: str) -> list[Path]:
-    """The finished shards of a split, in order."""
-    return sorted(folder.glob(f"{split}-*.npz"))
+def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Path]:
+    """The finished shards of a world's split, in order."""
+    return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
 
 
-def read_scenes(folder: Path, split: str, limit: int | None = None) -> Iterator[Scene]:
-    """All scenes of a split, at most `limit`.
+def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORLD) -> str:
+    """What to say where a world's split has no shards."""
+    other = "" if world == DEFAULT_WORLD else f" --world {world}"
+    return (
+        f"no {split} scenes{f' of the world {world!r}' if other else ''} in {folder}: make them with"
+        f" `clue data tabletop{other} --out {folder} --split {split} --scenes {scenes}`"
+    )
+
+
+def read_scenes(
+    folder: Path, split: str, limit: int | None = None, world: str = DEFAULT_WORLD
+) -> Iterator[Scene]:
+    """All scenes of a world's split, at most `limit`.
 
     FileNotFoundError says how to make them, ValueError names a damaged shard.
     """
-    paths = list_shards(folder, split)
+    paths = list_shards(folder, split, world)
     if not paths:
-        raise FileNotFoundError(
-            f"no {split} scenes in {folder}: make them with"
-            f" `clue data tabletop --out {folder} --split {split} --scenes 1000`"
-        )
+        raise FileNotFoundError(how_to_make(folder, split, 1000, world))
     made = 0
     for path in paths:
-        for scene in read_shard(path):
+        for scene in read_shard(path, world):
             if limit is not None and made >= limit:
                 return
             made += 1

@@ -1,0 +1,48 @@
+"""A contact sheet: scenes of a world side by side, each object with its box and its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from clue_ros.data.tabletop import shards
+from clue_ros.data.tabletop.scene import Scene
+from clue_ros.data.tabletop.worlds import world_spec
+
+SCENES = 12
+COLUMNS = 3
+TILE_WIDTH = 400  # pixels
+INK = (255, 240, 60)
+
+
+def labelled(scene: Scene) -> np.ndarray:
+    """A copy of the picture, uint8 RGB (H, W, 3), with the truth drawn on it."""
+    out = scene.image.copy()
+    height, width = out.shape[:2]
+    for o in scene.objects:
+        x0, y0, x1, y1 = (round(v * n) for v, n in zip(o.box, (width, height) * 2, strict=True))
+        cv2.rectangle(out, (x0, y0), (x1 - 1, y1 - 1), INK, 1)
+        text, at = f"{o.color} {o.kind}", (x0, max(9, y0 - 3))
+        for ink, thick in (((0, 0, 0), 3), (INK, 1)):
+            cv2.putText(out, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.36, ink, thick, cv2.LINE_AA)
+    return out
+
+
+def write_contact_sheet(path: Path, world: str, split: str, seed: int, count: int = SCENES) -> None:
+    """Draw `count` scenes as one PNG of 128 colours (so that it stays small), COLUMNS in a row."""
+    from clue_ros.data.tabletop.world import TabletopWorld
+
+    first = shards.shard_seed(split, seed, 0, world)
+    drawn = TabletopWorld(first, width=TILE_WIDTH, spec=world_spec(world))
+    tiles = [labelled(drawn.scene()) for _ in range(count)]
+    drawn.close()
+    height = max(t.shape[0] for t in tiles)
+    sheet = np.full((-(-count // COLUMNS) * height, COLUMNS * TILE_WIDTH, 3), 255, np.uint8)
+    for i, tile in enumerate(tiles):
+        y, x = i // COLUMNS * height, i % COLUMNS * TILE_WIDTH
+        sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(sheet).quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
