@@ -94,11 +94,12 @@ def asker(watcher: Any, image: Any) -> Callable[[], float]:
         watcher.wait(client.server_is_ready, "the action server", 30.0)
         arrived.clear()
         begin = time.perf_counter()
-        sent = client.send_goal_async(goal)
+        # in the thread that spins: rclpy 9.1 may lose the acceptance that another thread takes
+        sending = watcher.node.executor.create_task(client.send_goal_async, goal)
         if not arrived.wait(120.0):
             raise TimeoutError("no question within 120 s")
         seconds = time.perf_counter() - begin
-        handle = done(sent)
+        handle = done(done(sending))
         done(handle.cancel_goal_async())
         done(handle.get_result_async())
         return seconds

@@ -6,9 +6,11 @@ Start nodes on a DDS domain of their own, and a client that talks to them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,10 +37,29 @@ def need_ros() -> None:
             )
 
 
+@functools.cache
+def own_domain() -> tuple[int, socket.socket]:
+    """A DDS domain that no other test process on this machine has, and the lock that keeps it.
+
+    The lock is the name of an abstract socket: the kernel frees it when the process ends, however
+    it ends, and it is seen wherever this machine's loopback is. Above 101 the ports of a domain
+    are among those that Linux gives to anyone.
+    """
+    for step in range(101):
+        domain = 1 + (os.getpid() + step) % 101
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            lock.bind(f"\0clue_ros_test_domain_{domain}")
+        except OSError:
+            lock.close()
+        else:
+            return domain, lock
+    raise RuntimeError("no DDS domain is free: 101 other test processes are running")
+
+
 def isolate() -> dict[str, str]:
     """Put this process, and children that get the returned environment, on their own domain."""
-    domain = str(1 + os.getpid() % 100)
-    os.environ["ROS_DOMAIN_ID"] = domain
+    os.environ["ROS_DOMAIN_ID"] = str(own_domain()[0])
     if os.environ.get("ROS_DISTRO") == "humble":
         os.environ["ROS_LOCALHOST_ONLY"] = "1"
     else:
@@ -124,22 +145,32 @@ def ros_client(name: str = "tester") -> Iterator[Client]:
     """Give a client that is spun in a background thread."""
     isolate()
     import rclpy
-    from rclpy.executors import MultiThreadedExecutor
+    from rclpy.executors import SingleThreadedExecutor
 
     context = rclpy.Context()
     rclpy.init(context=context)
-    executor = MultiThreadedExecutor(2, context=context)
+    executor = SingleThreadedExecutor(context=context)  # one thread: feedback stays in order
     client = Client(name, context)
     executor.add_node(client.node)
-    thread = threading.Thread(target=executor.spin, daemon=True)
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=1.0)
+
+    thread = threading.Thread(target=spin, daemon=True)
     thread.start()
     try:
         yield client
     finally:
         client.stop_camera()
+        # In this order: what is taken down under a thread that spins raises in it now and then.
+        stop.set()
+        executor.wake()
+        thread.join(TIMEOUT)
         executor.shutdown(timeout_sec=2.0)
+        client.node.destroy_node()
         context.try_shutdown()
-        thread.join(5.0)
 
 
 class Client:
@@ -317,10 +348,15 @@ class Client:
         from clue_msgs.action import GroundWithDialogue
 
         assert self.action.wait_for_server(TIMEOUT), "no action server"
-        future = self.action.send_goal_async(
+        # In the thread that spins: rclpy 9.1 registers what it waits for only after it has sent the
+        # goal, and loses the acceptance or the feedback that another thread takes meanwhile.
+        sending = self.node.executor.create_task(
+            self.action.send_goal_async,
             GroundWithDialogue.Goal(expression=text, **fields),
             feedback_callback=lambda message: self.feedback.append(message.feedback),
         )
+        wait_until(sending.done, "the goal to be sent")
+        future = sending.result()
         wait_until(future.done, "the goal's acceptance")
         handle = future.result()
         assert handle.accepted
