@@ -173,13 +173,8 @@ def _sequences(pictures: Sequence[Picture]) -> list[tuple[Any, list[Any]]]:
 def run(args: argparse.Namespace) -> int:
     """Train adapter B and write its folder."""
     processes = start_processes(args.device, args.precision)
-    try:
-        with contextlib.ExitStack() as stack:
-            if not processes.is_main:  # everybody reads the data, one says so
-                stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            _run(args, processes)
-    finally:
-        processes.close()
+    _run(args, processes)
+    processes.close()
     return 0
 
 
@@ -210,8 +205,9 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     teaching = teaching_of(args)
     trainer = IvgTrainer(backbone, decoder, teaching, processes, args.accumulate)
     folder = args.run / "ivg"
-    report = folder / "left_out.txt" if processes.is_main else None
-    data = load_ivg_data(args, processor, report)
+    with contextlib.nullcontext() if processes.is_main else _silence():
+        report = folder / "left_out.txt" if processes.is_main else None
+        data = load_ivg_data(args, processor, report)
     notes = _notes(args, teaching, data)
     held_out = data.held_out()
     size = -(-args.batch // (processes.count * args.accumulate))
@@ -237,6 +233,11 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         reply = IvgSettings(max_new_tokens=args.max_new_tokens)
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
         print(json.dumps({"out": str(out), **figures}))
+
+
+def _silence() -> contextlib.redirect_stderr[io.StringIO]:
+    """Every process reads the data, one says so."""
+    return contextlib.redirect_stderr(io.StringIO())
 
 
 def _check(args: argparse.Namespace, processes: Processes) -> Path:

@@ -59,7 +59,7 @@ class Processes:
         return self.rank == 0
 
     def add_up(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Sums over all processes of numbers with the same names everywhere."""
+        """Sums over all processes of numbers that have the same names in the same order in all."""
         return dict(numbers)
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -74,7 +74,10 @@ class Processes:
         """Give all processes the first one's weights."""
 
     def close(self) -> None:
-        """Leave the others; every process calls it at its end."""
+        """Leave the others; every process calls it when all is well.
+
+        One that fails just ends: the launcher then ends the others, which may be waiting for it.
+        """
 
 
 class Launched(Processes):
@@ -98,10 +101,9 @@ class Launched(Processes):
         return found
 
     def add_up(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Sums over all processes of numbers with the same names everywhere."""
-        names = sorted(numbers)
-        mine = torch.tensor([numbers[name] for name in names], dtype=torch.float64)
-        return dict(zip(names, self._sum(mine.to(self.device)).tolist(), strict=True))
+        """Sums over all processes of numbers that have the same names in the same order in all."""
+        mine = torch.tensor(list(numbers.values()), dtype=torch.float64, device=self.device)
+        return dict(zip(numbers, self._sum(mine).tolist(), strict=True))
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Replace each gradient by its sum over all processes, in one message.
