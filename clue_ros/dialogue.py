@@ -44,10 +44,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Peak:
-    """A place the words attend to. `score` is the map's value there, 0..1."""
+    """A place the words attend to.
+
+    score: the map's value at its top, 0..1. point: the top, (x, y) in pixels; None where it is not
+    known.
+    """
 
     box: Box
     score: float
+    point: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,13 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from clue_ros.model.attention import attention_map, find_peaks, image_attention, min_max
+from clue_ros.model.attention import (
+    attention_map,
+    find_peaks,
+    image_attention,
+    min_max,
+    peak_mask,
+)
 
 Array = npt.NDArray[Any]
 
@@ -124,3 +130,41 @@ def test_plateaus_end_and_boxes_stay_inside() -> None:
         assert 0 <= peak.box.y_min < peak.box.y_max <= 60
     assert len(find_peaks(values, 30, 60)) == 2
     assert len(find_peaks(np.ones((5, 5), np.float32), 10, 10)) == 1
+
+
+@pytest.mark.parametrize(("row", "column", "sigma"), [(6.0, 7.0, 1.5), (5.3, 8.6, 1.2)])
+def test_a_peaks_box_is_finer_than_a_patch(row: float, column: float, sigma: float) -> None:
+    y, x = np.mgrid[:14, :14]
+    hill = np.exp(-((y - row) ** 2 + (x - column) ** 2) / (2 * sigma**2)).astype(np.float32)
+    (peak,) = find_peaks(hill, 224, 224)  # patches of 16 px
+    half = 16 * sigma * np.sqrt(2 * np.log(2))  # where the hill is half as high
+    for found, middle in zip(peak.box.center, (column, row), strict=True):
+        assert abs(found - 16 * (middle + 0.5)) < 4
+    for side in (peak.box.x_max - peak.box.x_min, peak.box.y_max - peak.box.y_min):
+        assert abs(side - 2 * half) < 10
+
+
+def test_a_peaks_mask_fills_its_box_and_leaves_the_other_hill() -> None:
+    values = hills((3, 3, 1.0), (10, 10, 0.8))
+    masks = []
+    for peak in find_peaks(values, 640, 480):
+        mask = peak_mask(values, peak, 640, 480)
+        assert mask.shape == (480, 640)
+        ys, xs = np.nonzero(mask)
+        sides = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+        assert np.abs(np.array(sides) - peak.box.as_list()).max() <= 1
+        assert peak.point is not None
+        assert mask[int(peak.point[1]), int(peak.point[0])]
+        masks.append(mask)
+    assert len(masks) == 2
+    assert not (masks[0] & masks[1]).any()
+    assert 0.6 < masks[0].sum() / masks[0][masks[0].any(1)][:, masks[0].any(0)].size < 0.95
+
+
+def test_a_lone_bright_patch_keeps_its_box() -> None:
+    values = np.zeros((8, 8), np.float32)
+    values[2, 5] = 1.0
+    (peak,) = find_peaks(values, 80, 80)
+    assert peak.box.x_min <= 50 < 60 <= peak.box.x_max
+    assert peak.box.y_min <= 20 < 30 <= peak.box.y_max
+    assert peak.point == (55.0, 25.0)

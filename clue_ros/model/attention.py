@@ -9,10 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn import functional
 
 from clue_ros.dialogue import Box, Peak
 
 EPS = 1e-8  # of equation 1
+# Of a peak, chosen on the validation splits with `clue eval localisation --split val`.
+FLOOR, SADDLE = 0.35, 0.85
+FINER = 4  # times the map's resolution at which a peak's box is drawn
 FLAT = 1e-12  # added to a map's range: real ranges shrink with the grid, to about 1e-5
 
 
@@ -50,33 +54,91 @@ def find_peaks(
     width: int,
     height: int,
     *,
-    floor: float = 0.35,
-    saddle: float = 0.8,
+    floor: float = FLOOR,
+    saddle: float = SADDLE,
     most: int = 8,
 ) -> tuple[Peak, ...]:
     """The separate places a map (g, g) in 0..1 points at, as boxes in pixels of the image.
 
     Every cell climbs to its hill's top; hills lower than `floor` are dropped, and two hills whose
-    pass is higher than `saddle` times the lower top are one. A peak's box holds the hill's cells
-    above half its top. Strongest first.
+    pass is higher than `saddle` times the lower top are one. A peak's box holds its region: the
+    part of the hill around the top where the map, made finer than its cells, is above half the top.
+    Strongest first.
     """
     rows, columns = attention.shape
     hills = _merge(attention, _climb(attention), saddle)
+    fine = _finer(attention)
     peaks = []
     for top in np.unique(hills):
         score = float(attention.flat[top])
         if score < floor:
             continue
-        ys, xs = np.nonzero((hills == top) & (attention >= score / 2))
+        ys, xs = np.nonzero(_region(fine, hills, int(top), score))
+        across, down = width / (columns * FINER), height / (rows * FINER)
         box = Box(
-            float(xs.min()) / columns * width,
-            float(ys.min()) / rows * height,
-            float(xs.max() + 1) / columns * width,
-            float(ys.max() + 1) / rows * height,
+            float(xs.min()) * across,
+            float(ys.min()) * down,
+            float(xs.max() + 1) * across,
+            float(ys.max() + 1) * down,
         )
-        peaks.append(Peak(box, score))
+        y, x = divmod(int(top), columns)
+        peaks.append(Peak(box, score, ((x + 0.5) / columns * width, (y + 0.5) / rows * height)))
     peaks.sort(key=lambda peak: -peak.score)
     return tuple(peaks[:most])
+
+
+def peak_mask(
+    attention: npt.NDArray[np.float32],
+    peak: Peak,
+    width: int,
+    height: int,
+    *,
+    saddle: float = SADDLE,
+) -> npt.NDArray[np.bool_]:
+    """The pixels of a peak's region, bool (height, width), for the map that `find_peaks` read.
+
+    The peak is found again by its point (its box's centre where it has none).
+    """
+    rows, columns = attention.shape
+    hills = _merge(attention, _climb(attention), saddle)
+    x, y = peak.point if peak.point is not None else peak.box.center
+    row = min(rows - 1, max(0, int(y / height * rows)))
+    column = min(columns - 1, max(0, int(x / width * columns)))
+    top = int(hills[row, column])
+    region = _region(_finer(attention), hills, top, float(attention.flat[top]))
+    at_y = (np.arange(height) * region.shape[0]) // height
+    at_x = (np.arange(width) * region.shape[1]) // width
+    return np.asarray(region[at_y[:, None], at_x[None]], dtype=np.bool_)
+
+
+def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The map at FINER times its resolution, bicubic: objects do not end where patches do."""
+    values = torch.from_numpy(np.ascontiguousarray(attention, dtype=np.float32))[None, None]
+    finer = functional.interpolate(values, scale_factor=FINER, mode="bicubic", align_corners=False)
+    return np.asarray(finer[0, 0].numpy(), dtype=np.float32)
+
+
+def _region(
+    fine: npt.NDArray[np.float32], hills: npt.NDArray[np.int64], top: int, score: float
+) -> npt.NDArray[np.bool_]:
+    """What hangs together around a hill's top above half of it, on the finer grid."""
+    inside = np.kron(hills == top, np.ones((FINER, FINER), dtype=np.bool_))
+    inside &= fine >= score / 2
+    row, column = divmod(top, hills.shape[1])
+    region = np.zeros_like(inside)
+    # The top's own cell belongs to it, even where bicubic smoothing flattens a lone cell.
+    region[row * FINER : (row + 1) * FINER, column * FINER : (column + 1) * FINER] = True
+    inside |= region
+    while True:
+        padded = np.pad(region, 1)
+        grown = np.zeros_like(region)
+        for dy in range(3):
+            for dx in range(3):
+                grown |= padded[dy : dy + region.shape[0], dx : dx + region.shape[1]]
+        grown &= inside
+        if np.array_equal(grown, region):
+            return region
+        region = grown
 
 
 def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
