@@ -1,0 +1,256 @@
+"""``clue eval layers``: Figure 7, which decoder block's attention tells ambiguous from clear.
+
+Everything is frozen but a CNN: the base model without an adapter reads every sentence once at full
+depth, and for each block a CNN of its own is trained on that block's maps (equations 1 and 2), with
+several seeds. Epoch and threshold are chosen on validation images, the figures are from test images
+that no choice was made on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clue_ros.data.tabletop.shards import SPLITS
+from clue_ros.errors import ClueError
+from clue_ros.evaluation.in_domain import (
+    SOURCES,
+    Picture,
+    add_in_domain_arguments,
+    digest,
+    load_in_domain,
+)
+from clue_ros.evaluation.metrics import Counts, count
+from clue_ros.evaluation.plots import COLORS, GREY, figure_path, new_figure, save_figure
+from clue_ros.evaluation.tables import spread, table
+
+if TYPE_CHECKING:
+    from clue_ros.training.layer_heads import HeadResult
+
+METRICS = ("f1", "accuracy", "precision", "recall")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One block's CNN with one seed, on test images.
+
+    counts: over all of them; by_source: per source of pictures. epoch: the one that was kept.
+    """
+
+    block: int
+    seed: int
+    epoch: int
+    threshold: float
+    counts: Counts
+    by_source: dict[str, Counts]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Figure 7's numbers: every point, the half-depth block, the number of samples a split."""
+
+    points: tuple[Point, ...]
+    half_depth: int
+    samples: dict[str, int]
+
+    @property
+    def blocks(self) -> list[int]:
+        """The blocks measured, in order."""
+        return sorted({point.block for point in self.points})
+
+    def values(self, block: int, metric: str, source: str | None = None) -> list[float]:
+        """A metric of one block, a value a seed; of one source of pictures, or of all."""
+        chosen = [point for point in self.points if point.block == block]
+        return [float(getattr(p.by_source[source] if source else p.counts, metric)) for p in chosen]
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that have test samples."""
+        return [s for s in SOURCES if self.points and self.points[0].by_source[s].n]
+
+    def summary(self) -> dict[str, Any]:
+        """As ``clue eval layers --json`` prints it: of every block each seed's value."""
+        rows = []
+        for block in self.blocks:
+            row: dict[str, Any] = {"block": block}
+            row |= {m: [round(v, 4) for v in self.values(block, m)] for m in METRICS}
+            for source in self.sources:
+                row[f"{source}_f1"] = [round(v, 4) for v in self.values(block, "f1", source)]
+            mine = [p for p in self.points if p.block == block]
+            row["epoch"], row["threshold"] = [p.epoch for p in mine], [p.threshold for p in mine]
+            rows.append(row)
+        seeds = sorted({point.seed for point in self.points})
+        return {
+            "half_depth_block": self.half_depth,
+            "seeds": seeds,
+            "samples": self.samples,
+            "blocks": rows,
+        }
+
+    def text(self, *, markdown: bool = False) -> str:
+        """The same as a table: mean and standard deviation over seeds."""
+        header = ["block", "F1", "accuracy", "precision", "recall"]
+        header += [f"F1 {source}" for source in self.sources]
+        rows: list[list[str | int]] = []
+        for block in self.blocks:
+            cells = [self.values(block, metric) for metric in METRICS]
+            cells += [self.values(block, "f1", source) for source in self.sources]
+            name = f"{block} (half depth)" if block == self.half_depth else str(block)
+            rows.append([name, *(spread(values, markdown=markdown) for values in cells)])
+        return table(header, rows, markdown=markdown)
+
+
+def plot_layers(path: Path, layers: Layers, title: str = "") -> None:
+    """Figure 7: F1 and accuracy over blocks, all test images left, F1 by source right.
+
+    Lines are means over seeds, bars the lowest and the highest seed. Raises ClueError where it
+    cannot be drawn or written.
+    """
+    figure = new_figure(9.0, 4.2)
+    left, right = figure.subplots(1, 2, sharey=True)
+    _line(left, layers, "f1", None, "F1", 0)
+    _line(left, layers, "accuracy", None, "accuracy", 1)
+    for number, source in enumerate(layers.sources):
+        name = {"tabletop": "F1, simulated scenes", "it2p": "F1, photographs (IT2P)"}[source]
+        _line(right, layers, "f1", source, name, 2 + number)
+    step = 1 + (len(layers.blocks) - 1) // 14
+    for axes in (left, right):
+        axes.axvline(layers.half_depth, color=GREY, linestyle=":", label="half depth")
+        axes.set(xlabel="decoder block (counted from 0)", xticks=layers.blocks[::step])
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.legend(fontsize="small", loc="lower right")
+    left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
+    right.set(title="by source")
+    if title:
+        figure.suptitle(title)
+    save_figure(figure, path)
+
+
+def _line(
+    axes: Any, layers: Layers, metric: str, source: str | None, name: str, index: int
+) -> None:
+    values = np.array([layers.values(block, metric, source) for block in layers.blocks])
+    mean = values.mean(1)
+    axes.errorbar(
+        layers.blocks,
+        mean,
+        yerr=(mean - values.min(1), values.max(1) - mean),
+        color=COLORS[index],
+        marker="os^D"[index],
+        linestyle=("-", "--")[index % 2],
+        capsize=3,
+        label=name,
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue eval layers``."""
+    add_in_domain_arguments(parser)
+    parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--instruction", default="detect", help="conditioning word (detect)")
+    parser.add_argument(
+        "--blocks", type=int, nargs="+", metavar="B", help="only these; default all"
+    )
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="CNNs a block (3)")
+    parser.add_argument("--epochs", type=int, default=60, help="at most, the best is kept (60)")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=1e-4, help="of the CNN (1e-4, the paper's)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("runs/layers"), help="maps and results; resumed if present"
+    )
+    parser.add_argument("--plot", type=figure_path, metavar="FILE.png", help="draw Figure 7")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue eval layers``; the exit status."""
+    if min(args.seeds, args.epochs, args.batch) < 1 or not args.lr > 0:
+        raise ClueError("--seeds, --epochs and --batch must be 1 or more, --lr above 0")
+    pictures = load_in_domain(args)
+    layers = measure(args, pictures)
+    if args.plot is not None:
+        plot_layers(args.plot, layers, f"CNN on one frozen block's attention ({args.model})")
+    if args.json:
+        print(json.dumps(layers.summary()))
+    else:
+        print(layers.text(markdown=args.markdown))
+    return 0
+
+
+def measure(args: argparse.Namespace, pictures: Sequence[Picture]) -> Layers:
+    """Make or find the maps, train or find the CNNs, and score them."""
+    import torch
+    from tqdm import tqdm
+
+    from clue_ros.model.config import half_depth_block
+    from clue_ros.training.layer_heads import HeadSettings, kept_or_trained
+    from clue_ros.training.layer_maps import open_cache
+
+    samples = _samples(pictures)
+    cache = open_cache(
+        args.run, args.model, args.device, args.instruction, pictures, digest(pictures)
+    )
+    wanted = list(range(cache.blocks)) if args.blocks is None else sorted(set(args.blocks))
+    if not all(0 <= block < cache.blocks for block in wanted):
+        raise ClueError(f"--blocks must be 0 to {cache.blocks - 1} for this model")
+    show = sys.stderr.isatty()
+    with tqdm(total=len(pictures), unit="image", desc="maps", disable=not show) as bar:
+        for done in cache.fill():
+            bar.update(done)
+    rows = {split: torch.tensor(samples.rows(split)) for split in SPLITS}
+    labels = torch.tensor(samples.labels, dtype=torch.float32)
+    settings = HeadSettings(args.epochs, args.batch, args.lr)
+    points = []
+    for block in tqdm(wanted, desc="blocks", disable=not show):
+        maps = cache.block(block)
+        for seed in range(args.seeds):
+            path = args.run / "heads" / f"block-{block:02d}-seed-{seed}.json"
+            device = cache.backbone.device
+            result = kept_or_trained(path, maps, labels, rows, settings, seed, device)
+            points.append(samples.point(block, seed, result))
+    sizes = {split: len(rows[split]) for split in SPLITS}
+    return Layers(tuple(points), half_depth_block(cache.blocks), sizes)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Every sentence's split, source and label, in the order of the maps."""
+
+    splits: tuple[str, ...]
+    sources: tuple[str, ...]
+    labels: tuple[bool, ...]
+
+    def rows(self, split: str) -> list[int]:
+        """The samples of a split."""
+        return [i for i, name in enumerate(self.splits) if name == split]
+
+    def point(self, block: int, seed: int, result: HeadResult) -> Point:
+        """Score a CNN's probabilities of the test samples."""
+        decided = [chance >= result.threshold for chance in result.test]
+        test = list(zip(self.rows("test"), decided, strict=True))
+        by_source = {
+            source: count((self.labels[i], said) for i, said in test if self.sources[i] == source)
+            for source in SOURCES
+        }
+        counts = count((self.labels[i], said) for i, said in test)
+        return Point(block, seed, result.epoch, result.threshold, counts, by_source)
+
+
+def _samples(pictures: Sequence[Picture]) -> _Samples:
+    flat = [(p.split, p.source, label) for p in pictures for _, label in p.sentences]
+    for name in SPLITS:
+        if len({label for split, _, label in flat if split == name}) < 2:
+            raise ClueError(f"the {name} images need clear and ambiguous sentences: give more")
+    splits, sources, labels = zip(*flat, strict=True)
+    return _Samples(splits, sources, labels)
