@@ -112,6 +112,11 @@ class Clue:
         return self._name
 
     @property
+    def checkpoint(self) -> Checkpoint:
+        """The model's parts, for evaluations that need more than replies."""
+        return self._checkpoint
+
+    @property
     def device(self) -> str:
         """Where the model runs, such as "cpu" or "cuda:0"."""
         return str(self._checkpoint.backbone.device)
