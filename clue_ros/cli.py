@@ -39,6 +39,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "eval": {
         "it2p": Command("clue_ros.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.evaluation.tabletop", "simulated scenes"),
+        "ivg": Command("clue_ros.evaluation.ivg", "whole dialogues, must point (Table III)"),
+        "detectors": Command("clue_ros.evaluation.detectors", "every detector (Table I)"),
+        "layers": Command("clue_ros.evaluation.layers", "a detector per decoder block (Figure 7)"),
     },
     "train": {
         "base": Command("clue_ros.training.base", "the backbone: vision, then language"),

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument(
         "--policy",
         choices=("detector", "decoder"),
@@ -111,6 +113,8 @@ def _load(args: argparse.Namespace) -> Clue:
         dtype=args.dtype,
         policy=args.policy,
         threshold=args.threshold,
+        detector=args.detector,
+        ivg=args.ivg,
     )
 
 

@@ -21,6 +21,8 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N images only")
     parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument("--policy", choices=("detector", "decoder"), default="detector")
     parser.add_argument("--threshold", type=float, help="ask from this probability on")
 
@@ -42,7 +44,14 @@ def run_evaluation(
         print(f"note: {problem}", file=sys.stderr)
     from clue_ros.engine import Clue
 
-    clue = Clue.load(args.model, device=args.device, policy=args.policy, threshold=args.threshold)
+    clue = Clue.load(
+        args.model,
+        device=args.device,
+        policy=args.policy,
+        threshold=args.threshold,
+        detector=args.detector,
+        ivg=args.ivg,
+    )
     lost: list[str] = []
     report = evaluate(
         clue,

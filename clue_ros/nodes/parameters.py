@@ -84,6 +84,18 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.UNCONFIGURED,
     ),
     Parameter(
+        "detector",
+        "",
+        "Another ambiguity detector: its folder, or a baseline's name; empty: the model's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "ivg",
+        "",
+        "Another adapter for questions and boxes (B): its folder; empty: the model's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
         "policy",
         "detector",
         "Who decides to ask or to point: the ambiguity detector, or the decoder's first token.",

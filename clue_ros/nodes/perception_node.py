@@ -113,7 +113,13 @@ class PerceptionNode(LifecycleNode):
         try:
             from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
 
-            self._clue = Clue.load(model, device=self._value("device"), dtype=self._value("dtype"))
+            self._clue = Clue.load(
+                model,
+                device=self._value("device"),
+                dtype=self._value("dtype"),
+                detector=self._value("detector") or None,
+                ivg=self._value("ivg") or None,
+            )
             self._own_threshold = self._clue.threshold
         except Exception as error:  # noqa: BLE001 - any failure to load is this transition's FAILURE
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "

@@ -2,10 +2,10 @@
 
 `--variant` names the detector (`model/variants.py`): how deep, which blocks, which conditioning
 word, a CNN or the decoder's own answer. The loss is binary cross-entropy on whether the sentence
-names exactly one thing. The shipped variant is also told where to look, with a small weight, where masks are
-known (the simulator, and IT2P's estimated ones), so that its map goes on showing where the
-confusion lies; the paper's are not (`--look-weight`). The threshold (best F1) and the temperature
-(best log-likelihood) are chosen on validation data (`calibrate`).
+names exactly one thing. The shipped variant is also told where to look, with a small weight, where
+masks are known (the simulator, and IT2P's estimated ones), so that its map goes on showing where
+the confusion lies; the paper's are not (`--look-weight`). The threshold (best F1) and the
+temperature (best log-likelihood) are chosen on validation data (`calibrate`).
 """
 
 from __future__ import annotations
