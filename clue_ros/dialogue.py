@@ -101,7 +101,8 @@ class Question:
 class Grounding:
     """The robot points.
 
-    `score`: 0..1, geometric mean of the probabilities of the four location tokens.
+    `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
+    within 2 % of the image's width or height of where the box has it.
     """
 
     box: Box

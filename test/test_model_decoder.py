@@ -176,6 +176,43 @@ def test_the_first_token_decides_when_decoding_is_free(make: Make, processor: An
     assert is_valid(said.codes)
 
 
+@pytest.mark.parametrize(
+    ("center", "low", "high"), [(500, 480, 520), (3, 0, 23), (1023, 1003, 1023)]
+)
+def test_the_score_of_a_location_counts_what_is_near_it(
+    make: Make, center: int, low: int, high: int
+) -> None:
+    _, vocabulary = make(0)
+    shares = torch.zeros(len(vocabulary.words))
+    first = vocabulary.first_location
+    # One step beyond the window on each side, and a word beside the locations, count for nothing.
+    shares[[first - 1, vocabulary.eos]] = 0.05
+    outside = [step for step in (low - 1, high + 1) if 0 <= step < 1024]
+    shares[[first + step for step in outside]] = 0.1
+    inside = 0.9 - 0.1 * len(outside)
+    shares[first + center] = inside / 2
+    shares[[first + low, first + high]] += inside / 4
+    assert shares.sum() == pytest.approx(1)
+    assert vocabulary.probability(shares, first + center) == pytest.approx(inside)
+    assert vocabulary.probability(shares, first - 1) == pytest.approx(0.05)
+
+
+def test_a_grounding_reports_the_probability_near_each_of_its_sides(
+    make: Make, processor: Any
+) -> None:
+    """Certain of a place to within a few steps is certain, although no single step is likely."""
+    backbone, vocabulary = make(0)
+    first = vocabulary.first_location
+    spread = {f"<loc{step:04d}>": 1000.0 for step in range(100, 120)}
+    patched: Any = backbone
+    patched.logits = lambda hidden: torch.zeros(len(hidden), backbone.text.vocab_size)
+    favour(backbone, processor, spread)
+    prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
+    said = generate(backbone, vocabulary, backbone.look(pictures(1)), prompts, "grounding")[0]
+    assert all(100 <= token - first < 120 for token in said.tokens)
+    assert said.score == pytest.approx(1, abs=1e-3)
+
+
 def test_the_score_is_the_geometric_mean() -> None:
     assert Generation((1, 2), (0.25, 1.0), None).score == pytest.approx(0.5)
     assert Generation((), (), None).score == 0

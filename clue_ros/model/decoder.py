@@ -1,10 +1,12 @@
 """What the robot says: greedy decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
 
 Modes:
-    question    words, up to <eos>; the first token may be neither a location, nor <eos>, nor
-    special grounding   exactly four location tokens that make a valid box: y1 < y2 and x1 < x2 free
-    the decoder decides: its first token opens a question or a grounding, which then follows those
-    rules unconstrained   plain greedy decoding, as transformers' generate (for comparison)
+    question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
+                   special
+    grounding      exactly four location tokens that make a valid box: y1 < y2 and x1 < x2
+    free           the decoder decides: its first token opens a question or a grounding, which then
+                   follows those rules
+    unconstrained  plain greedy decoding, as transformers' generate (for comparison)
 """
 
 from __future__ import annotations
@@ -23,13 +25,24 @@ from clue_ros.model.processor import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompt
 
 Mode = Literal["question", "grounding", "free", "unconstrained"]
 
+NEAR = 20
+"""Location steps on either side that count as the same place in a score: 2 % of the image's side.
+
+One step is a thousandth of the image, finer than the patches the decoder reads, and it may have
+been taught with soft targets over neighbouring steps: the probability of a single one says little
+(about 0.05 where the box is right). With every side off by 2 %, the box of an object 15 % wide
+still has an IoU over 0.5. On simulated validation scenes windows of 5 to 32 steps told right boxes
+from wrong ones about equally well.
+"""
+
 
 @dataclass(frozen=True)
 class Generation:
     """What was decoded for one prompt, without the final <eos>."""
 
     tokens: tuple[int, ...]
-    probabilities: tuple[float, ...]  # of each token, among all tokens, before any constraint
+    # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
+    probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding
 
     @property
@@ -39,7 +52,10 @@ class Generation:
 
     @property
     def score(self) -> float:
-        """Geometric mean of the tokens' probabilities, 0..1."""
+        """Geometric mean of the tokens' probabilities, 0..1.
+
+        Of a grounding: how sure the decoder is of a side, to within 2 % of the image.
+        """
         if not self.probabilities:
             return 0.0
         logs = [math.log(max(p, 1e-12)) for p in self.probabilities]
@@ -71,6 +87,15 @@ class Vocabulary:
         mask = torch.zeros_like(self.words)
         mask[self.first_location + low : self.first_location + high + 1] = True
         return mask
+
+    def probability(self, shares: torch.Tensor, token: int) -> float:
+        """The share of a token in `shares` (V,); of a location, with those NEAR it added."""
+        step = token - self.first_location
+        if not 0 <= step < STEPS:
+            return float(shares[token])
+        low, high = max(step - NEAR, 0), min(step + NEAR, LAST)
+        near = shares[self.first_location + low : self.first_location + high + 1]
+        return min(float(near.sum()), 1.0)  # rounding may exceed 1
 
 
 class _Row:
@@ -168,6 +193,6 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
-        row.add(token, float(share[token]))
+        row.add(token, row.vocabulary.probability(share, token))
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)
