@@ -23,6 +23,7 @@ from transformers.utils import logging
 from clue_ros.errors import ModelError
 from clue_ros.model.files import first_line, read_json
 from clue_ros.model.processor import Prompts
+from clue_ros.model.quantization import loading_options, quantization_state
 from clue_ros.model.weights import check_weights
 
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
@@ -57,7 +58,7 @@ class Backbone:
 
     def memory_bytes(self) -> int:
         """Bytes of weights and buffers; a tensor used twice (tied embeddings) counts once."""
-        tensors = [*self.model.parameters(), *self.model.buffers()]
+        tensors = [*self.model.parameters(), *self.model.buffers(), *quantization_state(self.model)]
         return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
 
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
@@ -243,12 +244,18 @@ class _Extra:
 
 
 def load_backbone(
-    folder: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    folder: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    quantization: str = "none",
 ) -> Backbone:
     """A PaliGemma 2 from a folder of safetensors.
 
+    quantization: "none", or "int8" or "nf4" for the decoder's projections (see `quantization`).
     Raises ModelError naming the file or the shape that is wrong, before any weight is read.
     """
+    options = loading_options(quantization, device, dtype)
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}")
@@ -265,13 +272,15 @@ def load_backbone(
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
+                **options,
             )
     except Exception as error:  # any library error here means the folder is unusable
         raise ModelError(f"cannot load the model in {folder}: {first_line(error)}") from error
     missing = sorted(report["missing_keys"])
     if missing:  # transformers would fill them with noise
         raise ModelError(f"{folder}: the safetensors lack {missing[0]} and {len(missing) - 1} more")
-    return Backbone(model.to(device).eval())
+    # A quantised model is on its device already, and refuses to be moved.
+    return Backbone((model if options else model.to(device)).eval())
 
 
 def _load_config(folder: Path) -> PaliGemmaConfig:
