@@ -1,0 +1,165 @@
+"""Sound as numbers: reading, writing, resampling. One channel, 16 bits, everywhere behind this."""
+
+from __future__ import annotations
+
+import math
+import wave
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.voice.errors import BadAudioError
+
+RATE = 16_000  # Hz, of everything that is recognized
+MIN_RATE, MAX_RATE = 8_000, 192_000
+MAX_CHANNELS = 8
+MAX_SECONDS = 3600.0  # of a file
+SUFFIXES = (".wav", ".flac", ".aiff", ".aif")
+FULL_SCALE = 32_768.0
+QUIET = -96.0  # dBFS, of digital silence
+
+Samples = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Audio:
+    """A piece of sound: int16 samples (n,), one channel, and their rate in Hz."""
+
+    samples: Samples
+    rate: int = RATE
+
+    @property
+    def seconds(self) -> float:
+        """Duration in seconds."""
+        return len(self.samples) / self.rate
+
+    @property
+    def level(self) -> float:
+        """Root mean square in dB of full scale, -96 for silence."""
+        return level(self.samples)
+
+
+def level(samples: Samples) -> float:
+    """Root mean square of int16 samples in dB of full scale, -96 for silence."""
+    if len(samples) == 0:
+        return QUIET
+    power = float(np.mean(np.square(samples.astype(np.float64) / FULL_SCALE)))
+    return max(QUIET, 10.0 * math.log10(power)) if power > 0 else QUIET
+
+
+def silence(seconds: float, rate: int = RATE) -> Audio:
+    """Digital silence."""
+    return Audio(np.zeros(round(seconds * rate), np.int16), rate)
+
+
+def join(parts: Sequence[Audio]) -> Audio:
+    """The parts one after another. Raises ValueError for none, or for different rates."""
+    if not parts or any(part.rate != parts[0].rate for part in parts):
+        raise ValueError("join needs parts of one rate")
+    return Audio(np.concatenate([part.samples for part in parts]), parts[0].rate)
+
+
+def gain(audio: Audio, decibels: float) -> Audio:
+    """The same sound, louder or softer, clipped at full scale."""
+    scaled = audio.samples.astype(np.float64) * 10.0 ** (decibels / 20.0)
+    return Audio(_to_int16(scaled), audio.rate)
+
+
+def mono(samples: Samples, rate: int, channels: int) -> Audio:
+    """Interleaved samples as one channel, the mean of all.
+
+    Raises:
+        BadAudioError: a rate or number of channels that no microphone has, or samples that do not
+            fill whole frames.
+    """
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise BadAudioError(f"sound at {rate} Hz: {MIN_RATE} to {MAX_RATE} Hz can be used")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise BadAudioError(f"sound in {channels} channels: 1 to {MAX_CHANNELS} can be used")
+    if len(samples) % channels:
+        raise BadAudioError(f"{len(samples)} samples do not fill frames of {channels} channels")
+    if channels == 1:
+        return Audio(samples, rate)
+    return Audio(_to_int16(samples.reshape(-1, channels).mean(axis=1)), rate)
+
+
+def resample(audio: Audio, rate: int = RATE) -> Audio:
+    """The same sound at another rate: low-pass where it goes down, then linear interpolation."""
+    if audio.rate == rate or len(audio.samples) == 0:
+        return Audio(audio.samples, rate)
+    samples = audio.samples.astype(np.float64)
+    if audio.rate > rate:
+        cutoff = 0.95 * rate / audio.rate
+        half = math.ceil(16 / cutoff)
+        taps = cutoff * np.sinc(cutoff * np.arange(-half, half + 1)) * np.hamming(2 * half + 1)
+        # "full", cut by hand: "same" would lengthen a sound shorter than the filter
+        samples = np.convolve(samples, taps / taps.sum(), "full")[half : half + len(samples)]
+    count = max(1, round(len(samples) * rate / audio.rate))
+    places = np.arange(count) * (audio.rate / rate)
+    return Audio(_to_int16(np.interp(places, np.arange(len(samples)), samples)), rate)
+
+
+def read_audio(path: Path) -> Audio:
+    """Read a WAV, FLAC or AIFF file as one channel of 16 bits.
+
+    Raises:
+        BadAudioError: missing, broken, empty, longer than an hour, or of another kind.
+    """
+    try:
+        audio = _read_wav(path) if path.suffix.lower() == ".wav" else _read_other(path)
+    except BadAudioError as error:
+        raise BadAudioError(f"{path}: {error}") from error
+    except (OSError, EOFError, ValueError, AssertionError, wave.Error) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadAudioError(f"{path} cannot be read as sound ({reason})") from error
+    if len(audio.samples) == 0:
+        raise BadAudioError(f"{path} holds no sound")
+    return audio
+
+
+def write_wav(path: Path, audio: Audio) -> None:
+    """Write a WAV file of 16 bits. Raises OSError."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(audio.rate)
+        file.writeframes(audio.samples.astype("<i2").tobytes())
+
+
+def _read_wav(path: Path) -> Audio:
+    with wave.open(str(path), "rb") as file:
+        rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
+        if file.getnframes() > MAX_SECONDS * rate:
+            raise BadAudioError(f"longer than {MAX_SECONDS:g} s")
+        data = file.readframes(file.getnframes())
+    data = data[: len(data) // (width * channels) * width * channels]  # a file that was cut off
+    return mono(_widths(data, width), rate, channels)
+
+
+def _widths(data: bytes, width: int) -> Samples:
+    """PCM of 1 to 4 bytes a sample, little endian, as int16; 8 bits are unsigned."""
+    if width == 1:
+        return ((np.frombuffer(data, np.uint8).astype(np.int16) - 128) * 256).astype(np.int16)
+    if width not in (2, 3, 4):
+        raise BadAudioError(f"{8 * width} bits a sample: 8, 16, 24 or 32 can be read")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, width)
+    return np.frombuffer(rows[:, width - 2 :].tobytes(), "<i2").astype(np.int16)
+
+
+def _read_other(path: Path) -> Audio:
+    """FLAC and AIFF, through SpeechRecognition's reader."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadAudioError(f"only {', '.join(SUFFIXES)} files can be read")
+    import speech_recognition
+
+    with path.open("rb") as handle, speech_recognition.AudioFile(handle) as source:
+        data = speech_recognition.Recognizer().record(source)
+    raw = data.get_raw_data(convert_width=2)
+    return mono(np.frombuffer(raw, "<i2").astype(np.int16), data.sample_rate, 1)
+
+
+def _to_int16(values: npt.NDArray[np.float64]) -> Samples:
+    return np.clip(np.rint(values), -32_768, 32_767).astype(np.int16)

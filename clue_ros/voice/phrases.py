@@ -1,0 +1,165 @@
+"""Where a phrase begins and ends in a stream of sound (voice activity, pocketsphinx's Vad).
+
+pocketsphinx.Endpointer has one window for both ends: long enough for the pauses inside a sentence,
+it misses a short "no". So its Vad judges the frames, a short window opens and a long one closes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from pocketsphinx import Vad
+
+from clue_ros.voice.audio import RATE, Audio, Samples, level
+
+FRAME = 480  # samples: 30 ms, which the Vad takes at 16 kHz
+FRAME_SECONDS = FRAME / RATE
+PRE_ROLL = 10  # frames kept from before the beginning, which is noticed late
+OPENING = 6  # frames looked at to notice a beginning, and how many must be voiced
+OPENING_VOICED = 4
+
+
+@dataclass(frozen=True)
+class PhraseLimits:
+    """What counts as one phrase.
+
+    Attributes:
+        end_silence: seconds without voice that end it.
+        min_speech: seconds of voice below which it was a cough.
+        max_phrase: seconds after which it is cut and recognized as it is.
+        vad_mode: 0 (takes much for voice) to 3 (takes little).
+        threshold: dB of full scale below which nothing is voice.
+    """
+
+    end_silence: float = 0.6
+    min_speech: float = 0.15
+    max_phrase: float = 10.0
+    vad_mode: int = 2
+    threshold: float = -60.0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Somebody began to speak, at `start` (seconds, the stream's clock)."""
+
+    start: float
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A whole phrase, from `start` to `end` (seconds, the stream's clock).
+
+    `speech_end` is when the last voiced frame ended, before the silence that closed it; `cut` tells
+    that it was longer than the limit.
+    """
+
+    audio: Audio
+    start: float
+    end: float
+    speech_end: float
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What had begun was too short to be speech."""
+
+
+Event = Begun | Phrase | Dropped
+
+
+class PhraseFinder:
+    """Feed it 16 kHz samples, it returns what began and ended. Not thread-safe."""
+
+    def __init__(self, limits: PhraseLimits) -> None:
+        self.limits = limits
+        self._vad = Vad(limits.vad_mode, RATE, FRAME_SECONDS)
+        self._rest: Samples = np.zeros(0, np.int16)
+        self._recent: deque[Samples] = deque(maxlen=PRE_ROLL)
+        self._opening: deque[bool] = deque(maxlen=OPENING)
+        self._frames: list[Samples] = []  # of the open phrase
+        self._start = 0.0
+        self._voiced = 0
+        self._unvoiced_run = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody is speaking."""
+        return bool(self._frames)
+
+    def so_far(self) -> Audio:
+        """What has been said of the open phrase."""
+        frames = self._frames or [np.zeros(0, np.int16)]
+        return Audio(np.concatenate(frames))
+
+    def feed(self, samples: Samples, start: float) -> list[Event]:
+        """Take samples whose first one was taken at `start` seconds."""
+        start -= len(self._rest) / RATE
+        data = np.concatenate([self._rest, samples])
+        events: list[Event] = []
+        count = len(data) // FRAME
+        for i in range(count):
+            frame = data[i * FRAME : (i + 1) * FRAME]
+            event = self._step(frame, start + (i + 1) * FRAME_SECONDS)
+            if event is not None:
+                events.append(event)
+        self._rest = data[count * FRAME :]
+        return events
+
+    def finish(self, now: float) -> list[Event]:
+        """End the open phrase because the sound ends."""
+        return [self._close(now)] if self._frames else []
+
+    def reset(self) -> None:
+        """Forget what was heard, an open phrase too."""
+        self._rest = np.zeros(0, np.int16)
+        self._recent.clear()
+        self._opening.clear()
+        self._frames = []
+
+    def _is_voice(self, frame: Samples) -> bool:
+        return level(frame) > self.limits.threshold and bool(self._vad.is_speech(frame.tobytes()))
+
+    def _step(self, frame: Samples, now: float) -> Event | None:
+        voiced = self._is_voice(frame)
+        if self._frames:
+            self._frames.append(frame)
+            self._voiced += voiced
+            self._unvoiced_run = 0 if voiced else self._unvoiced_run + 1
+            if self._unvoiced_run * FRAME_SECONDS >= self.limits.end_silence:
+                return self._close(now)
+            if len(self._frames) * FRAME_SECONDS >= self.limits.max_phrase:
+                return self._close(now, cut=True)
+            return None
+        self._recent.append(frame)
+        self._opening.append(voiced)
+        if sum(self._opening) < OPENING_VOICED:
+            return None
+        self._frames = list(self._recent)
+        self._start = now - len(self._frames) * FRAME_SECONDS
+        self._voiced, self._unvoiced_run = sum(self._opening), 0
+        self._recent.clear()
+        self._opening.clear()
+        return Begun(self._start)
+
+    def _close(self, now: float, cut: bool = False) -> Event:
+        audio, voiced = self.so_far(), self._voiced * FRAME_SECONDS
+        speech_end = now - self._unvoiced_run * FRAME_SECONDS
+        self._frames = []
+        if voiced < self.limits.min_speech:
+            return Dropped()
+        return Phrase(audio, self._start, now, speech_end, cut)
+
+
+def ambient_threshold(samples: Samples, margin: float) -> float:
+    """The level in dB of full scale from which sound may be speech: the room's noise plus `margin`.
+
+    The noise is the median level of 30 ms frames, so that a word during calibration does not count.
+    """
+    count = len(samples) // FRAME
+    if count == 0:
+        return PhraseLimits().threshold
+    levels = [level(samples[i * FRAME : (i + 1) * FRAME]) for i in range(count)]
+    return min(-20.0, float(np.median(levels)) + margin)

@@ -1,0 +1,141 @@
+"""What people say to the robot, language by language: the words of commands and of answers.
+
+The recognizer's grammar is made of these (grammar.py), and the dialogue's manners read yes, no and
+stop from them. English covers what `clue_ros.data.language` and `dialogues` say; a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Words:
+    """One language.
+
+    `before` and `after` say on which side of the noun colours and places stand; `pronunciations`
+    gives words that the recognizer's dictionary lacks (ARPAbet, for English).
+    """
+
+    colors: tuple[str, ...]
+    kinds: tuple[str, ...]
+    sizes: tuple[str, ...]
+    places: tuple[str, ...]
+    behind: tuple[str, ...]
+    verbs: tuple[str, ...]
+    polite_before: tuple[str, ...]
+    polite_after: tuple[str, ...]
+    the: tuple[str, ...]
+    answer_openings: tuple[str, ...]
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+    stop: tuple[str, ...]
+    color_follows: bool = False
+    pronunciations: tuple[tuple[str, str], ...] = ()
+
+
+ENGLISH = Words(
+    colors=(
+        "red", "green", "blue", "yellow", "purple", "orange", "white", "black", "brown", "pink",
+        "gray",
+    ),
+    kinds=(
+        "block", "cube", "brick", "cylinder", "can", "tube", "ball", "sphere", "object", "thing",
+        "item", "one", "cup", "mug", "bottle", "box", "bowl", "plate", "apple", "banana", "fork",
+        "spoon",
+    ),
+    sizes=("big", "small", "large", "little"),
+    places=(
+        "left", "right", "upper", "lower", "leftmost", "rightmost", "top", "bottom", "middle",
+        "center", "upper left", "upper right", "lower left", "lower right", "top left", "top right",
+        "bottom left", "bottom right", "left upper", "right upper", "left lower", "right lower",
+    ),
+    behind=(
+        "on the left", "on the right", "to the left", "to the right", "at the top", "at the bottom",
+        "in the middle", "in the center", "in the upper part", "in the lower part", "furthest left",
+        "furthest right", "on the upper left", "on the upper right", "on the lower left",
+        "on the lower right", "at the top left", "at the top right", "at the bottom left",
+        "at the bottom right", "at the upper left corner", "at the upper right corner",
+        "at the lower left corner", "at the lower right corner",
+    ),
+    verbs=(
+        "pick up", "grab", "take", "get", "get me", "give me", "hand me", "pass me", "bring me",
+        "fetch", "lift", "i want", "i need", "i would like", "find", "where is", "show me",
+        "point to", "select", "move to",
+    ),
+    polite_before=(
+        "please", "now", "can you", "could you", "can i have", "robot",
+    ),
+    polite_after=("please",),
+    the=("the",),
+    answer_openings=("i mean", "it is", "no"),
+    yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "right", "okay"),
+    no=("no", "nope", "wrong", "that is wrong", "neither"),
+    stop=("stop", "cancel", "never mind", "forget it", "abort"),
+    pronunciations=(
+        ("leftmost", "L EH F T M OW S T"),
+        ("rightmost", "R AY T M OW S T"),
+    ),
+)  # fmt: skip
+
+FRENCH = Words(
+    colors=(
+        "rouge", "vert", "verte", "bleu", "bleue", "jaune", "violet", "violette", "orange", "blanc",
+        "blanche", "noir", "noire",
+    ),
+    kinds=(
+        "bloc", "cube", "brique", "cylindre", "boîte", "tube", "balle", "boule", "sphère", "objet",
+        "chose", "celui", "celle",
+    ),
+    sizes=("gros", "grosse", "petit", "petite", "grand", "grande"),
+    places=("gauche", "droite", "haut", "bas", "milieu", "centre"),
+    behind=(
+        "à gauche", "à droite", "de gauche", "de droite", "en haut", "en bas", "au milieu",
+        "du milieu", "en haut à gauche", "en haut à droite", "en bas à gauche", "en bas à droite",
+    ),
+    verbs=(
+        "prends", "attrape", "donne-moi", "passe-moi", "apporte-moi", "saisis", "soulève",
+        "je veux", "je voudrais", "trouve", "montre-moi", "où est",
+    ),
+    polite_before=("peux-tu prendre", "s'il te plaît"),
+    polite_after=("s'il te plaît", "s'il vous plaît"),
+    the=("le", "la", "l'"),
+    answer_openings=("je veux dire", "c'est", "non"),
+    yes=("oui", "d'accord", "c'est ça", "exact", "ouais"),
+    no=("non", "pas du tout", "ni l'un ni l'autre", "aucun"),
+    stop=("stop", "arrête", "annule", "laisse tomber", "tant pis"),
+    color_follows=True,
+)  # fmt: skip
+
+LANGUAGES: dict[str, Words] = {"en": ENGLISH, "fr": FRENCH}
+TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+
+
+def words_of(language: str) -> Words:
+    """The words of a language tag such as "en", "en-US" or "fr"; English for any other."""
+    return LANGUAGES.get(language.split("-")[0].lower(), ENGLISH)
+
+
+def plain(text: str) -> str:
+    """The text as a recognizer writes it: lower case, one space, no punctuation but ' and -."""
+    return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]*)*", text.lower())).replace("’", "'")
+
+
+def means_yes(text: str, language: str = "en") -> bool:
+    """Whether the text says yes and nothing else."""
+    return plain(text) in words_of(language).yes
+
+
+def means_no(text: str, language: str = "en") -> bool:
+    """Whether the text says no and nothing else."""
+    return plain(text) in words_of(language).no
+
+
+def means_stop(text: str, language: str = "en") -> bool:
+    """Whether the text, politeness and an address aside, asks to end it all."""
+    words = words_of(language)
+    said = plain(text)
+    for polite in (*words.polite_before, *words.polite_after, *words.no, "oh", "ok"):
+        said = said.removeprefix(f"{polite} ").removesuffix(f" {polite}")
+    return said in words.stop
