@@ -32,6 +32,8 @@ setup(
     ],
     # torch and its company: requirements.txt, see README
     install_requires=["setuptools"],
+    # InViG from the hub and from parquet files; its JSON files need nothing more.
+    extras_require={"invig": ["datasets==5.2.0"]},
     python_requires=">=3.10",
     zip_safe=True,
     maintainer="clue_ros maintainers",

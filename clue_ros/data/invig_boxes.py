@@ -139,5 +139,5 @@ def _show(box: Sequence[float]) -> str:
 
 
 def _kind(value: object) -> str:
-    length = f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
-    return "missing" if value is None else f"a {type(value).__name__}{length}"
+    length = f" with {len(value)} items" if isinstance(value, (list, tuple)) else ""
+    return "missing" if value is None else f"of type {type(value).__name__}{length}"

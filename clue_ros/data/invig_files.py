@@ -257,7 +257,7 @@ def find_picture(held: Any, folder: Path | None) -> Picture:
     if isinstance(value, str):
         path = _inside(value, folder)
         return Picture(image_size(path, path.name), partial(load_image, path))
-    raise BadRow("no image" if value is None else f"image is a {type(value).__name__}")
+    raise BadRow("no image" if value is None else f"image is of type {type(value).__name__}")
 
 
 _UNNAMED = "the picture in the file"

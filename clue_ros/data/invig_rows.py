@@ -56,7 +56,7 @@ class Record:
 def records(row: Any, where: str, language: str) -> Iterator[Record | str]:
     """The dialogues of one row; for each that cannot be used, its id and the reason instead."""
     if not isinstance(row, Mapping):
-        yield f"{where}: the row is a {type(row).__name__}, want an object with dialog and bbox"
+        yield f"{where}: the row is of type {type(row).__name__}, want an object"
         return
     try:
         if "ref_list" in row:
@@ -94,7 +94,7 @@ def _grouped(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     for number, ref in enumerate(refs):
         fallback = f"{image_id}#{number}"
         if not isinstance(ref, Mapping):
-            raise BadRow(f"ref_list holds a {type(ref).__name__}, want objects")
+            raise BadRow(f"ref_list holds type {type(ref).__name__}, want objects")
         yield {
             "id": _name(ref.get("id")) or fallback,
             "image_id": image_id,
@@ -124,7 +124,7 @@ def _flat(row: Mapping[str, Any], where: str) -> dict[str, Any]:
         picture = _name(row.get("image_id"))
     kept = {name: row.get(name) for name in ("bbox", "category", "dialog", "dialog_cn")}
     number = where.rsplit(":", 1)[-1]
-    row_id = _name(row.get("id")) or f"{image_id}#{number}"
+    row_id = _name(row.get("id")) or (where if image_id == where else f"{image_id}#{number}")
     return {"id": row_id, "image_id": image_id, "picture": picture, "size": None, **kept}
 
 
@@ -132,7 +132,7 @@ def _annotated(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The authors' JSON lines."""
     ann = row["ann"]
     if not isinstance(ann, Mapping):
-        raise BadRow(f"ann is a {type(ann).__name__}, want an object")
+        raise BadRow(f"ann is of type {type(ann).__name__}, want an object")
     request, asked, said = (ann.get(name) for name in ("ref_exp", "questions", "answers"))
     if not isinstance(asked, list) or not isinstance(said, list) or len(asked) != len(said):
         raise BadRow("questions and answers are no lists of the same length")
@@ -180,7 +180,7 @@ def read_dialogue(pairs: Any, name: str = "dialog") -> tuple[str, Exchanges, str
     if pairs is None:
         raise BadRow(f"no {name}")
     if not isinstance(pairs, (list, tuple)):
-        raise BadRow(f"{name} is a {type(pairs).__name__}, want a list of [text, text] pairs")
+        raise BadRow(f"{name} is of type {type(pairs).__name__}, want a list of [text, text] pairs")
     spoken: list[str] = []
     for number, pair in enumerate(pairs):
         size = len(pair) if isinstance(pair, (list, tuple)) else 0
@@ -188,7 +188,7 @@ def read_dialogue(pairs: Any, name: str = "dialog") -> tuple[str, Exchanges, str
             raise BadRow(f"{name}[{number}] is {pair!r:.40}, want a [text, text] pair")
         for text in pair:
             if text is not None and not isinstance(text, str):
-                raise BadRow(f"{name}[{number}] holds a {type(text).__name__}, want text")
+                raise BadRow(f"{name}[{number}] holds type {type(text).__name__}, want text")
             spoken.append((text or "").strip())
     spoken = _without_empty_ends(spoken)
     if not spoken:
