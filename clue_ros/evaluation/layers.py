@@ -161,9 +161,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--blocks", type=int, nargs="+", metavar="B", help="only these; default all"
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="CNNs a block (3)")
-    parser.add_argument("--epochs", type=int, default=60, help="at most, the best is kept (60)")
+    parser.add_argument("--epochs", type=int, default=15, help="at most, the best is kept (15)")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-4, help="of the CNN (1e-4, the paper's)")
+    parser.add_argument("--lr", type=float, default=1e-3, help="of the CNN (1e-3)")
     parser.add_argument(
         "--run", type=Path, default=Path("runs/layers"), help="maps and results; resumed if present"
     )

@@ -20,11 +20,15 @@ from clue_ros.model.heads import CnnHead, detector_loss
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How a head is trained. lr and weight_decay are the paper's for the CNN, the rest ours."""
+    """How a head is trained.
 
-    epochs: int = 60
+    weight_decay is the paper's. Its lr (1e-4) is for a CNN that learns beside an adapter; alone on
+    frozen maps, ten times that reached a lower validation loss in fewer epochs.
+    """
+
+    epochs: int = 15
     batch: int = 64
-    lr: float = 1e-4
+    lr: float = 1e-3
     weight_decay: float = 1e-4
 
 
