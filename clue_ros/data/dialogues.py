@@ -17,13 +17,16 @@ from clue_ros.data.language import (
     AXES,
     CORNERS,
     Reference,
+    indefinite,
     meant,
     noun_of,
     phrase,
     placed,
     request,
 )
-from clue_ros.data.tabletop.scene import COLORS, KINDS, SceneObject
+from clue_ros.data.tabletop.blocks import BLOCKS
+from clue_ros.data.tabletop.scene import SceneObject
+from clue_ros.data.tabletop.spec import WorldSpec
 
 MAX_QUESTIONS = 2
 OPENINGS: tuple[str, ...] = ("do you mean", "which one ,")
@@ -213,12 +216,19 @@ def _restated(
 
 
 def random_reference(
-    objects: Sequence[SceneObject], rng: np.random.Generator, *, absent: bool
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
+    *,
+    absent: bool,
+    spec: WorldSpec = BLOCKS,
 ) -> Reference:
-    """A reference to something in the scene, or to a kind and colour that is not."""
+    """A reference to something in the scene, or to a kind and colour of its world that may not be.
+
+    spec: the scene's world.
+    """
     if absent:
-        kind = str(rng.choice(KINDS)) if rng.uniform() < 0.8 else None
-        return Reference(kind, str(rng.choice(COLORS)), None)
+        kind = str(rng.choice(spec.kinds)) if rng.uniform() < 0.8 else None
+        return Reference(kind, str(rng.choice(list(spec.colors))), None)
     o = objects[int(rng.integers(len(objects)))]
     kind = o.kind if rng.uniform() < 0.8 else None
     color = o.color if rng.uniform() < 0.45 else None
@@ -265,10 +275,11 @@ def random_states(
     rng: np.random.Generator,
     want: str | None = None,
     tries: int = 40,
+    spec: WorldSpec = BLOCKS,
 ) -> list[State]:
     """A random dialogue about the scene; [] when no such reference was found in `tries` draws.
 
-    want: "clear", "ambiguous", "absent" or None for any of them.
+    spec: the scene's world. want: "clear", "ambiguous", "absent" or None for any of them.
     """
     kind = (
         want
@@ -276,7 +287,7 @@ def random_states(
         else str(rng.choice(["clear", "ambiguous", "absent"], p=[0.45, 0.45, 0.10]))
     )
     for _ in range(tries):
-        reference = random_reference(objects, rng, absent=kind == "absent")
+        reference = random_reference(objects, rng, absent=kind == "absent", spec=spec)
         candidates = meant(reference, objects)
         if candidates is None:
             continue
@@ -284,6 +295,6 @@ def random_states(
         if found != kind:
             continue
         spoken = np.random.default_rng(int(rng.integers(2**63)))
-        name = phrase(replace(reference, place=None), spoken).replace("the ", "a ", 1)
+        name = indefinite(phrase(replace(reference, place=None), spoken))
         return states_of(request(reference, rng), candidates, objects, rng, missing=name)
     return []

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from clue_ros.data.tabletop.scene import SceneObject
+from clue_ros.data.tabletop.spec import WorldSpec
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 
+# Of all worlds: what is called what does not depend on where it lies.
 NOUNS: dict[str, tuple[str, ...]] = {
-    "block": ("block", "block", "cube", "brick"),
-    "cylinder": ("cylinder", "cylinder", "can", "tube"),
-    "ball": ("ball", "ball", "sphere"),
+    kind: nouns for spec in WORLDS.values() for kind, nouns in spec.nouns.items()
 }
+COLORS: tuple[str, ...] = tuple(dict.fromkeys(c for spec in WORLDS.values() for c in spec.colors))
 ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
 VERBS: tuple[str, ...] = (
     "pick up {}", "pick up {}", "pick up {}", "pick {} up", "grab {}", "take {}", "get {}",
@@ -187,6 +189,45 @@ def request(reference: Reference, rng: np.random.Generator) -> str:
     return _pick(rng, VERBS).format(phrase(reference, rng))
 
 
+def indefinite(noun_phrase: str) -> str:
+    """The phrase with "a" or "an" for its "the".
+
+    >>> indefinite("the orange ball"), indefinite("the one which color is red")
+    ('an orange ball', 'a one which color is red')
+    """
+    rest = noun_phrase.removeprefix("the ")
+    article = "an" if rest[0] in "aeiou" and rest.split()[0] != "one" else "a"
+    return f"{article} {rest}"
+
+
+def _names_of(spec: WorldSpec) -> set[str]:
+    return {noun for nouns in spec.nouns.values() for noun in nouns} | set(spec.colors)
+
+
+_UNSEEN = set(NOUNS) | {n for nouns in NOUNS.values() for n in nouns} | set(COLORS)
+_UNSEEN -= _names_of(WORLDS[DEFAULT_WORLD])
+
+
+def unseen_words(text: str) -> tuple[str, ...]:
+    """The nouns and colours of a sentence that the default world, and so training, never names."""
+    words = re.findall(r"[a-z]+", text.lower())
+    return tuple(dict.fromkeys(w for w in words if w in _UNSEEN))
+
+
+_PLACE_WORDS = {
+    word for forms in (AHEAD, BEHIND) for said in forms.values() for t in said for word in t.split()
+} - {"at", "in", "of", "on", "part", "the", "to"}
+
+
+def named_by(text: str) -> tuple[str, ...]:
+    """Which of "kind", "color" and "place" a sentence names."""
+    said = re.sub(r"\bcan (you|i)\b", "", text.lower())  # no tin
+    words = set(re.findall(r"[a-z]+", said))
+    kinds = {noun for nouns in NOUNS.values() for noun in nouns}
+    tables = {"kind": kinds, "color": set(COLORS), "place": _PLACE_WORDS}
+    return tuple(name for name, table in tables.items() if words & table)
+
+
 _SWAPS = (
     {
         "left": "right",
@@ -200,8 +241,10 @@ _SWAPS = (
         "upperleft": "lowerleft",
         "upperright": "lowerright",
         "above": "below",
+        "highest": "lowest",
     },
 )
+_SYNONYMS = {"beneath": "below"}  # said another way, mirrored with the word that has a mirror
 
 
 def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
@@ -209,5 +252,6 @@ def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
     for on, swaps in zip(mirror, _SWAPS, strict=True):
         if on:
             both = {**swaps, **{v: k for k, v in swaps.items()}}
+            both |= {word: both[same] for word, same in _SYNONYMS.items() if same in both}
             text = "".join(both.get(part, part) for part in re.split(r"([a-z]+)", text))
     return text

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS, Sample, evaluate, with_progress
@@ -28,11 +30,14 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluation(
-    args: argparse.Namespace, load: Callable[[], tuple[list[Sample], list[str]]]
+    args: argparse.Namespace,
+    load: Callable[[], tuple[list[Sample], list[str]]],
+    groups: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType({}),
 ) -> int:
     """Load the samples, measure the model on them and print the result; the exit status.
 
     ``load`` gives the samples and the rows of the data that could not be used as they are.
+    ``groups``: which records to report apart as well, by name; left out where all fall into one.
     """
     if args.max_turns < 0:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
@@ -66,5 +71,12 @@ def run_evaluation(
     if args.records is not None:
         lines = [json.dumps(record, ensure_ascii=False) for record in report.records]
         args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(json.dumps(report.summary()) if args.json else report.text())
+    parts = {name: report.part(belongs) for name, belongs in groups.items()}
+    if any(len(part.records) == len(report.records) for part in parts.values()):
+        parts = {}
+    if args.json:
+        more = {"groups": {name: part.summary() for name, part in parts.items()}} if parts else {}
+        print(json.dumps(report.summary() | more))
+    else:
+        print("\n".join([report.text(), *(f"{n}:\n{part.text()}" for n, part in parts.items())]))
     return 0

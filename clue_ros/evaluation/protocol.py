@@ -68,13 +68,17 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Sample:
-    """One picture and what is asked about it. ``load`` gives uint8 RGB (H, W, 3)."""
+    """One picture and what is asked about it. ``load`` gives uint8 RGB (H, W, 3).
+
+    ``about``: what is to be recorded of a request beside its outcome.
+    """
 
     name: str
     load: Callable[[], npt.NDArray[np.uint8]]
     clear: tuple[Request, ...] = ()
     ambiguous: tuple[str, ...] = ()
     interactive: tuple[Exchange, ...] = ()
+    about: Callable[[str], Mapping[str, Any]] = lambda text: {}
 
 
 @dataclass
@@ -92,6 +96,22 @@ class Report:
     def counts(self) -> Counts:
         """Ambiguous or not: truth against decision."""
         return count(self.decisions)
+
+    def part(self, belongs: Callable[[Mapping[str, Any]], bool]) -> Report:
+        """The report of those records alone, without grades other than "accuracy"."""
+        part = Report(records=[record for record in self.records if belongs(record)])
+        for record in part.records:
+            right = {"accuracy": bool(record["right"])}
+            if record["part"] == "clear":
+                part.clear.append(right)
+                part.pointed.append({"accuracy": record["pointed"]})
+                part.decisions.append((False, record["asked"]))
+            elif record["part"] == "ambiguous":
+                part.decisions.append((True, record["right"]))
+            else:
+                part.interactive.append(right)
+                part.questions.append(record["questions"])
+        return part
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
         """The three measurements, as ``clue eval --json`` prints them; None of nothing."""
@@ -140,25 +160,28 @@ def evaluate(
             problem(f"{sample.name}: left out, {error}")
             continue
         for request in sample.clear:
-            _clear(clue, view, sample.name, request, report)
+            _clear(clue, view, sample, request, report)
         for text in sample.ambiguous:
             asks = _asks(clue, view, text)
             report.decisions.append((True, asks))
-            report.records.append(_record("ambiguous", sample.name, text, right=asks))
+            report.records.append(_record("ambiguous", sample, text, right=asks))
         for exchange in sample.interactive:
-            _converse(clue, view, sample.name, exchange, max_questions, report)
+            _converse(clue, view, sample, exchange, max_questions, report)
     return report
 
 
-def _clear(clue: Grounder[Any], view: Any, name: str, request: Request, report: Report) -> None:
+def _clear(
+    clue: Grounder[Any], view: Any, sample: Sample, request: Request, report: Report
+) -> None:
     reply = clue.reply(view, Dialogue(request.text))
     asked = isinstance(reply, Question)
     pointed = clue.reply(view, Dialogue(request.text), force_grounding=True) if asked else reply
     report.clear.append(_graded(reply, request.grades))
     report.pointed.append(_graded(pointed, request.grades))
     report.decisions.append((False, asked))
-    record = _record("clear", name, request.text, right=report.clear[-1]["accuracy"], box=pointed)
-    report.records.append(record | {"asked": asked})
+    right = report.clear[-1]["accuracy"]
+    record = _record("clear", sample, request.text, right=right, box=pointed)
+    report.records.append(record | {"asked": asked, "pointed": report.pointed[-1]["accuracy"]})
 
 
 def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
@@ -171,7 +194,7 @@ def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
 def _converse(
     clue: Grounder[Any],
     view: Any,
-    name: str,
+    sample: Sample,
     exchange: Exchange,
     max_questions: int,
     report: Report,
@@ -186,8 +209,9 @@ def _converse(
     report.interactive.append(_graded(reply, exchange.grades))
     report.questions.append(dialogue.questions)
     right = report.interactive[-1]["accuracy"]
-    record = _record("interactive", name, exchange.text, right=right, box=reply)
-    report.records.append(record | {"dialogue": dialogue.context()})
+    record = _record("interactive", sample, exchange.text, right=right, box=reply)
+    more = {"dialogue": dialogue.context(), "questions": dialogue.questions}
+    report.records.append(record | more)
 
 
 def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[str, bool]:
@@ -197,10 +221,11 @@ def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[st
 
 
 def _record(
-    part: str, name: str, text: str, *, right: bool, box: Question | Grounding | None = None
+    part: str, sample: Sample, text: str, *, right: bool, box: Question | Grounding | None = None
 ) -> dict[str, Any]:
     corners = box.box.as_list() if isinstance(box, Grounding) else None
-    return {"part": part, "image": name, "text": text, "right": right, "box": corners}
+    record = {"part": part, "image": sample.name, "text": text, "right": right, "box": corners}
+    return record | dict(sample.about(text))
 
 
 def _shares(rows: list[dict[str, bool]], **means: float) -> dict[str, float | int]:

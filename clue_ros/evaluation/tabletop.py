@@ -4,6 +4,10 @@ Right ("accuracy") means an IoU of at least 0.5 with the target's box; "center" 
 whose centre lies in the target's. Scenes are new to the model, and requests are drawn by
 the same grammar as its training data. In the interactive part a person who sees the target answers
 what was asked, by the words of the question.
+
+``--world novel`` measures the same out of domain: objects, tables and camera that training never
+had. Requests of words that training used are then told apart from those that name a kind or a
+colour by a word that it never did.
 """
 
 from __future__ import annotations
@@ -11,17 +15,27 @@ from __future__ import annotations
 import argparse
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from clue_ros.data import dialogues
-from clue_ros.data.language import AXES, NOUNS, meant, request
+from clue_ros.data.language import (
+    AXES,
+    COLORS,
+    NOUNS,
+    meant,
+    named_by,
+    request,
+    unseen_words,
+)
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
-from clue_ros.data.tabletop.scene import COLORS, Scene, SceneObject
-from clue_ros.data.tabletop.shards import SPLITS, list_shards, read_shard
+from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.data.tabletop.shards import SPLITS, how_to_make, list_shards, read_shard
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.dialogue import Box
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.command import add_shared_arguments, run_evaluation
@@ -29,6 +43,10 @@ from clue_ros.evaluation.metrics import center_inside, iou
 from clue_ros.evaluation.protocol import Exchange, Grade, Request, Sample
 
 MIN_IOU = 0.5
+GROUPS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "only words training knew": lambda record: not record["unseen"],
+    "names an unseen word": lambda record: bool(record["unseen"]),
+}
 _TRIES = 60  # draws for one request; a scene that has none of the kind goes without
 
 
@@ -47,7 +65,16 @@ def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
         clear=tuple(Request(text, _grades(scene, meant[0])) for text, meant in clear),
         ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
         interactive=tuple(_exchange(scene, text, meant, rng) for text, meant in ambiguous),
+        about=what_it_names,
     )
+
+
+def what_it_names(text: str) -> dict[str, Any]:
+    """What the records say of a request.
+
+    names: which of "kind", "color" and "place"; unseen: its words that training never used.
+    """
+    return {"names": list(named_by(text)), "unseen": list(unseen_words(text))}
 
 
 def requests_about(
@@ -130,19 +157,33 @@ def _loader(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]
     return lambda: image
 
 
-def _read(folder: Path, split: str, at_most: int) -> list[Scene]:
-    """Scenes of a split; a shard that cannot be read is named."""
-    paths = list_shards(folder, split)
+def load_samples(
+    folder: Path,
+    *,
+    world: str = DEFAULT_WORLD,
+    split: str = "test",
+    scenes: int = 400,
+    per_image: int = 2,
+    seed: int = 0,
+) -> list[Sample]:
+    """Samples of at most ``scenes`` scenes of a world's shards in ``folder``.
+
+    Raises ClueError when there are none or one cannot be read, with what to do.
+    """
+    found = _read(folder, split, scenes, world)
+    return tabletop_samples(found, per_image=per_image, seed=seed)
+
+
+def _read(folder: Path, split: str, at_most: int, world: str = DEFAULT_WORLD) -> list[Scene]:
+    """Scenes of a world's split; a shard that cannot be read is named."""
+    paths = list_shards(folder, split, world)
     if not paths:
-        raise ClueError(
-            f"no {split} scenes in {folder}: make them with"
-            f" `clue data tabletop --out {folder} --split {split} --scenes {at_most}`"
-        )
+        raise ClueError(how_to_make(folder, split, at_most, world))
     scenes: list[Scene] = []
     for path in paths:
         if len(scenes) < at_most:
             try:
-                scenes += read_shard(path)
+                scenes += read_shard(path, world)
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
                 reason = "not a whole file of scenes: delete it and make it again"
                 raise ClueError(f"{path}: {reason} ({type(error).__name__})") from error
@@ -151,6 +192,7 @@ def _read(folder: Path, split: str, at_most: int) -> list[Scene]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval tabletop``."""
+    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD)
     parser.add_argument("--data", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
     parser.add_argument("--split", choices=SPLITS, default="test")
     parser.add_argument("--scenes", type=int, default=400, metavar="N", help="at most (400)")
@@ -164,7 +206,14 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("--per-image and --scenes must be 1 or more")
 
     def load() -> tuple[list[Sample], list[str]]:
-        scenes = _read(args.data, args.split, args.scenes)
-        return tabletop_samples(scenes, per_image=args.per_image, seed=args.seed), []
+        samples = load_samples(
+            args.data,
+            world=args.world,
+            split=args.split,
+            scenes=args.scenes,
+            per_image=args.per_image,
+            seed=args.seed,
+        )
+        return samples, []
 
-    return run_evaluation(args, load)
+    return run_evaluation(args, load, GROUPS)

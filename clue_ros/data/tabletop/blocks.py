@@ -36,6 +36,11 @@ HSV: dict[str, Hsv] = {
     "orange": ((0.065, 0.095), (0.85, 1.0), (0.8, 1.0)),
     "white": ((0.0, 1.0), (0.0, 0.05), (0.85, 1.0)),
 }
+NOUNS: dict[str, tuple[str, ...]] = {
+    "block": ("block", "block", "cube", "brick"),
+    "cylinder": ("cylinder", "cylinder", "can", "tube"),
+    "ball": ("ball", "ball", "sphere"),
+}
 
 
 class Primitives:
@@ -109,7 +114,7 @@ class Primitives:
 
 BLOCKS = WorldSpec(
     name="blocks",
-    kinds=KINDS,
+    nouns=NOUNS,
     colors=HSV,
     stock=Primitives,
     camera=Camera(

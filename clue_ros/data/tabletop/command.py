@@ -1,8 +1,8 @@
 """`clue data tabletop`: render simulator scenes to shards, several processes, resumable.
 
-    clue data tabletop --scenes 12000                          the default world, for training
-    clue data tabletop --world novel --split test --scenes 300   one that training never has
-    clue data tabletop --world novel --contact-sheet FILE.png  some scenes to look at
+clue data tabletop --scenes 12000                          the default world, for training
+clue data tabletop --world novel --split test --scenes 300   one that training never has
+clue data tabletop --world novel --contact-sheet FILE.png  some scenes to look at
 """
 
 from __future__ import annotations
@@ -117,9 +117,7 @@ def run(args: argparse.Namespace) -> int:
         elif args.png:
             write_pictures(args.out, args.split, args.seed, args.scenes, args.world)
         else:
-            write_shards(
-                args.out, args.split, args.seed, args.scenes, args.processes, args.world
-            )
+            write_shards(args.out, args.split, args.seed, args.scenes, args.processes, args.world)
     except RuntimeError as error:  # no renderer; the message says what to install
         raise ClueError(str(error)) from error
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from clue_ros.data.tabletop import shards
@@ -14,13 +15,13 @@ from clue_ros.data.tabletop.worlds import world_spec
 
 SCENES = 12
 COLUMNS = 3
-TILE_WIDTH = 400  # pixels
+TILE_WIDTH = 320  # pixels
 INK = (255, 240, 60)
 
 
-def labelled(scene: Scene) -> np.ndarray:
+def labelled(scene: Scene) -> npt.NDArray[np.uint8]:
     """A copy of the picture, uint8 RGB (H, W, 3), with the truth drawn on it."""
-    out = scene.image.copy()
+    out: npt.NDArray[np.uint8] = scene.image.copy()
     height, width = out.shape[:2]
     for o in scene.objects:
         x0, y0, x1, y1 = (round(v * n) for v, n in zip(o.box, (width, height) * 2, strict=True))
@@ -32,7 +33,7 @@ def labelled(scene: Scene) -> np.ndarray:
 
 
 def write_contact_sheet(path: Path, world: str, split: str, seed: int, count: int = SCENES) -> None:
-    """Draw `count` scenes as one PNG of 128 colours (so that it stays small), COLUMNS in a row."""
+    """Draw `count` scenes as one PNG of 256 colours (so that it stays small), COLUMNS in a row."""
     from clue_ros.data.tabletop.world import TabletopWorld
 
     first = shards.shard_seed(split, seed, 0, world)
@@ -45,4 +46,6 @@ def write_contact_sheet(path: Path, world: str, split: str, seed: int, count: in
         y, x = i // COLUMNS * height, i % COLUMNS * TILE_WIDTH
         sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(sheet).quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.fromarray(sheet).quantize(256, kmeans=2, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )

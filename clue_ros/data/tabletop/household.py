@@ -18,8 +18,8 @@ GAP = 0.012  # metres between two footprints, at least
 SPREAD = 0.25  # metres around the table's middle where objects' centres lie
 MATERIALS: dict[str, str] = {
     "matte": 'specular="0.05" shininess="0.1"',
-    "glossy": 'specular="0.8" shininess="0.85"',
-    "metal": 'specular="0.6" shininess="0.7"',
+    "glossy": 'specular="0.7" shininess="0.85"',
+    "metal": 'specular="0.5" shininess="0.75"',
     "speckled": 'specular="0.4" shininess="0.5" texture="speckles" texrepeat="3 3"',
 }
 
@@ -45,8 +45,9 @@ def _mesh_xml(name: str, mesh: Mesh) -> str:
 def segment_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
     """Distance of two segments in the plane, each (2, 2): its two ends."""
 
-    def side(p: Any, q: Any, r: Any) -> float:
-        return float((q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]))
+    def side(of: Any, point: Any) -> float:
+        (px, py), (qx, qy) = of
+        return float((qx - px) * (point[1] - py) - (qy - py) * (point[0] - px))
 
     def to_segment(point: Any, ends: Any) -> float:
         along = ends[1] - ends[0]
@@ -54,7 +55,7 @@ def segment_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
         share = 0.0 if length == 0 else float(np.clip((point - ends[0]) @ along / length, 0, 1))
         return float(np.hypot(*(point - ends[0] - share * along)))
 
-    if side(*a, b[0]) * side(*a, b[1]) < 0 and side(*b, a[0]) * side(*b, a[1]) < 0:
+    if side(a, b[0]) * side(a, b[1]) < 0 and side(b, a[0]) * side(b, a[1]) < 0:
         return 0.0
     return min(*(to_segment(p, b) for p in a), *(to_segment(p, a) for p in b))
 
@@ -73,8 +74,9 @@ class _Footprint:
 
 def footprint(made: Shape, x: float, y: float, yaw: float) -> _Footprint:
     """The footprint of a shape that stands at (x, y), turned by yaw."""
-    along = made.half_length * np.array([np.cos(yaw), np.sin(yaw)])
-    return _Footprint(np.array([[x, y] - along, [x, y] + along]), made.radius)
+    middle, along = np.array([x, y]), np.array([np.cos(yaw), np.sin(yaw)])
+    ends = np.stack([middle - made.half_length * along, middle + made.half_length * along])
+    return _Footprint(ends, made.radius)
 
 
 class Household:

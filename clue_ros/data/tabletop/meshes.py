@@ -246,9 +246,10 @@ def banana(rng: np.random.Generator) -> Shape:
     path = np.stack([curve[:, 0], curve[:, 1] - curve[:, 1].mean(), np.full(26, thick)], axis=1)
     along = np.linspace(-1, 1, 26)
     width = thick * np.clip((1 - np.abs(along) ** 3.5) ** 0.55, 0.22, 1.0)
-    body, stalk = tube(path[1:-3], width[1:-3], width[1:-3]), tube(path[-5:], *[width[-5:] * 0.9] * 2)
-    tip = tube(path[:3], *[np.array([0.25, 0.3, 0.3]) * thick] * 2)
-    return shape(Part(body), Part(stalk), Part(tip, STEM))
+    body = tube(path[1:-3], width[1:-3], width[1:-3])
+    stalk = tube(path[-5:], 0.9 * width[-5:], 0.9 * width[-5:])
+    dark = np.array([0.25, 0.3, 0.3]) * thick
+    return shape(Part(body), Part(stalk), Part(tube(path[:3], dark, dark), STEM))
 
 
 def _handle(length: float, start: float) -> Mesh:
@@ -279,7 +280,11 @@ def fork(rng: np.random.Generator) -> Shape:
 
 def spoon(rng: np.random.Generator) -> Shape:
     """A spoon lying flat, its bowl up."""
-    handle, long, wide = rng.uniform(0.09, 0.11), rng.uniform(0.029, 0.034), rng.uniform(0.019, 0.023)
+    handle, long, wide = (
+        rng.uniform(0.09, 0.11),
+        rng.uniform(0.029, 0.034),
+        rng.uniform(0.019, 0.023),
+    )
     deep = 0.011
     outer = _arc(8, -np.pi / 2, 0)
     inner = outer[::-1] * (0.9, 0.82)

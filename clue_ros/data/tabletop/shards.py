@@ -1,12 +1,12 @@
 """Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures); any process can remake one.
 
-A shard's content follows from (world, split, seed, index) alone, a finished shard is renamed into place
-and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256 of
-its arrays, checked when read.
+A shard's content follows from (world, split, seed, index) alone, a finished shard is renamed into
+place and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256
+of its arrays, checked when read.
 
 A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
-`WORLD-SPLIT-SEED-INDEX.npz`, and the latter also holds its world's name, kinds and colours: worlds can
-share a folder and a renamed file is still found out.
+`WORLD-SPLIT-SEED-INDEX.npz`, and the latter also holds its world's name, kinds and colours: worlds
+can share a folder and a renamed file is still found out.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def shard_seed(split: str, seed: int, index: int, world: str = DEFAULT_WORLD) ->
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
-def shard_path(
-    folder: Path, split: str, seed: int, index: int, world: str = DEFAULT_WORLD
-) -> Path:
+def shard_path(folder: Path, split: str, seed: int, index: int, world: str = DEFAULT_WORLD) -> Path:
     """Where a shard lies below `folder`."""
     return folder / f"{_prefix(world, split)}-{seed}-{index:04d}.npz"
 
@@ -177,10 +175,11 @@ def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Pa
 
 def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORLD) -> str:
     """What to say where a world's split has no shards."""
-    other = "" if world == DEFAULT_WORLD else f" --world {world}"
+    option = "" if world == DEFAULT_WORLD else f" --world {world}"
+    which = "" if world == DEFAULT_WORLD else f" of the world {world!r}"
     return (
-        f"no {split} scenes{f' of the world {world!r}' if other else ''} in {folder}: make them with"
-        f" `clue data tabletop{other} --out {folder} --split {split} --scenes {scenes}`"
+        f"no {split} scenes{which} in {folder}: make them with"
+        f" `clue data tabletop{option} --out {folder} --split {split} --scenes {scenes}`"
     )
 
 

@@ -1,7 +1,7 @@
 """What makes a tabletop world: its objects, colours, tables, light, camera and pictures.
 
-A world is a `WorldSpec`, nothing else: `TabletopWorld` draws any of them, `clue.data.language` talks
-about any of them. `worlds` holds the registry. No MuJoCo here.
+A world is a `WorldSpec`, nothing else: `TabletopWorld` draws any of them, `clue_ros.data.language`
+talks about any of them. `worlds` holds the registry. No MuJoCo here.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class Camera:
 
     elevation: above the table's plane. azimuth: off the table's front, one of several ranges.
     fovy: vertical angle of view. half_height: of what is seen at the table's middle; it sets the
-    distance (with a margin of 5 %). aim: height of the point aimed at, over the table. shapes: (height, width) of the pictures as shares of the world's width, the first
-    and the last are drawn equally often. overhead: elevation of half the pictures of `flat` kinds
-    alone, which can be told apart from above. target, roll: how far it aims off the middle.
+    distance (with a margin of 5 %). aim: height of the point aimed at, over the table. shapes:
+    (height, width) of the pictures as shares of the world's width, the first and the last are
+    drawn equally often. overhead: elevation of half the pictures of `flat` kinds alone, which can
+    be told apart from above. target, roll: how far it aims off the middle, and tilts.
     """
 
     elevation: Range
@@ -133,15 +134,16 @@ class Light:
 class WorldSpec:
     """One world.
 
-    kinds: the order is the shards' numbering, as is that of colors (HSV ranges, fractions).
-    scenes_per_shard: of a file. scenes_per_model: pictures until textures and bodies are made anew. min_side: least visible
-    side of a box as a fraction of the picture. min_fill: least share of its box that an object
-    shows; None where shapes are too thin for that, then min_visible counts: the least share of
-    the object that no other one hides.
+    nouns: the kinds and what people call them. The order is the shards' numbering, as is that of
+    colors (HSV ranges, fractions).
+    scenes_per_shard: of a file. scenes_per_model: pictures until textures and bodies are made
+    anew. min_side: least visible side of a box as a fraction of the picture. min_fill: least
+    share of its box that an object shows; None where shapes are too thin for that, then
+    min_visible counts: the least share of the object that no other one hides.
     """
 
     name: str
-    kinds: tuple[str, ...]
+    nouns: Mapping[str, tuple[str, ...]]
     colors: Mapping[str, Hsv]
     stock: Callable[[], Stock]
     camera: Camera
@@ -154,6 +156,11 @@ class WorldSpec:
     min_side: float = 0.08
     min_fill: float | None = None
     min_visible: float | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of objects, in the shards' numbering."""
+        return tuple(self.nouns)
 
 
 def rgb_of(spec_colors: Mapping[str, Hsv], color: str, rng: np.random.Generator) -> Any:

@@ -1,4 +1,4 @@
-"""Textures made by code, uint8 RGB (size, size, 3): what tables, cloths and floors are covered in."""
+"""Textures made by code, uint8 RGB (size, size, 3): what tables, cloths and floors show."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def laid(rng: np.random.Generator, under: Texture, cloth: Texture) -> Texture:
     half, turn = rng.uniform(0.26, 0.36) * size, rng.uniform(0, np.pi / 2)
     y, x = np.mgrid[0:size, 0:size] - (size - 1) / 2
     across, down = np.cos(turn) * x + np.sin(turn) * y, np.cos(turn) * y - np.sin(turn) * x
-    at = [((v / (2 * half) + 0.5) * (size - 1)).astype(np.float32) for v in (across, down)]
-    over = cv2.remap(cloth, *at, interpolation=cv2.INTER_LINEAR)
+    u, v = (((w / (2 * half) + 0.5) * (size - 1)).astype(np.float32) for w in (across, down))
+    over = cv2.remap(cloth, u, v, interpolation=cv2.INTER_LINEAR)
     far = np.maximum(np.abs(across), np.abs(down)) - half  # pixels outside the cloth's edge
     shade = np.where(far > 0, 0.6 + 0.4 * (far / 4).clip(0, 1), 1.0)[..., None]
     out = np.where((far < 0)[..., None], over, under * shade)

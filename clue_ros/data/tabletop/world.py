@@ -1,7 +1,7 @@
 """Random tabletop scenes, drawn by MuJoCo with no GPU (EGL or OSMesa software rendering).
 
-What is drawn is a `WorldSpec`'s matter. One MuJoCo model is kept for many pictures, because making a
-model and a renderer costs more than a dozen pictures: objects, colours, lights and camera are
+What is drawn is a `WorldSpec`'s matter. One MuJoCo model is kept for many pictures, because making
+a model and a renderer costs more than a dozen pictures: objects, colours, lights and camera are
 changed in place, textures and meshes when the model is made anew.
 """
 
@@ -227,20 +227,24 @@ class TabletopWorld:
             numbers[self._model.body(o.body).id] = k + 1
         return np.asarray(numbers[bodies], dtype=np.uint8)
 
-    def _visible(
-        self, renderer: Any, masks: npt.NDArray[np.uint8], placed: list[Placed]
-    ) -> bool:
+    def _visible(self, renderer: Any, masks: npt.NDArray[np.uint8], placed: list[Placed]) -> bool:
         """Whether enough of every object is seen; each is drawn alone to know how much there is."""
         least = self.spec.min_visible
         if least is None:
             return True
-        shares = []
+        enough = True
         for k, o in enumerate(placed):
-            self._stock.show(self._model, [o])
+            self._show([o])
             alone = np.count_nonzero(self._masks(renderer, [o]))
-            shares.append(np.count_nonzero(masks == k + 1) / max(1, alone))
+            enough &= bool(np.count_nonzero(masks == k + 1) >= least * alone)
+        self._show(placed)
+        return enough
+
+    def _show(self, placed: list[Placed]) -> None:
+        import mujoco
+
         self._stock.show(self._model, placed)
-        return min(shares) >= least
+        mujoco.mj_forward(self._model, self._data)
 
     def _read(
         self, masks: npt.NDArray[np.uint8], placed: Sequence[Placed]
