@@ -24,7 +24,7 @@ from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_tokenizer
 from clue_ros.model.tiny import SIZES
 from clue_ros.model.variants import DEFAULT, VARIANTS
-from clue_ros.training import detector, ivg
+from clue_ros.training import adapters_data, detector, ivg
 from clue_ros.training.base import add_arguments, save_base
 from clue_ros.training.data import TrainingData, load_photos, load_training_data
 from clue_ros.training.decoder import init_decoder
@@ -200,7 +200,16 @@ def test_every_variant_of_the_table_trains_and_loads(
     quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2")
     args = options(detector, work, *quick, "--variant", name, "--out", tmp_path / name)
     args.run = tmp_path / "run"
+    words: set[str] = set()
+    encode = adapters_data.encode_prompts
+
+    def noting(processor: Any, instruction: str, *rest: Any) -> Any:
+        words.add(instruction)
+        return encode(processor, instruction, *rest)
+
+    monkeypatch.setattr(adapters_data, "encode_prompts", noting)
     assert detector.run(args) == 0
+    assert words == {variant.instruction}, "trained and calibrated with the word it is used with"
     notes = json.loads((tmp_path / name / "detector.json").read_text())
     assert notes["block"] == variant.block(4)
     assert (notes["instruction"], notes["head"]) == (variant.instruction, variant.head)

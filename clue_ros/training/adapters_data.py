@@ -107,7 +107,7 @@ def _query(
     state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
     if instruction == "clarify":
         return dialogue_query(state, scene.objects)
-    return detect_query(state.context, state.candidates)
+    return detect_query(state.context, state.candidates, instruction)
 
 
 def collate(

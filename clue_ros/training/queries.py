@@ -55,9 +55,9 @@ def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
     return Query(instruction, state.context, box_suffix(objects[target]), looks, pointers, False)
 
 
-def detect_query(context: str, looks: Sequence[int]) -> Query:
+def detect_query(context: str, looks: Sequence[int], instruction: str = "detect") -> Query:
     """The detector's view of a context: where to look, and nothing to say."""
-    return Query("detect", context, None, tuple(looks), (), len(looks) != 1)
+    return Query(instruction, context, None, tuple(looks), (), len(looks) != 1)
 
 
 def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject]) -> Query:
