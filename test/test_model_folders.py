@@ -150,7 +150,23 @@ def test_a_shard_that_is_missing_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     index = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00001-of-00001.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "model-00001-of-00001.safetensors" in reason(folder)
+    message = reason(folder)
+    assert "model-00001-of-00001.safetensors" in message
+    assert "download the model again" in message
+
+
+def test_half_a_file_says_to_download_it_again(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    message = reason(folder)
+    assert message.startswith(f"{path} is cut short or broken")
+    assert "download the model again" in message
+
+
+def test_a_clone_without_the_weights_is_told_from_a_broken_file(folder: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"
+    (folder / "model.safetensors").write_text(pointer)
+    assert "git lfs pull" in reason(folder)
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,12 @@ def tiny_config(
     )
 
 
-def full_config() -> PaliGemmaConfig:
+def full_config(image_size: int = 448) -> PaliGemmaConfig:
     """The configuration of google/paligemma2-3b-mix-448, written out; its weights are gated.
 
     Gemma 2 2B (26 blocks) reads SigLIP So400m/14 at 448 px: 32x32 patches. The vocabulary is
     Gemma's 256000 pieces, 1024 locations, 128 segments and <image> (257152), filled up to 257216.
+    image_size 224 is paligemma2-3b-mix-224: 16x16 patches, otherwise the same.
     """
     text = Gemma2Config(
         vocab_size=257216,
@@ -102,7 +103,7 @@ def full_config() -> PaliGemmaConfig:
         intermediate_size=4304,
         num_hidden_layers=27,
         num_attention_heads=16,
-        image_size=448,
+        image_size=image_size,
         patch_size=14,
         hidden_act="gelu_pytorch_tanh",
         layer_norm_eps=1e-6,

@@ -12,41 +12,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clue_ros.errors import ModelError
-from clue_ros.model.files import first_line, read_json
+from clue_ros.model.download import download
+from clue_ros.model.files import read_json
 
 EMBEDDED = "tabletop"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w.][\w./-]*))?")
 
 
-def find_model(model: str | Path) -> Path:
+def find_model(model: str | Path, revision: str | None = None) -> Path:
     """The folder of a model: "tabletop", a folder, or a hub id (downloaded once, then cached).
 
-    Raises ModelError.
+    A hub id may name a branch, tag or commit, as owner/name@revision or with `revision`; the hub's
+    default is its main branch. Raises ModelError.
     """
     text = str(model)
-    if text == EMBEDDED:
-        return _embedded()
+    hub = _HUB_ID.fullmatch(text) if isinstance(model, str) else None
     folder = Path(text).expanduser()
-    if text and folder.is_dir():
-        return folder
-    if isinstance(model, str) and _HUB_ID.fullmatch(text):
-        return _download(text)
-    raise ModelError(
-        f"no model {text!r}: want {EMBEDDED!r}, a model folder, or a hub id such as owner/name"
-    )
+    here = _embedded() if text == EMBEDDED else folder if text and folder.is_dir() else None
+    if here is None and hub is None:
+        raise ModelError(
+            f"no model {text!r}: want {EMBEDDED!r}, a model folder, or a hub id such as owner/name"
+        )
+    if here is not None:
+        if revision:
+            raise ModelError(f"{text} is here, not on the hub: it has no revision {revision!r}")
+        return here
+    assert hub is not None
+    if revision and hub["revision"] not in (None, revision):
+        raise ModelError(f"two revisions for {hub['name']}: {hub['revision']} and {revision}")
+    return download(hub["name"], revision or hub["revision"])
 
 
 def find_base(folder: Path) -> Path:
     """The folder with the backbone's weights: `folder`, or the base its adapters were trained on.
 
     A folder of adapters alone (a few MB beside a base of many GB) names its base as peft does, in
-    adapter_config.json.
+    adapter_config.json: base_model_name_or_path and, for a hub id, revision.
     """
     adapter = folder / "detector" / "adapter_config.json"
     if (folder / "config.json").is_file() or not adapter.is_file():
         return folder
-    base = read_json(adapter).get("base_model_name_or_path")
-    return find_model(base) if isinstance(base, str) and base else folder
+    content = read_json(adapter)
+    base, revision = content.get("base_model_name_or_path"), content.get("revision")
+    if not isinstance(base, str) or not base:
+        return folder
+    return find_model(base, revision if isinstance(revision, str) and revision else None)
 
 
 def _embedded() -> Path:
@@ -69,29 +79,3 @@ def _shares() -> Iterator[Path]:
         if prefix:
             yield Path(prefix) / "share" / "clue_ros"
     yield Path(sys.prefix) / "share" / "clue_ros"
-
-
-def _download(name: str) -> Path:
-    """Fetch the safetensors and JSON files of a hub model. Every failure becomes one sentence."""
-    from huggingface_hub import errors, snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except errors.GatedRepoError as error:
-        raise ModelError(
-            f"{name} is gated: accept its licence on https://huggingface.co/{name}, then run "
-            "`huggingface-cli login`"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelError(
-            f"there is no folder {name} here and no model {name} on the hub (if it is private: "
-            "`huggingface-cli login`)"
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise ModelError(
-            f"there is no folder {name} here, and the hub cannot be reached to download it: "
-            "check the network,"
-            " or give a folder that holds the model"
-        ) from error
-    except Exception as error:  # the hub's client raises what its network library raises
-        raise ModelError(f"cannot download {name} from the hub: {first_line(error)}") from error

@@ -27,6 +27,10 @@ _PUBLISHED = (
     (re.compile(r"^vision_tower\.vision_model\."), "vision_tower."),
 )
 
+# From a half download. In the hub's cache a broken file is kept until it is forced.
+_AGAIN = "download the model again (`hf download NAME --force-download`)"
+_POINTER = b"version https://git-lfs"
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -65,7 +69,7 @@ def weight_files(folder: Path) -> list[Path]:
         paths = [folder / str(name) for name in sorted(set(names.values()))]
         for path in paths:
             if not path.is_file():
-                raise ModelError(f"{folder} has no {path.name}, which {INDEX} lists")
+                raise ModelError(f"{folder} has no {path.name}, which {INDEX} lists: {_AGAIN}")
         return paths
     pickled = sorted(p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".pth"})
     if pickled:
@@ -83,8 +87,22 @@ def read_shapes(path: Path) -> Shapes:
         with opener(path, framework="pt") as file:
             names = file.keys()
             return {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    except (OSError, SafetensorError) as error:
+    except SafetensorError as error:
+        if _is_pointer(path):
+            raise ModelError(
+                f"{path} is git's pointer to the weights, not the weights: run `git lfs pull` there"
+            ) from error
+        raise ModelError(
+            f"{path} is cut short or broken ({first_line(error)}): {_AGAIN}"
+        ) from error
+    except OSError as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
+
+
+def _is_pointer(path: Path) -> bool:
+    """What a clone without git-lfs leaves in a file's place."""
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
 
 
 def _expected_shapes(folder: Path, config: PaliGemmaConfig) -> tuple[Shapes, set[str]]:
