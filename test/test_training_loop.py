@@ -1,15 +1,25 @@
 """The training loop: a kill costs nothing but time, and a folder holds one run."""
 
 import json
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from clue_ros.errors import ClueError
-from clue_ros.training.loop import Group, Settings, rate, scratch_groups, train
+from clue_ros.training.loop import (
+    Group,
+    Parts,
+    Settings,
+    mean_figures,
+    rate,
+    scratch_groups,
+    train,
+)
 
 SETTINGS = Settings(steps=12, batch=4, lr=0.01, save_every=4, seed=3)
 
@@ -126,6 +136,77 @@ def test_killed_between_saves_is_the_same_as_uninterrupted(
     assert log(tmp_path) == log(whole[1])
 
 
+def test_a_kill_between_two_rows_of_the_log_leaves_their_means_alone(tmp_path: Path) -> None:
+    """States lie between the rows: what was summed up for the next row is part of them."""
+    settings = Settings(steps=12, batch=4, lr=0.01, save_every=3, seed=3)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(new_module(), whole, settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(new_module(), parts, settings, stop_at=-8)
+    assert run(new_module(), parts, settings) == list(range(6, 12))
+    assert log(parts) == log(whole)
+
+
+def test_tensorboard_draws_every_step_of_a_resumed_run_once(
+    whole: tuple[Small, Path], tmp_path: Path
+) -> None:
+    accumulator: Any = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator
+    with pytest.raises(KeyboardInterrupt):
+        run(new_module(), tmp_path, stop_at=-7)
+    assert log(tmp_path)[-1]["step"] == 6, "drawn, and drawn again after the resume from 4"
+    run(new_module(), tmp_path)
+    for folder in (whole[1], tmp_path):
+        drawn = accumulator(str(folder)).Reload()
+        rows = log(folder)
+        for tag, name in (("train/loss", "loss"), ("held_out/weight", "weight")):
+            points = [(point.step, point.value) for point in drawn.Scalars(tag)]
+            assert points == [(r["step"], pytest.approx(r[name])) for r in rows if name in r]
+        rates = [point.value for point in drawn.Scalars("train/lr")]
+        expected = [SETTINGS.lr * rate(SETTINGS, step - 1) for step in range(2, 13, 2)]
+        assert rates == pytest.approx(expected)
+
+
+def in_parts(module: Small, folder: Path, parts: int) -> None:
+    """Train on the same twelve words a step, in parts of different sizes."""
+
+    def batch_loss(step: int) -> Parts:
+        words = torch.randint(0, 7, (12,), generator=torch.Generator().manual_seed(step))
+        sizes = [12 - 2 * (parts - 1), *[2] * (parts - 1)]
+
+        def losses(totals: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+            for part in words.split(sizes):
+                error = (module(part) - part).square().sum()
+                right = (module(part).round() == part).float().sum()
+                yield {"loss": error / totals["n"], "n": right / totals["n"]}
+
+        return Parts({"n": 12.0, "nothing": 0.0}, losses)
+
+    module.dropout.p = 0.0
+    train(batch_loss, scratch_groups(module.named_parameters()), SETTINGS, folder, log_every=1)
+
+
+def test_a_batch_in_parts_is_the_batch(tmp_path: Path) -> None:
+    one, many = new_module(), new_module()
+    in_parts(one, tmp_path / "one", 1)
+    in_parts(many, tmp_path / "many", 5)
+    for a, b in zip(log(tmp_path / "one"), log(tmp_path / "many"), strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+        assert set(a) == {"step", "loss", "n"}, "a figure over nothing is left out"
+    for p, q in zip(one.parameters(), many.parameters(), strict=True):
+        torch.testing.assert_close(p, q, atol=1e-5, rtol=1e-4)
+
+
+def test_means_over_held_out_batches_leave_out_what_is_no_number() -> None:
+    rows = [{"a": 1.0, "b": 2.0}, {"a": 2.0, "b": float("nan")}, {"a": 4.0}]
+
+    def figures(i: int) -> dict[str, Tensor]:
+        return {name: torch.tensor(value) for name, value in rows[i].items()}
+
+    assert mean_figures("val", range(3), figures) == {"val_a": 2.3333, "val_b": 2.0}
+
+
 def test_a_resume_away_from_the_log_steps_still_logs_means(tmp_path: Path) -> None:
     run(new_module(), tmp_path, stop_at=3)
     run(new_module(), tmp_path)
@@ -176,6 +257,27 @@ def test_a_folder_with_other_settings_is_refused(
         run(new_module(), whole[1], other)
     assert str(whole[1]) in str(caught.value)
     assert log(whole[1]) == before
+
+
+def test_a_folder_with_other_notes_is_refused_and_an_older_one_is_not(tmp_path: Path) -> None:
+    def go(**notes: object) -> None:
+        bias = new_module().out.bias
+        train(
+            lambda step: {"loss": bias.sum() ** 2},
+            [Group([bias])],
+            SETTINGS,
+            tmp_path,
+            notes=notes,
+            stop_at=4,
+        )
+
+    go(data=["a"], weight=0.5)
+    go(data=["a"], weight=0.5)
+    go(data=["a"], weight=0.5, new_option=1)  # unknown to the version that wrote the folder
+    with pytest.raises(ClueError, match=r"other settings \(weight 0.5, now 0.25\)"):
+        go(data=["a"], weight=0.25)
+    with pytest.raises(ClueError, match=r"data \['a'\], now \['a', 'b'\]"):
+        go(data=("a", "b"), weight=0.5)
 
 
 def test_saving_more_often_is_no_other_run(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     adapters.add(IVG, config)
     adapters.use(IVG, train=True)
     if args.gradient_checkpointing:
-        backbone.model.gradient_checkpointing_enable({"use_reentrant": False})
+        _checkpoint(backbone.model)
     decoder = PackedDecoder(backbone.model, processor.tokenizer, device, processes.precision)
     teaching = teaching_of(args)
     trainer = IvgTrainer(backbone, decoder, teaching, processes, args.accumulate)
@@ -233,6 +233,14 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         reply = IvgSettings(max_new_tokens=args.max_new_tokens)
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
         print(json.dumps({"out": str(out), **figures}))
+
+
+def _checkpoint(model: Any) -> None:
+    """Keep each block's input only and run the block again in the backward pass."""
+    if hasattr(model, "activation_checkpointing_enable"):  # its name from transformers 5.21 on
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    else:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def _silence() -> contextlib.redirect_stderr[io.StringIO]:
