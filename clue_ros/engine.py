@@ -82,6 +82,8 @@ class Clue:
         threshold: float | None = None,
         detector: str | Path | None = None,
         ivg: str | Path | None = None,
+        revision: str | None = None,
+        quantization: str = "none",
     ) -> Clue:
         """Load "tabletop" (the embedded model), a model folder, or a hub id.
 
@@ -90,7 +92,9 @@ class Clue:
         and pointing, the "detector" or the "decoder". threshold: 0..1, None for the detector's own.
         detector: the folder of another detector that `clue train detector` made, or a baseline's
         name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of another
-        adapter B; None: the model's own.
+        adapter B; None: the model's own. revision: a hub id's branch, tag or commit (as well:
+        "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4 bits) for the decoder's
+        weights, which needs bitsandbytes.
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)
@@ -103,7 +107,15 @@ class Clue:
                 f"a Python package is missing ({error}): pip install torch transformers peft "
                 "safetensors pillow"
             ) from error
-        checkpoint = load_checkpoint(model, device, dtype, detector=detector, ivg=ivg)
+        checkpoint = load_checkpoint(
+            model,
+            device,
+            dtype,
+            detector=detector,
+            ivg=ivg,
+            revision=revision,
+            quantization=quantization,
+        )
         return cls(checkpoint, str(model), policy, threshold)
 
     @property

@@ -22,6 +22,7 @@ from clue_ros.dialogue import AmbiguityEstimate, Dialogue, Grounding, Question, 
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
+from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue, View
@@ -44,9 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--save", type=Path, metavar="OUT.png", help="draw the outcome")
-    parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
+    parser.add_argument(
+        "--model", default="tabletop", help="embedded name, folder or hub id (owner/name@revision)"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default=QUANTIZATIONS[0],
+        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
+    )
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument(
@@ -115,6 +124,7 @@ def _load(args: argparse.Namespace) -> Clue:
         threshold=args.threshold,
         detector=args.detector,
         ivg=args.ivg,
+        quantization=args.quantization,
     )
 
 

@@ -25,6 +25,7 @@ from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, load_ivg_settings
 from clue_ros.model.processor import decode_text, encode_prompts, load_processor
+from clue_ros.model.quantization import NONE, check_quantization
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -90,16 +91,22 @@ def load_checkpoint(
     *,
     detector: str | Path | None = None,
     ivg: str | Path | None = None,
+    revision: str | None = None,
+    quantization: str = NONE,
 ) -> Checkpoint:
-    """Load a model folder, an embedded model's name or a hub id.
+    """Load a model folder, an embedded model's name or a hub id (at a revision, see `hub`).
 
     detector: another detector's folder, or a baseline's name (`baselines`); None: the model's own.
-    ivg: another folder of adapter B; None: the model's own. Raises ModelError on anything wrong.
+    ivg: another folder of adapter B; None: the model's own. quantization: of the decoder's weights
+    (`quantization`). Raises ModelError on anything wrong.
     """
+    check_quantization(quantization)
     place = _device(device)
-    folder = find_model(model)
+    folder = find_model(model, revision)
     base = find_base(folder)
-    backbone = load_backbone(base, device=place, dtype=_dtype(dtype, place))
+    backbone = load_backbone(
+        base, device=place, dtype=_dtype(dtype, place), quantization=quantization
+    )
     processor = load_processor(base)
     check_processor(processor, backbone, base)
     adapters = Adapters(backbone)

@@ -67,7 +67,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
         "tabletop",
-        "The model: 'tabletop' (the embedded one), a folder, or a Hugging Face hub id.",
+        "The model: 'tabletop' (the embedded one), a folder, or a Hugging Face hub id (with "
+        "@revision behind it, if need be).",
         change=Change.UNCONFIGURED,
     ),
     Parameter(
@@ -81,6 +82,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         "auto",
         "Number format of the weights (auto: the best one for the device).",
         choices=("auto", "float32", "bfloat16", "float16"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "quantization",
+        "none",
+        "Smaller decoder weights, for a full-size model on a small GPU; needs bitsandbytes.",
+        choices=("none", "int8", "nf4"),
         change=Change.UNCONFIGURED,
     ),
     Parameter(

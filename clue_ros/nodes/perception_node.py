@@ -119,6 +119,7 @@ class PerceptionNode(LifecycleNode):
                 dtype=self._value("dtype"),
                 detector=self._value("detector") or None,
                 ivg=self._value("ivg") or None,
+                quantization=self._value("quantization"),
             )
             self._own_threshold = self._clue.threshold
         except Exception as error:  # noqa: BLE001 - any failure to load is this transition's FAILURE
