@@ -212,6 +212,12 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     held_out = data.held_out()
     size = -(-args.batch // (processes.count * args.accumulate))
 
+    figures: dict[str, float] = {}
+
+    def evaluate() -> dict[str, float]:
+        figures.update(trainer.evaluate(held_out, size))
+        return figures
+
     trainer.training_mode()
     with Ahead(
         lambda step: trainer.shares(data.slots(settings, step)), args.workers, args.steps
@@ -221,12 +227,13 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
             [Group([p for p in adapters.parameters(IVG) if p.requires_grad])],
             settings,
             folder,
-            evaluate=lambda: trainer.evaluate(held_out, size),
+            evaluate=evaluate,
             log_every=args.log_every,
             notes=notes,
             processes=processes,
         )
-    figures = trainer.evaluate(held_out, size)
+    if not figures:  # nothing was left to train
+        evaluate()
     if processes.is_main:
         adapters.save(IVG, out)
         told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}

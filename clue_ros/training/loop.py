@@ -168,7 +168,7 @@ def train(
         done = step + 1
         if done % log_every == 0 or done == last:
             row = state.means.take()
-            bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()})
+            bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
             seconds = round(time.monotonic() - began, 1)
             state.log({"step": done, "seconds": seconds, **row}, lr=settings.lr * factor)
         if done % settings.save_every == 0 or done == last:
