@@ -17,6 +17,7 @@ from PIL import Image
 
 from clue_ros.data.invig import InvigError, InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.data.invig_boxes import box_form
+from clue_ros.data.invig_files import DATASETS
 from clue_ros.data.invig_rows import BadRow, read_dialogue
 from clue_ros.dialogue import Dialogue
 from clue_ros.errors import BadImageError
@@ -536,3 +537,8 @@ def test_pictures_that_are_already_decoded(monkeypatch: pytest.MonkeyPatch, old_
     data = load_invig("a/b", split="test")
     assert data.samples[0].box == pytest.approx(load_invig(OLD).samples[0].box)
     np.testing.assert_array_equal(data.samples[0].load(), load_invig(OLD).samples[0].load())
+
+
+def test_the_extra_installs_what_the_message_names() -> None:
+    setup = Path(__file__).parents[1] / "setup.py"
+    assert f'"invig": ["{DATASETS}"]' in setup.read_text("utf-8")
