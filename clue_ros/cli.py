@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "ivg": Command("clue_ros.evaluation.ivg", "whole dialogues, must point (Table III)"),
         "detectors": Command("clue_ros.evaluation.detectors", "every detector (Table I)"),
         "layers": Command("clue_ros.evaluation.layers", "a detector per decoder block (Figure 7)"),
+        "maps": Command("clue_ros.evaluation.maps", "attention pictures (Figures 5, 8, 9)"),
         "localisation": Command("clue_ros.evaluation.localisation", "do peaks hit candidates?"),
     },
     "train": {

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#777777"
-HEAT = "cividis"  # a heat map's colours: even steps of lightness, safe for all colour vision
 FORMATS = (".png", ".svg", ".pdf")
-DPI = 120
+DPI = 110
 
 
 def figure_path(text: str) -> Path:

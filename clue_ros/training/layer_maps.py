@@ -150,13 +150,19 @@ def open_cache(
 ) -> MapCache:
     """The cache for a model's base (embedded name, folder or hub id) without any adapter.
 
-    data: a digest of the pictures. bfloat16 on a GPU, else float32. Raises ModelError, ClueError.
+    data: a digest of the pictures. Raises ModelError, ClueError.
     """
+    backbone, processor = load_base(model, device)
+    made_from = {"model": fingerprint(find_base(find_model(model))), "data": data}
+    return MapCache(folder, backbone, processor, instruction, pictures, made_from)
+
+
+def load_base(model: str, device: str) -> tuple[Backbone, Any]:
+    """A model's backbone and processor, without its adapters; bfloat16 on a GPU. ModelError."""
     base = find_base(find_model(model))
     place = pick_device(device)
     dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
     backbone = load_backbone(base, device=place, dtype=dtype)
     processor = load_processor(base)
     check_processor(processor, backbone, base)
-    made_from = {"model": fingerprint(base), "data": data}
-    return MapCache(folder, backbone, processor, instruction, pictures, made_from)
+    return backbone, processor
