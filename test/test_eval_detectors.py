@@ -75,7 +75,9 @@ def test_the_command_trains_what_is_missing_and_measures_all(
     # The novel world's renderer is not needed to see that its scenes are a domain of their own.
     monkeypatch.setattr(detectors, "NOVEL", "blocks")
     short = ("--steps", 2, "--batch", 1, "--head-batches", 1, "--seeds", 1, "--test-scenes", 4)
-    names = ("--only", "half-last-detect-ar", "candidate-count", "decoder-first", "decoder-yes-no")
+    names = (
+        "--only", "half-last-detect-ar", "own", "candidate-count", "decoder-first", "decoder-yes-no"
+    )  # fmt: skip
     args = options(scenes, random_model, tmp_path, *short, *names, "--json")
     args.records, args.calibration = tmp_path / "records.jsonl", tmp_path / "calibration.png"
     assert detectors.run(args) == 0
@@ -83,13 +85,14 @@ def test_the_command_trains_what_is_missing_and_measures_all(
     table = json.loads(said.out)
     assert "IT2P not found" in said.err
     assert [row["name"] for row in table["detectors"]] == [str(name) for name in names[1:]]
+    assert [row["seeds"][0]["seed"] for row in table["detectors"]] == [0, None, None, None, None]
     seed = table["detectors"][0]["seeds"][0]
     assert seed["in_domain"] == seed["out_of_domain"] | {
         "by_source": seed["in_domain"]["by_source"]
     }
     assert seed["in_domain"]["n"] == table["n"]["in_domain"] > 4
     records = [json.loads(line) for line in args.records.read_text().splitlines()]
-    assert len(records) == 4 * 2 * table["n"]["in_domain"]
+    assert len(records) == 5 * 2 * table["n"]["in_domain"]
     assert args.calibration.stat().st_size > 1000
     # Again: the same from what was kept, though the detector cannot be trained now.
     again = options(scenes, random_model, tmp_path, *short, *names, "--json", "--no-train")

@@ -3,8 +3,8 @@
 In domain: held-out simulated scenes and IT2P photographs, at most two clear and two ambiguous
 commands an image. Out of domain: a simulated world with objects, table and camera that training
 never had. Each trained variant is one folder a seed, DETECTORS/VARIANT/seedN, trained first if it
-is missing; its threshold is the one that was chosen on validation data when it was trained. The
-baselines, which need no training, decide at 0.5.
+is missing; its threshold is the one that was chosen on validation data when it was trained. "own"
+is the detector in the model's own folder. The baselines, which need no training, decide at 0.5.
 
 Probabilities are kept in DETECTORS/predictions: a second run measures only what has changed.
 """
@@ -30,6 +30,7 @@ from clue_ros.evaluation.tabletop import tabletop_samples
 
 DOMAINS = ("in_domain", "out_of_domain")
 NOVEL = "novel"  # the world that training never has
+OWN = "own"  # the detector in the model's own folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--detectors", type=Path, default=Path("runs/detectors"), metavar="DIR", help="their folder"
     )
-    what.add_argument("--only", nargs="+", metavar="NAME", help="variants and baselines; all")
+    what.add_argument("--only", nargs="+", metavar="NAME", help="variants, baselines, own; all")
     what.add_argument("--seeds", type=int, default=3, metavar="N", help="of each variant (3)")
     training = parser.add_argument_group("training of what is missing (see clue train detector)")
     training.add_argument("--no-train", action="store_true", help="leave out what is missing")
@@ -74,25 +75,9 @@ def run(args: argparse.Namespace) -> int:
     """Run ``clue eval detectors``; the exit status."""
     if min(args.seeds, args.test_scenes, args.per_image) < 1:
         raise ClueError("--seeds, --test-scenes and --per-image must be 1 or more")
-    from clue_ros.model.baselines import BASELINES
-    from clue_ros.model.hub import find_base, find_model
-    from clue_ros.model.variants import VARIANTS
-
-    names = args.only or [*VARIANTS, *BASELINES]
-    unknown = [name for name in names if name not in VARIANTS and name not in BASELINES]
-    if unknown:
-        known = ", ".join([*VARIANTS, *BASELINES])
-        raise ClueError(f"no detector {unknown[0]!r}: choose of {known}")
+    names = _names(args)
     pictures = load_pictures(args)
-    base = find_base(find_model(args.model))
-    trained = [
-        found
-        for name in names
-        if name in VARIANTS
-        for seed in range(args.seeds)
-        if (found := _trained(args, name, seed, base)) is not None
-    ]
-    rows = [*trained, *(Trained(name, None, None) for name in names if name in BASELINES)]
+    rows = _rows(args, names)
     if not rows:
         raise ClueError(f"no detector in {args.detectors}: leave out --no-train")
     table = TableOne(_judge(args, rows, pictures))
@@ -103,6 +88,37 @@ def run(args: argparse.Namespace) -> int:
         args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(json.dumps(table.summary()) if args.json else table.text(markdown=args.markdown))
     return 0
+
+
+def _names(args: argparse.Namespace) -> list[str]:
+    """Which detectors are asked for. Raises ClueError naming those there are."""
+    from clue_ros.model.baselines import BASELINES
+    from clue_ros.model.variants import VARIANTS
+
+    known = [*VARIANTS, OWN, *BASELINES]
+    unknown = [name for name in args.only or () if name not in known]
+    if unknown:
+        raise ClueError(f"no detector {unknown[0]!r}: choose of {', '.join(known)}")
+    return args.only or known
+
+
+def _rows(args: argparse.Namespace, names: Sequence[str]) -> list[Trained]:
+    """The detectors of these names, trained ones by seed."""
+    from clue_ros.model.adapters import DETECTOR
+    from clue_ros.model.baselines import BASELINES
+    from clue_ros.model.hub import find_base, find_model
+
+    folder = find_model(args.model)
+    rows: list[Trained] = []
+    for name in names:
+        if name in BASELINES:
+            rows.append(Trained(name, None, None))
+        elif name != OWN:
+            found = [_trained(args, name, n, find_base(folder)) for n in range(args.seeds)]
+            rows += [row for row in found if row is not None]
+        elif (folder / DETECTOR).is_dir():
+            rows.append(Trained(OWN, None, folder / DETECTOR))
+    return rows
 
 
 def load_pictures(args: argparse.Namespace) -> dict[str, list[Picture]]:

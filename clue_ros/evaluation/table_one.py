@@ -132,7 +132,7 @@ class TableOne:
 
 
 def title(name: str) -> str:
-    """The paper's name of a variant; a baseline's own."""
+    """The paper's name of a variant; other names as they are."""
     from clue_ros.model.variants import VARIANTS
 
     return VARIANTS[name].title if name in VARIANTS else name
