@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NONE, INT8, NF4 = "none", "int8", "nf4"
 QUANTIZATIONS = (NONE, INT8, NF4)
-PIN = "bitsandbytes==0.50.2"  # as in requirements.txt
+PIN = "bitsandbytes==0.50.2"  # as in requirements-quantization.txt
 # Not quantised (besides embeddings and norms, which are no linear layers).
 KEPT = (r"model\.vision_tower", r"model\.multi_modal_projector", "lm_head")
 
