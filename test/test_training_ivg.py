@@ -134,7 +134,7 @@ def test_every_data_set_trains_with_its_own_defaults(
 
 
 def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
-    command: Callable[..., Path],
+    command: Callable[..., Path], root: Path
 ) -> None:
     teaching = ("--look-weight", 0.5, "--point-weight", 0, "--location-sigma", 0)
     lora = ("--rank", 4, "--alpha", 8, "--dropout", 0.2, "--max-new-tokens", 30)
@@ -147,6 +147,7 @@ def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
     assert "val_point" not in notes["validation"]
     config = json.loads((out / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (4, 8, 0.2)
+    assert config["base_model_name_or_path"] == str(root / "model"), "it lies elsewhere"
 
 
 def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path) -> None:
@@ -256,13 +257,15 @@ def test_a_source_without_a_validation_split_holds_pictures_out(
 
 def test_mixed_data_gives_each_its_share_and_each_dialogue_its_turn(root: Path) -> None:
     class Counted(InvigPictures):
-        def __call__(self, position: int) -> Any:
+        def __call__(self, position: int) -> Any:  # its position in place of a dialogue
             return position
 
     pictures = Counted(dialogues(4), lambda x: x, pairs=0, seed=0)
     data = IvgData(None, pictures, [], 0.3)
     settings = Settings(steps=10, batch=5, lr=1.0)
-    positions = [[slot() for slot in data.slots(settings, step)] for step in range(10)]
+    positions: list[list[Any]] = [
+        [slot() for slot in data.slots(settings, step)] for step in range(10)
+    ]
     assert [p for step in positions for p in step] == list(range(15))
     assert {len(step) for step in positions} == {1, 2}
 
@@ -278,8 +281,8 @@ def test_missing_data_is_named(command: Callable[..., Path], root: Path) -> None
 
 
 def test_accumulation_changes_nothing(command: Callable[..., Path], tmp_path: Path) -> None:
-    more = ("--data", "tabletop", "invig", "--dropout", 0, "--batch", 6, "--log-every", 1)
-    more = (*more, "--steps", 4, "--lr", 3e-3, "--precision", "float32")
+    more = ["--data", "tabletop", "invig", "--dropout", "0", "--batch", "6", "--log-every", "1"]
+    more += ["--steps", "4", "--lr", "3e-3", "--precision", "float32"]
     command(*more)
     command(*more, "--accumulate", 4, "--workers", 0, "--run", tmp_path / "parts")
     whole, parts = log(tmp_path / "run" / "ivg"), log(tmp_path / "parts" / "ivg")
@@ -329,8 +332,8 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
 def test_a_published_model_trains_in_bfloat16_with_checkpointing(
     command: Callable[..., Path], root: Path, tmp_path: Path
 ) -> None:
-    more = ("--model", root / "gemma", "--base-dtype", "bfloat16", "--gradient-checkpointing")
-    more = (*more, "--steps", 6, "--batch", 4, "--lr", 1e-2, "--log-every", 1)
+    more = ["--model", root / "gemma", "--base-dtype", "bfloat16", "--gradient-checkpointing"]
+    more += ["--steps", "6", "--batch", "4", "--lr", "1e-2", "--log-every", "1"]
     command("--data", "tabletop", "invig", *more)
     losses = [row["suffix"] for row in log(tmp_path / "run" / "ivg") if "suffix" in row]
     assert max(losses[-3:]) < losses[0] - 0.1
@@ -339,8 +342,8 @@ def test_a_published_model_trains_in_bfloat16_with_checkpointing(
 def test_gradient_checkpointing_changes_no_figure(
     command: Callable[..., Path], root: Path, tmp_path: Path
 ) -> None:
-    more = ("--model", root / "gemma", "--data", "tabletop", "--steps", 3, "--log-every", 1)
-    more = (*more, "--precision", "float32")
+    more = ["--model", root / "gemma", "--data", "tabletop", "--steps", "3", "--log-every", "1"]
+    more += ["--precision", "float32"]
     command(*more)
     command(*more, "--gradient-checkpointing", "--run", tmp_path / "less")
     for a, b in zip(log(tmp_path / "run" / "ivg"), log(tmp_path / "less" / "ivg"), strict=True):

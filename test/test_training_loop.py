@@ -176,7 +176,8 @@ def in_parts(module: Small, folder: Path, parts: int) -> None:
         sizes = [12 - 2 * (parts - 1), *[2] * (parts - 1)]
 
         def losses(totals: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
-            for part in words.split(sizes):
+            pieces: Any = torch.split(words, sizes)
+            for part in pieces:
                 error = (module(part) - part).square().sum()
                 right = (module(part).round() == part).float().sum()
                 yield {"loss": error / totals["n"], "n": right / totals["n"]}
@@ -284,6 +285,15 @@ def test_saving_more_often_is_no_other_run(tmp_path: Path) -> None:
     run(new_module(), tmp_path, stop_at=4)
     often = Settings(steps=12, batch=4, lr=0.01, save_every=1, seed=3)
     assert run(new_module(), tmp_path, often, stop_at=5) == [4]
+
+
+def test_a_stage_of_one_process_refuses_a_launcher_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ClueError, match="without accelerate launch"):
+        run(new_module(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_of_another_model_is_refused(whole: tuple[Small, Path]) -> None:

@@ -190,18 +190,10 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         args.save_every,
     )
     out = _check(args, processes)
-    base = find_base(find_model(args.model))
-    placed = {**vars(args), "model": base, "device": str(processes.device)}
-    backbone, processor, device = frozen_base(argparse.Namespace(**placed))
-    adapters = Adapters(backbone)
-    config = lora_config(
-        range(backbone.blocks), rank=args.rank, alpha=args.alpha, dropout=args.dropout
+    backbone, processor, adapters = _with_adapter(args, processes, out)
+    decoder = PackedDecoder(
+        backbone.model, processor.tokenizer, processes.device, processes.precision
     )
-    adapters.add(IVG, config)
-    adapters.use(IVG, train=True)
-    if args.gradient_checkpointing:
-        _checkpoint(backbone.model)
-    decoder = PackedDecoder(backbone.model, processor.tokenizer, device, processes.precision)
     teaching = teaching_of(args)
     trainer = IvgTrainer(backbone, decoder, teaching, processes, args.accumulate)
     folder = args.run / "ivg"
@@ -211,7 +203,6 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     notes = _notes(args, teaching, data)
     held_out = data.held_out()
     size = -(-args.batch // (processes.count * args.accumulate))
-
     figures: dict[str, float] = {}
 
     def evaluate() -> dict[str, float]:
@@ -242,6 +233,25 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         print(json.dumps({"out": str(out), **figures}))
 
 
+def _with_adapter(
+    args: argparse.Namespace, processes: Processes, out: Path
+) -> tuple[Backbone, Any, Adapters]:
+    """The frozen base, its processor, and a new adapter B that is ready to learn."""
+    base = find_base(find_model(args.model))
+    placed = {**vars(args), "model": base, "device": str(processes.device)}
+    backbone, processor, _ = frozen_base(argparse.Namespace(**placed))
+    adapters = Adapters(backbone)
+    config = lora_config(
+        range(backbone.blocks), rank=args.rank, alpha=args.alpha, dropout=args.dropout
+    )
+    adapters.add(IVG, config)
+    config.base_model_name_or_path = _base_name(args.model, out)
+    adapters.use(IVG, train=True)
+    if args.gradient_checkpointing:
+        _checkpoint(backbone.model)
+    return backbone, processor, adapters
+
+
 def _checkpoint(model: Any) -> None:
     """Keep each block's input only and run the block again in the backward pass."""
     if hasattr(model, "activation_checkpointing_enable"):  # its name from transformers 5.21 on
@@ -268,6 +278,14 @@ def _check(args: argparse.Namespace, processes: Processes) -> Path:
     if not Path(args.model).is_dir():
         raise ClueError(f"--out is needed: {args.model} is no folder to put the adapter in")
     return Path(args.model) / IVG
+
+
+def _base_name(model: str, out: Path) -> str | None:
+    """What an adapter that does not lie in its base's folder says its base is, as peft does."""
+    if not Path(model).is_dir():
+        return model
+    folder = Path(model).resolve()
+    return None if folder in out.resolve().parents else str(folder)
 
 
 def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[str, Any]:

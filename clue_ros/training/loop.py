@@ -18,8 +18,13 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from clue_ros.errors import ClueError
-from clue_ros.training.processes import ALONE, Processes, autocast, pick_device
+from clue_ros.training.processes import (
+    ALONE,
+    Processes,
+    autocast,
+    pick_device,
+    require_alone,
+)
 from clue_ros.training.run_folder import RunState, Settings, parameters_of
 
 __all__ = [
@@ -134,11 +139,14 @@ def train(
 ) -> None:
     """Run a stage to its end, going on from the state in `folder` when there is one.
 
-    batch_loss(step): scalars, of which "loss" is minimised and others are logged; or `Parts`.
+    batch_loss(step): scalars, of which "loss" is minimised and others are logged; or `Parts`,
+    which several processes can share. ClueError where a launcher started several for one.
     evaluate: extra figures logged whenever the state is saved; every process calls it.
     stop_at: end early at this step, state saved (what a kill at that moment leaves).
     notes: what decides the run beside the settings; a folder with others is refused.
     """
+    if processes.count == 1:
+        require_alone()
     optimizers = make_optimizers(groups, settings)
     parameters = [p for _, p in parameters_of(optimizers)]
     rates = [(group, float(group["lr"])) for o in optimizers for group in o.param_groups]
@@ -190,8 +198,6 @@ def _backward(
         p.grad = None
     if isinstance(batch, Parts):
         return _backward_parts(batch, parameters, processes, step)
-    if processes.count > 1:
-        raise ClueError("this stage runs in one process: start it without accelerate launch")
     _check(float(batch["loss"].detach()), step)
     torch.autograd.backward(batch["loss"])
     return {name: float(value.detach()) for name, value in batch.items()}

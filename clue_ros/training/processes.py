@@ -147,6 +147,12 @@ class Launched(Processes):
 ALONE = Processes()
 
 
+def require_alone() -> None:
+    """ClueError where a launcher started several processes for a stage that runs in one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ClueError("this stage runs in one process: start it without accelerate launch")
+
+
 def start_processes(device: str = "auto", precision: str = "auto") -> Processes:
     """This process's place among those that `accelerate launch` (or torchrun) started.
 
