@@ -10,13 +10,13 @@ import os
 
 from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
-from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import LifecycleNode, Node
+from launch_ros.actions import LifecycleNode
 
 from launch import LaunchContext, LaunchDescription
 
 SHARE = get_package_share_directory("clue_ros")
+ASK_AGAIN_AFTER = 12.0  # seconds of silence, with voice:=true
 
 # name, default, what it is. An empty default leaves the value of the parameter file.
 ARGUMENTS = (
@@ -26,7 +26,10 @@ ARGUMENTS = (
     ("image_transport", "", "raw, or compressed for <image>/compressed"),
     ("speech", "speech", "the topic of what people say"),
     ("say", "say", "the topic of what the robot says"),
-    ("voice", "false", "true: speak what the robot says (the tts node)"),
+    ("voice", "false", "true: listen (the speech node) and speak (the tts node)"),
+    ("speech_source", "microphone", "what voice:=true listens to: microphone, topic, or files"),
+    ("audio", "audio", "the topic of sound, with speech_source:=topic"),
+    ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ..."),
     ("namespace", "", "a namespace for all nodes"),
     ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
     ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
@@ -46,7 +49,7 @@ def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
     return [SetEnvironmentVariable(names[1] if old else names[0], profile)]
 
 
-def start(context: LaunchContext) -> list[LifecycleNode | Node]:
+def start(context: LaunchContext) -> list[LifecycleNode]:
     """Return the nodes.
 
     A function, so that only the arguments that were given override the parameter file.
@@ -54,6 +57,10 @@ def start(context: LaunchContext) -> list[LifecycleNode | Node]:
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     given = {name: value[name] for name in ("model", "device", "image_transport") if value[name]}
     given["autostart"] = value["autostart"].lower() in ("true", "1")
+    voice = value["voice"].lower() in ("true", "1")
+    language = {"language": value["language"]} if value["language"] else {}
+    # Who listens may not hear the question, or not at once: it is asked once more.
+    manners = {"ask_again_after": ASK_AGAIN_AFTER} if voice else {}
     common = {
         "package": "clue_ros",
         "namespace": value["namespace"],
@@ -65,19 +72,29 @@ def start(context: LaunchContext) -> list[LifecycleNode | Node]:
     perception = LifecycleNode(
         executable="perception_node",
         name="perception",
-        parameters=[value["params_file"], given],
+        parameters=[value["params_file"], given, language, manners],
         remappings=[(topic, value[topic]) for topic in ("image", "speech", "say")],
         **common,
     )
-    tts = Node(
+    tts = LifecycleNode(
         executable="tts_node",
         name="tts",
-        parameters=[value["params_file"]],
+        parameters=[value["params_file"], {"autostart": given["autostart"]}, language],
         remappings=[("say", value["say"])],
-        condition=IfCondition(value["voice"]),
         **common,
     )
-    return [perception, tts]
+    speech = LifecycleNode(
+        executable="speech_node",
+        name="speech",
+        parameters=[
+            value["params_file"],
+            {"autostart": given["autostart"], "source": value["speech_source"]},
+            language,
+        ],
+        remappings=[(topic, value[topic]) for topic in ("speech", "say", "audio")],
+        **common,
+    )
+    return [perception, tts, speech] if voice else [perception]
 
 
 def generate_launch_description() -> LaunchDescription:

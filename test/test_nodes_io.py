@@ -1,15 +1,10 @@
-"""Image source, speech and tts in processes of their own.
-
-What a camera, a person and a robot's voice would do.
-"""
+"""Image source and typed speech in processes of their own: what a camera and a person would do."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +24,6 @@ from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes import camera_info  # noqa: E402
 from clue_ros.nodes.convert import compressed_to_rgb, to_rgb  # noqa: E402
 from clue_ros.nodes.pictures import open_source  # noqa: E402
-from clue_ros.nodes.tts_engine import Synthesis  # noqa: E402
-from clue_ros.nodes.voice import Speaker, Voice, VoiceError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +175,7 @@ def test_image_source_ends_with_one_line_when_it_cannot_begin(
     source.stop()
 
 
-# Speech and voice.
+# Speech, typed.
 
 
 def test_typed_lines_go_out_as_speech(client: Client, tmp_path: Path) -> None:
@@ -198,116 +191,6 @@ def test_typed_lines_go_out_as_speech(client: Client, tmp_path: Path) -> None:
     wait_until(lambda: "stdin has ended" in speech.text(), "a word about the end of stdin")
     assert speech.popen.poll() is None, "it should stay, quiet"
     assert speech.stop() == 0
-
-
-def test_tts_prints_what_it_cannot_speak_and_says_so_once(client: Client, tmp_path: Path) -> None:
-    publisher = client.node.create_publisher(String, "mouth/say", 10)
-    tts = Process("tts", tmp_path / "log", "--ros-args", "-r", "__ns:=/mouth")
-    try:
-        wait_until(lambda: publisher.get_subscription_count() > 0, "tts")
-        for text in ("Do you mean\nthe left one?", "", "I see it.", "x" * 30_000):
-            publisher.publish(String(data=text))
-        wait_until(lambda: "robot> " + "x" * 30_000 in tts.text(), "the last text")
-        assert "robot> Do you mean the left one?" in tts.text()
-        assert "robot> I see it." in tts.text()
-        told = tts.text().count("cannot speak") + tts.text().count("speaking through")
-        assert told == 1, tts.text()
-    finally:
-        assert tts.stop() == 0, tts.text()
-
-
-def test_a_voice_speaks_through_the_engine_and_a_player(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine is the real one; the player is a script that keeps what it is given to play."""
-    player = tmp_path / "pw-play"
-    player.write_text(f'#!/bin/sh\ncp "$1" {tmp_path}/$(date +%s%N).wav\n')
-    player.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    try:
-        voice = Voice("", 160, 1.0)
-    except VoiceError as error:
-        if "pyttsx3 does not work" not in str(error):
-            raise
-        pytest.skip(str(error))
-    try:
-        assert voice.speak("Yes.")
-        assert voice.speak("Do you mean the red block on the left or the blue ball on the right?")
-    finally:
-        voice.close()
-    _, short, long = sorted(tmp_path.glob("*.wav"))  # the first one is the trial of the player
-    assert 1_000 < short.stat().st_size < long.stat().st_size
-
-
-class CancellingEngine:
-    """A fake pyttsx3 engine that cancels the first `cancelled` texts, as the real one may."""
-
-    def __init__(self, cancelled: int) -> None:
-        self.cancelled, self.wav = cancelled, ""
-        self.finished: Callable[..., None] | None = None
-
-    def connect(self, topic: str, callback: Callable[..., None]) -> None:
-        """Keep the only listener."""
-        assert topic == "finished-utterance"
-        self.finished = callback
-
-    def save_to_file(self, text: str, wav: str) -> None:
-        """Remember where to."""
-        self.wav = wav
-
-    def runAndWait(self) -> None:
-        """Write a WAV, with no frame in it while texts are to be cancelled."""
-        with wave.open(self.wav, "wb") as file:
-            file.setparams((1, 2, 22050, 0, "NONE", ""))
-            file.writeframes(b"" if self.cancelled > 0 else bytes(2000))
-        self.cancelled -= 1
-        assert self.finished is not None
-        self.finished(name=None, completed=self.cancelled < 0)
-
-
-def test_a_text_that_the_engine_cancels_is_made_again(tmp_path: Path) -> None:
-    wav = tmp_path / "text.wav"
-    Synthesis(CancellingEngine(cancelled=2)).write("Yes.", wav)
-    assert wav.stat().st_size > 2000
-    with pytest.raises(RuntimeError, match="no sound"):
-        Synthesis(CancellingEngine(cancelled=3)).write("Yes.", wav)
-
-
-def test_without_a_player_the_voice_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(VoiceError, match="apt-get install alsa-utils"):
-        Voice("", 160, 1.0)
-
-
-def test_a_voice_that_breaks_is_told_once_and_the_texts_go_on() -> None:
-    class FakeVoice:
-        """Speaks one text, then breaks."""
-
-        def __init__(self) -> None:
-            self.spoken: list[str] = []
-
-        def speak(self, text: str) -> bool:
-            if self.spoken:
-                raise VoiceError("the engine has stopped")
-            self.spoken.append(text)
-            return True
-
-        def close(self) -> None:
-            raise AssertionError("a broken voice is not used again")
-
-    voice = FakeVoice()
-    shown: list[str] = []
-    warned: list[str] = []
-    speaker = Speaker(lambda: voice, shown.append, warned.append)  # type: ignore[arg-type,return-value]
-    for text in ("one", "two", "three"):
-        speaker.say(text)
-    speaker.stop()
-    speaker.join(10)
-    assert voice.spoken == ["one"]
-    assert shown == ["one", "two", "three"]
-    assert warned == ["the engine has stopped"]
 
 
 def test_without_clue_msgs_perception_says_how_to_get_it(tmp_path: Path) -> None:

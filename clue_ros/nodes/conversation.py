@@ -6,6 +6,7 @@ does what the returned step says: run the model, put a question to the person, o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from enum import Enum
 
 from clue_ros.dialogue import Dialogue, Grounding, Question, Turn
 from clue_ros.errors import ClueError
+from clue_ros.voice.sayings import ending
+from clue_ros.voice.words import means_yes
 
 
 class Phase(Enum):
@@ -65,10 +68,12 @@ class Conversation:
     request: str
     max_questions: int
     clock: Callable[[], float] = time.time
+    language: str = "en"  # of the person's yes and no
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
     stamps: list[float] = field(init=False, default_factory=list)  # of each turn
+    _open: Question | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
@@ -102,11 +107,14 @@ class Conversation:
             )
         self.dialogue.add_question(reply.text)
         self.stamps.append(self.clock())
+        self._open = reply
         self.phase = Phase.WAITING
         return Ask(reply)
 
     def answer(self, text: str) -> Step:
         """Take the person's answer.
+
+        Yes to a question about a single candidate points at it.
 
         Raises:
             ClueError: the text is empty or unreadable; the dialogue still waits.
@@ -116,6 +124,11 @@ class Conversation:
         self.dialogue.add_answer(text)
         self.stamps.append(self.clock())
         self.phase = Phase.THINKING
+        asked = self._open
+        confirms = asked is not None and offers_yes(asked) and len(asked.candidates) == 1
+        if asked is not None and confirms and means_yes(text, self.language):
+            found = Grounding(asked.candidates[0], "", math.nan, asked.ambiguity)
+            return self.end(Outcome("NONE", grounding=found))
         return Think()
 
     def fail(self, error: Exception) -> Outcome:
@@ -132,24 +145,13 @@ class Conversation:
         return self.outcome
 
 
-def in_words(outcome: Outcome) -> str:
+def in_words(outcome: Outcome, language: str = "en") -> str:
     """Return the short sentence the robot says at the end of a dialogue."""
-    if outcome.code == "NONE" and outcome.grounding is not None:
-        label = outcome.grounding.label.strip()
-        return f"I see the {label.removeprefix('the ')}." if label else "I see it."
-    return _SPOKEN.get(outcome.code, "Something went wrong, please try again.")
+    found = outcome.grounding.label.strip().removeprefix("the ") if outcome.grounding else ""
+    code = "" if outcome.code == "NONE" and outcome.grounding is None else outcome.code
+    return ending(code, language, found)
 
 
-_SPOKEN = {
-    "INACTIVE": "I am not active right now.",
-    "NO_IMAGE": "I cannot see anything, the camera sends no image.",
-    "STALE_IMAGE": "I cannot see anything new, the camera has stopped.",
-    "BAD_IMAGE": "I cannot read the camera image.",
-    "EMPTY_EXPRESSION": "I did not hear anything, please say it again.",
-    "BAD_EXPRESSION": "I did not understand that, please say it in other words.",
-    "BUSY": "One moment, I am still busy.",
-    "MODEL_ERROR": "Something went wrong while I was looking, please try again.",
-    "ANSWER_TIMEOUT": "I did not hear an answer, so I stop here.",
-    "MAX_TURNS": "I still do not know which one you mean, please say it in other words.",
-    "CANCELED": "All right, I stop.",
-}
+def offers_yes(question: Question) -> bool:
+    """Whether yes or no answers the question, and not one of several names."""
+    return tuple(question.suggested_answers) == ("yes", "no")

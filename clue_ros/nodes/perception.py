@@ -16,14 +16,21 @@ HOW_TO_GET_CLUE_MSGS = (
 )
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until it is told to stop; returns the process's exit status."""
+def clue_msgs_missing(node: str) -> bool:
+    """Say how to get clue_msgs if it cannot be imported."""
     try:
         # By name: run from the repo root, a bare import finds the source folder as an empty
         # package.
         from clue_msgs.msg import GroundingResult  # noqa: F401
     except ImportError as error:
-        print(f"perception: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
+        print(f"{node}: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
+        return True
+    return False
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until it is told to stop; returns the process's exit status."""
+    if clue_msgs_missing("perception"):
         return 1
     from clue_ros.nodes.perception_node import PerceptionNode
     from clue_ros.nodes.process import run_node

@@ -12,6 +12,7 @@ import uuid
 from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
+from clue_msgs.msg import Transcript
 from clue_msgs.srv import AnswerClarification, Ground
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionServer, CancelResponse
@@ -24,7 +25,7 @@ from std_msgs.msg import String
 
 from clue_ros.dialogue import Grounding, Question
 from clue_ros.errors import ClueError
-from clue_ros.nodes import diagnostics, messages
+from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
@@ -33,6 +34,7 @@ from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
+from clue_ros.voice.sayings import in_other_words
 
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -70,6 +72,7 @@ class PerceptionNode(LifecycleNode):
         self._image_group = MutuallyExclusiveCallbackGroup()
         group = {"callback_group": self._group}
         self.create_subscription(String, "speech", self._on_speech, 10, **group)
+        self.create_subscription(Transcript, "transcript", self._on_transcript, 10, **group)
         self.create_service(Ground, "ground", self._on_ground, **group)
         self.create_service(AnswerClarification, "answer", self._on_answer, **group)
         self._action = ActionServer(
@@ -181,7 +184,8 @@ class PerceptionNode(LifecycleNode):
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
-        return Session(dialogue_id, text, frame, limits, *model, self._seconds)
+        language = self._value("language")
+        return Session(dialogue_id, text, frame, limits, *model, self._seconds, language)
 
     def _seconds(self) -> float:
         """Return the ROS time, simulated where use_sim_time says so."""
@@ -191,6 +195,7 @@ class PerceptionNode(LifecycleNode):
         return Limits(
             max_turns or self._value("max_questions"),
             timeout if timeout > 0 else self._value("answer_timeout"),
+            self._value("ask_again_after"),
         )
 
     def _apply_decision(self) -> None:
@@ -215,6 +220,9 @@ class PerceptionNode(LifecycleNode):
             if feedback:
                 feedback.asked(message)
 
+        def asked_again(question: Question, heard: bool) -> None:
+            self._outputs.say(in_other_words(question.text, self._value("language"), heard=heard))
+
         def thinking() -> None:
             self._apply_decision()
             if feedback:
@@ -225,6 +233,7 @@ class PerceptionNode(LifecycleNode):
             thinking=thinking,
             replied=replied,
             asked=asked,
+            asked_again=asked_again,
         )
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
@@ -240,7 +249,7 @@ class PerceptionNode(LifecycleNode):
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
-        self._outputs.say(in_words(outcome))
+        self._outputs.say(in_words(outcome, self._value("language")))
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
@@ -252,6 +261,8 @@ class PerceptionNode(LifecycleNode):
     def _on_speech(self, message: String) -> None:
         """Take what was said as the answer if a question is open, else as a new request."""
         session = self._gate.session
+        if manners.settled(session, message.data, self._value("language"), self._outputs.say):
+            return
         if session is not None and session.waiting:
             try:
                 session.answer(message.data)
@@ -263,6 +274,12 @@ class PerceptionNode(LifecycleNode):
             self._refuse(opened)
             return
         self._spinner.create_task(self._converse_alone(opened))
+
+    def _on_transcript(self, message: Transcript) -> None:
+        """Ask again when an answer was not understood; what was is on `speech`."""
+        session = self._gate.session
+        if message.status == Transcript.NOT_UNDERSTOOD and message.is_final and session is not None:
+            session.ask_again(heard=True)
 
     async def _converse_alone(self, session: Session) -> None:
         """Hold a dialogue that speech began.
@@ -276,7 +293,7 @@ class PerceptionNode(LifecycleNode):
 
     def _refuse(self, outcome: Outcome) -> None:
         self._note(outcome)
-        self._outputs.say(in_words(outcome))
+        self._outputs.say(in_words(outcome, self._value("language")))
 
     def _on_answer(
         self, request: AnswerClarification.Request, response: AnswerClarification.Response

@@ -35,23 +35,29 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one dialogue may use: questions, and seconds for each answer."""
+    """What one dialogue may use: questions, and seconds for each answer.
+
+    After `ask_again_after` seconds of silence a question is asked once more; 0: never.
+    """
 
     max_questions: int
     answer_timeout: float
+    ask_again_after: float = 0.0
 
 
 @dataclass
 class Listener:
     """What the node does as a dialogue goes on.
 
-    Each is called from the coroutine, in the executor.
+    Each is called from the coroutine, in the executor; `asked_again` from any thread, with whether
+    something was heard.
     """
 
     looking: Callable[[], None] = lambda: None
     thinking: Callable[[], None] = lambda: None
     replied: Callable[[Question | Grounding], None] = lambda _reply: None
     asked: Callable[[Question], None] = lambda _question: None
+    asked_again: Callable[[Question, bool], None] = lambda _question, _heard: None
 
 
 class Session:
@@ -67,6 +73,7 @@ class Session:
         worker: Worker,
         executor: Executor,
         clock: Callable[[], float] = time.time,
+        language: str = "en",
     ) -> None:
         """Open the dialogue; `clock` gives the stamp of each turn, in seconds since the epoch.
 
@@ -74,7 +81,7 @@ class Session:
         """
         self.id = dialogue_id
         self.limits = limits
-        self.conversation = Conversation(request, limits.max_questions, clock)
+        self.conversation = Conversation(request, limits.max_questions, clock, language)
         self.listener = Listener()
         self.frame = frame
         self.source = Source(frame.header, 0, 0)
@@ -88,6 +95,7 @@ class Session:
         self._lock = threading.Lock()
         self._slot: Future | None = None
         self._stop: Outcome | None = None
+        self._question: Question | None = None  # open, and not yet asked again
 
     @property
     def waiting(self) -> bool:
@@ -119,6 +127,23 @@ class Session:
         if slot is None:
             return False
         return self._resolve(slot, clean_text(text))
+
+    @property
+    def question(self) -> Question | None:
+        """The open question, until it has been asked again."""
+        return self._question if self.waiting else None
+
+    def ask_again(self, *, heard: bool) -> bool:
+        """Ask the open question once more, in other words; False if that was done, or none is open.
+
+        `heard`: something was said that is no answer.
+        """
+        with self._lock:
+            question, self._question = self._question, None
+        if question is None or not self.waiting:
+            return False
+        self.listener.asked_again(question, heard)
+        return True
 
     async def run(self) -> Outcome:
         """Hold the whole dialogue and return how it ended. Never raises."""
@@ -198,13 +223,20 @@ class Session:
         timer = threading.Timer(seconds, self._resolve, (slot, Stopped(late)))
         timer.daemon = True
         timer.start()
+        again = threading.Timer(self.limits.ask_again_after, self.ask_again, (), {"heard": False})
+        again.daemon = True
+        self._question = question
         try:
             self.listener.asked(question)
+            if self.limits.ask_again_after > 0:
+                again.start()
             text = str(await self._result(slot))
             self._asked_at = time.monotonic()
             return text
         finally:
+            self._question = None
             timer.cancel()
+            again.cancel()
 
     async def _work(self, job: Callable[[], T]) -> T:
         slot = self._arm()

@@ -126,10 +126,10 @@ def _works(command: list[str]) -> bool:
 class StreamPlayer:
     """Hands sound on in chunks, as fast as it would be heard: to a topic, say.
 
-    `send(samples, first)` gets an Audio of 20 ms and whether it is the first one of a file.
+    `send` gets one chunk of 20 ms after another.
     """
 
-    def __init__(self, name: str, send: Callable[[Audio, bool], None]) -> None:
+    def __init__(self, name: str, send: Callable[[Audio], None]) -> None:
         self.name = name
         self._send = send
 
@@ -141,7 +141,7 @@ class StreamPlayer:
 class _Stream:
     """A file on its way in chunks, from a thread."""
 
-    def __init__(self, audio: Audio, send: Callable[[Audio, bool], None]) -> None:
+    def __init__(self, audio: Audio, send: Callable[[Audio], None]) -> None:
         self._audio, self._send = audio, send
         self._stopped = threading.Event()
         self._problem = ""
@@ -166,7 +166,7 @@ class _Stream:
         try:
             for i in range(0, len(self._audio.samples), size):
                 piece = Audio(self._audio.samples[i : i + size], self._audio.rate)
-                self._send(piece, i == 0)
+                self._send(piece)
                 due = begin + (i + len(piece.samples)) / self._audio.rate
                 if self._stopped.wait(max(0.0, due - time.monotonic())):
                     return

@@ -116,7 +116,7 @@ class Sphinx:
         data = audio.samples.tobytes()
         unaided, general = self._decode(self._general, data) if self._general else ("", math.nan)
         if hints.expecting is Expecting.ANYTHING:
-            return Heard(unaided, _posterior(self._general), unaided)
+            return Heard(unaided, math.nan, unaided)
         self._expect(hints)
         text, guided = self._decode(self._grammar, data)
         phones = self._decode(self._phones, data)[1] if self._phones else math.nan
@@ -189,9 +189,3 @@ def _common_words(text: str, other: str) -> float:
     """Share of the words of `text` that the other decode has too, 0..1; NaN without another."""
     words, others = text.split(), set(other.split())
     return sum(word in others for word in words) / len(words) if others else math.nan
-
-
-def _posterior(decoder: Any) -> float:
-    if decoder is None or decoder.hyp() is None:
-        return 0.0
-    return float(max(0.0, min(1.0, decoder.hyp().prob)))

@@ -1,0 +1,380 @@
+"""The robot's ears: a managed node that turns sound, or typed lines, into `speech`.
+
+Listening and recognizing have their own threads and the recognizer its own process, so that no
+callback waits for them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from clue_msgs.action import Listen
+from clue_msgs.msg import AudioChunk, ClarificationQuestion, GroundingResult, Speaking, Transcript
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.executors import Executor
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import Bool, Empty, String
+
+from clue_ros.nodes import messages
+from clue_ros.nodes.declare import declare, guard
+from clue_ros.nodes.listening import Job, Listening
+from clue_ros.nodes.managed import Managed, until
+from clue_ros.nodes.parameters import SPEECH
+from clue_ros.nodes.transcripts import keyboard, transcript_msg
+from clue_ros.nodes.typed import TypedLines
+from clue_ros.nodes.worker import new_future
+from clue_ros.voice.audio import mono
+from clue_ros.voice.confirm import Action, Thresholds
+from clue_ros.voice.engines import ENGINES, EngineSettings
+from clue_ros.voice.errors import VoiceError
+from clue_ros.voice.grammar import Hints
+from clue_ros.voice.hearing import Hearing, Listener, Reports
+from clue_ros.voice.own_voice import OwnVoice
+from clue_ros.voice.phrases import Phrase, PhraseLimits
+from clue_ros.voice.recognizer import Recognizer
+from clue_ros.voice.sayings import Saying, say
+from clue_ros.voice.sources import Files, Microphone, Source
+from clue_ros.voice.sphinx import Heard
+
+LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the first words are sent
+FILE_PAUSE = 1.0  # seconds of silence before each file
+CLOCKS_APART = 1.0  # seconds; beyond, a chunk's stamp is of another clock and its arrival counts
+LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+class SpeechNode(Managed):
+    """See the module's first lines; topics and parameters are in docs/ros.md.
+
+    Raises (on construction): BadParameterError for an override that the parameter table refuses.
+    """
+
+    def __init__(self, executor: Executor, **kwargs: Any) -> None:
+        super().__init__("speech", executor, **kwargs)
+        declare(self, SPEECH)
+        guard(self, SPEECH, state=lambda: self.state)
+        self._own_voice = OwnVoice(self.value("mute_tail"))
+        self._listening = Listening(self.value("language"), self._thresholds())
+        self._recognizer: Recognizer | None = None
+        self._hearing: Hearing | None = None
+        self._source: Source | None = None
+        self._threshold = PhraseLimits().threshold
+        self._typed: TypedLines | None = None
+        self._typing = False  # whether typed lines are passed on
+        self._speech = self.create_publisher(String, "speech", 10)
+        self._transcript = self.create_publisher(Transcript, "transcript", 10)
+        self._say = self.create_publisher(String, "say", 10)
+        self._stop_speaking = self.create_publisher(Empty, "stop_speaking", 10)
+        self._hearing_now = self.create_publisher(Bool, "hearing", 10)
+        group = {"callback_group": ReentrantCallbackGroup()}
+        self.create_subscription(
+            ClarificationQuestion,
+            "question",
+            lambda m: self._listening.asked(m, self._now()),
+            10,
+            **group,
+        )
+        self.create_subscription(
+            GroundingResult, "grounding", lambda _: self._listening.over(), 10, **group
+        )
+        self.create_subscription(Speaking, "speaking", self._on_speaking, LATEST, **group)
+        self.create_subscription(
+            AudioChunk,
+            "audio",
+            self._on_audio,
+            500,  # seconds of sound, for a machine that is busy
+            callback_group=MutuallyExclusiveCallbackGroup(),
+        )
+        self._action = ActionServer(
+            self, Listen, "~/listen", self._on_goal, cancel_callback=self._on_cancel, **group
+        )
+        if self.value("autostart"):
+            self.autostart()
+
+    def _now(self) -> float:
+        return float(self.get_clock().now().nanoseconds) * 1e-9
+
+    def _thresholds(self) -> Thresholds:
+        return Thresholds(self.value("accept_confidence"), self.value("confirm_confidence"))
+
+    # Lifecycle.
+
+    def open(self) -> None:
+        """Check the source and the engine, and load it."""
+        self._own_voice = OwnVoice(self.value("mute_tail"))
+        self._listening = Listening(self.value("language"), self._thresholds())
+        if self.value("source") == "stdin":
+            return
+        engine = self.value("engine")
+        settings = EngineSettings(engine, self.value("language"), self.value("model_path"))
+        self._recognizer = Recognizer(settings)
+        self._source = self._find_source()
+        if ENGINES[engine].online:
+            self.get_logger().warning(
+                f"engine {engine} sends what it hears to {ENGINES[engine].online}"
+            )
+        self._recognizer.open()
+        name = self._source.name if self._source else self.resolve_topic_name("audio")
+        self.get_logger().info(f"{engine} ({settings.language}) listens to {name}")
+
+    def begin(self) -> None:
+        """Listen."""
+        if self.value("source") == "stdin":
+            self._typing = True
+            if self._typed is None:
+                prompt = self.value("prompt")
+                self._typed = TypedLines(sys.stdin, prompt, self._on_typed, self._nothing_to_read)
+            return
+        limits = PhraseLimits(
+            end_silence=self.value("end_silence"),
+            max_phrase=self.value("max_phrase"),
+            vad_mode=self.value("vad_mode"),
+            threshold=self._threshold,
+        )
+        listener = Listener(
+            limits,
+            self._own_voice,
+            overhear=lambda: self.value("barge_in") != "off",
+            open_=lambda: self.value("mode") == "continuous" or self._listening.open(self._now()),
+        )
+        assert self._recognizer is not None
+        self._hearing = Hearing(
+            listener,
+            self._recognizer.hear,
+            lambda: self._listening.hints(self._now(), helped=self.value("hints")),
+            Reports(
+                begun=self._on_begun,
+                dropped=lambda: self._tell_hearing(False),
+                ended=self._on_ended,
+                heard=self._on_heard,
+                partial=self._on_partial,
+                problem=self._on_problem,
+                tick=self._on_tick,
+            ),
+            lambda: self.value("partial_period"),
+        )
+        if self._source is not None:
+            self._source.start(self._hearing.put, self._now)
+
+    def end(self) -> None:
+        """Listen no more; ~/listen ends as CANCELED."""
+        self._typing = False
+        if self._source is not None:
+            self._source.stop()
+        if self._hearing is not None:
+            self._hearing.close()
+            self._hearing = None
+        self._end_job(Listen.Result.CANCELED, f"speech became {self.state}")
+        self._listening.over()
+
+    def free(self) -> None:
+        """End the recognizer."""
+        if self._recognizer is not None:
+            self._recognizer.close()
+            self._recognizer = None
+        self._source = None
+
+    def _find_source(self) -> Source | None:
+        """Return the microphone or the files; None for the topic, whose subscription is there."""
+        name = self.value("source")
+        self._threshold = PhraseLimits().threshold
+        if name == "topic":
+            return None
+        if name != "microphone":
+            return Files(Path(name).expanduser(), FILE_PAUSE, self._is_quiet)
+        microphone = Microphone(self.value("device"))
+        seconds = self.value("ambient_seconds")
+        if seconds > 0:
+            self._threshold = microphone.ambient(seconds, self.value("ambient_margin"))
+            self.get_logger().info(f"sound above {self._threshold:.0f} dB may be speech")
+        return microphone
+
+    def _is_quiet(self) -> bool:
+        now, hearing = self._now(), self._hearing
+        heard = self._speech.get_subscription_count() > 0
+        open_ = self.value("mode") == "continuous" or self._listening.open(now)
+        busy = hearing is not None and hearing.busy
+        return heard and open_ and not busy and not self._own_voice.muted(now, now)
+
+    # What others tell.
+
+    def _on_speaking(self, message: Speaking) -> None:
+        stamp = message.header.stamp
+        at = stamp.sec + stamp.nanosec * 1e-9
+        if message.is_speaking:
+            self._own_voice.began(at, messages.seconds(message.remaining), message.text)
+        else:
+            self._own_voice.ended(at)
+
+    def _on_audio(self, message: AudioChunk) -> None:
+        hearing = self._hearing
+        if hearing is None or self._source is not None:
+            return
+        try:
+            samples = np.array(message.data, np.int16)
+            audio = mono(samples, int(message.sample_rate), int(message.channels))
+        except VoiceError as error:
+            self.get_logger().warning(str(error), throttle_duration_sec=10.0)
+            return
+        stamp = message.header.stamp
+        start, arrived = stamp.sec + stamp.nanosec * 1e-9, self._now() - audio.seconds
+        hearing.put(audio, start if abs(start - arrived) < CLOCKS_APART else arrived)
+
+    # What was heard, from the threads of `Hearing`.
+
+    def _tell_hearing(self, now: bool) -> None:
+        self._hearing_now.publish(Bool(data=now))
+
+    def _on_begun(self, start: float) -> None:
+        self._tell_hearing(True)
+        self._job_state(Listen.Feedback.HEARING)
+        if self.value("barge_in") == "voice" and self._own_voice.muted(start, self._now()):
+            self._stop_speaking.publish(Empty())
+
+    def _on_ended(self) -> None:
+        self._tell_hearing(False)
+        self._job_state(Listen.Feedback.RECOGNIZING)
+
+    def _on_problem(self, reason: str) -> None:
+        self.get_logger().error(reason)
+        self._end_job(Listen.Result.FAILED, reason)
+
+    def _on_partial(self, start: float, heard: Heard) -> None:
+        settings = self._settings()
+        self._transcript.publish(transcript_msg(settings, heard, Transcript.PARTIAL, start))
+
+    def _settings(self) -> EngineSettings:
+        assert self._recognizer is not None
+        return self._recognizer.settings
+
+    def _on_heard(self, phrase: Phrase, heard: Heard, hints: Hints) -> None:
+        """Act on a phrase, ask back, or say that it was not understood."""
+        interrupts = self._own_voice.muted(phrase.start, phrase.speech_end)
+        if interrupts and self._is_echo(phrase, heard):
+            self.get_logger().debug(f"heard itself: {heard.text!r}")
+            return
+        now = self._now()
+        decision = self._listening.decide(
+            heard, hints, self._thresholds(), now + self.value("listen_timeout")
+        )
+        status = {
+            Action.ACCEPT: Transcript.ACCEPTED,
+            Action.CONFIRM: Transcript.UNCONFIRMED,
+        }.get(decision.action, Transcript.NOT_UNDERSTOOD)
+        text = decision.text if decision.action is Action.ACCEPT else heard.text
+        message = transcript_msg(self._settings(), heard, status, phrase.start, text=text)
+        message.duration = messages.duration(max(0.0, phrase.speech_end - phrase.start))
+        message.latency = messages.duration(max(0.0, now - phrase.speech_end))
+        if interrupts and decision.action is Action.ACCEPT:
+            self._stop_speaking.publish(Empty())
+        self._transcript.publish(message)
+        if decision.action is Action.ACCEPT:
+            self._accept(decision.text)
+            self._end_job(Listen.Result.HEARD, "", message)
+        elif decision.say:
+            self._say.publish(String(data=decision.say))
+        elif decision.action is Action.REJECT:
+            reason = "something was said, but not what could be understood"
+            self._end_job(Listen.Result.NOT_UNDERSTOOD, reason, message)
+
+    def _is_echo(self, phrase: Phrase, heard: Heard) -> bool:
+        """Whether a phrase from while the robot spoke is its own voice, or too unsure to tell."""
+        times = (phrase.start, phrase.speech_end)
+        own = any(self._own_voice.is_echo(t, *times) for t in (heard.text, heard.unaided))
+        return own or heard.confidence < self.value("accept_confidence")
+
+    def _accept(self, text: str) -> None:
+        self.get_logger().info(f"heard: {text}")
+        if self._listening.stops(text):
+            self._stop_speaking.publish(Empty())
+        self._speech.publish(String(data=text))
+
+    def _on_tick(self) -> None:
+        now, hearing = self._now(), self._hearing
+        if self._own_voice.muted(now, now) or (hearing is not None and hearing.busy):
+            self._listening.wait_on(now + self.value("listen_timeout"))
+        if self._listening.late(now):
+            self._say.publish(String(data=say(Saying.NOTHING_HEARD, self._listening.language)))
+        job = self._listening.job
+        if job is not None and now > job.deadline:
+            self._end_job(Listen.Result.NOTHING_HEARD, "nobody spoke in time")
+
+    # Typed lines.
+
+    def _on_typed(self, text: str) -> None:
+        # A line piped in at start would be lost while DDS still looks for the other side.
+        deadline = time.monotonic() + LISTENER_TIMEOUT
+        while self._speech.get_subscription_count() == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if self._speech.get_subscription_count() == 0:
+            self.get_logger().warning(f"nobody listens on {self._speech.topic_name}")
+        if not self._typing:
+            self.get_logger().warning(f"speech is {self.state}: {text!r} is not passed on")
+            return
+        self._speech.publish(String(data=text))
+        self._transcript.publish(keyboard(text, self.value("language"), self._now()))
+        if self._listening.stops(text):
+            self._stop_speaking.publish(Empty())
+
+    def _nothing_to_read(self, why: str) -> None:
+        self.get_logger().info(
+            f"{why}: nothing more can be typed here. To say something: "
+            f"ros2 topic pub --once {self._speech.topic_name} std_msgs/msg/String "
+            "\"{data: '...'}\""
+        )
+
+    # Push to talk.
+
+    async def _on_goal(self, goal: ServerGoalHandle) -> Listen.Result:
+        """Listen for one phrase."""
+        if self.state != "active" or self._hearing is None:
+            why = (
+                "source stdin hears nothing"
+                if self.state == "active"
+                else f"speech is {self.state}"
+            )
+            return self._finish(goal, (Listen.Result.FAILED, why, None))
+        seconds = messages.seconds(goal.request.timeout) or self.value("listen_timeout")
+        ended = new_future(self.spinner)
+        job = Job(goal, ended, self._now() + seconds, tuple(goal.request.expected))
+        if not self._listening.claim(job):
+            return self._finish(goal, (Listen.Result.FAILED, "another ~/listen is open", None))
+        self._job_state(Listen.Feedback.WAITING)
+        outcome = await ended
+        if outcome[0] == Listen.Result.CANCELED:
+            await until(lambda: goal.is_cancel_requested, self.spinner)
+        return self._finish(goal, outcome)
+
+    def _finish(self, goal: ServerGoalHandle, outcome: tuple[Any, ...]) -> Listen.Result:
+        status, why, message = outcome
+        result = Listen.Result(status=status, error_msg=why)
+        if message is not None:
+            result.transcript = message
+        if status == Listen.Result.HEARD:
+            goal.succeed()
+        elif goal.is_cancel_requested:
+            goal.canceled()
+        else:
+            goal.abort()
+        return result
+
+    def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        job = self._listening.job
+        if job is not None and bytes(job.goal.goal_id.uuid) == bytes(goal.goal_id.uuid):
+            self._end_job(Listen.Result.CANCELED, "canceled by the caller")
+        return CancelResponse.ACCEPT
+
+    def _job_state(self, state: int) -> None:
+        job = self._listening.job
+        if job is not None and job.goal.is_active:
+            job.goal.publish_feedback(Listen.Feedback(state=state))
+
+    def _end_job(self, status: int, why: str, message: Transcript | None = None) -> None:
+        job = self._listening.release()
+        if job is not None:
+            job.ended.set_result((status, why, message))

@@ -1,0 +1,260 @@
+"""The robot's voice: a managed node that speaks what comes on `say` and `question`, or by action.
+
+The engine is a process of its own and the sound a program that can be killed; nothing here waits
+for either.
+"""
+
+from __future__ import annotations
+
+import array
+import threading
+from pathlib import Path
+from typing import Any
+
+from clue_msgs.action import Say
+from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.executors import Executor
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import Empty, String
+from std_srvs.srv import Trigger
+
+from clue_ros.nodes import messages
+from clue_ros.nodes.declare import declare, guard
+from clue_ros.nodes.managed import Managed, until
+from clue_ros.nodes.parameters import TTS
+from clue_ros.nodes.worker import new_future
+from clue_ros.voice.audio import Audio
+from clue_ros.voice.errors import VoiceError
+from clue_ros.voice.player import DevicePlayer, Player, SilentPlayer, StreamPlayer
+from clue_ros.voice.speaker import HIGH, End, Speaker, Told, Utterance
+from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
+from clue_ros.voice.utterance import MAX_TEXT, clean
+
+LEAD = 0.1  # seconds between announcing sound on `speaking` and the sound: DDS takes some of it
+LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+STATUS = {
+    End.DONE: Say.Result.DONE,
+    End.CANCELED: Say.Result.CANCELED,
+    End.FAILED: Say.Result.FAILED,
+}
+
+
+class TtsNode(Managed):
+    """See the module's first lines; topics and parameters are in docs/ros.md.
+
+    Raises (on construction): BadParameterError for an override that the parameter table refuses.
+    """
+
+    def __init__(self, executor: Executor, **kwargs: Any) -> None:
+        super().__init__("tts", executor, **kwargs)
+        declare(self, TTS)
+        guard(self, TTS, state=lambda: self.state)
+        self._speaker: Speaker | None = None
+        self._goals: dict[bytes, Utterance] = {}
+        self._lock = threading.Lock()
+        self._speaking = self.create_publisher(Speaking, "speaking", LATEST)
+        self._audio = self.create_publisher(AudioChunk, "spoken_audio", 50)
+        self._canceling: set[bytes] = set()  # goals
+        self._mute = ""  # why nothing can be heard, where that is not what was asked for
+        group = {"callback_group": ReentrantCallbackGroup()}
+        self.create_subscription(String, "say", self._on_say, 10, **group)
+        self.create_subscription(ClarificationQuestion, "question", self._on_question, 10, **group)
+        self.create_subscription(Empty, "stop_speaking", lambda _: self._stop(), 10, **group)
+        self.create_service(Trigger, "~/stop", self._on_stop, **group)
+        self._action = ActionServer(
+            self, Say, "~/say", self._on_goal, cancel_callback=self._on_cancel, **group
+        )
+        if self.value("autostart"):
+            self.autostart()
+
+    # Lifecycle.
+
+    def open(self) -> None:
+        """Start the engine and find the sound device, or say once why there is none."""
+        self._mute = ""
+        keep = self.value("wav_folder")
+        player = self._player()
+        self._speaker = Speaker(
+            self._synthesizer(),
+            player,
+            Told(self._on_begin, self._on_silent, _show, self.get_logger().warning),
+            Path(keep).expanduser() if keep else None,
+            0.0 if isinstance(player, SilentPlayer) else LEAD,
+        )
+
+    def begin(self) -> None:
+        """Nothing is left to do: what is said is heard from now on."""
+
+    def end(self) -> None:
+        """Fall silent, after what is queued when the process ends."""
+        if self._speaker is not None and self.state != "finalized":
+            self._speaker.stop()
+
+    def free(self) -> None:
+        """End the engine; what is queued may be said for two seconds."""
+        if self._speaker is not None:
+            self._speaker.close()
+            self._speaker = None
+
+    def _synthesizer(self) -> Synthesizer | None:
+        engine = self.value("engine")
+        if engine == "print":
+            return None
+        settings = VoiceSettings(
+            self.value("voice"),
+            self.value("language"),
+            self.value("rate"),
+            self.value("volume"),
+            self.value("engine_timeout"),
+        )
+        made = Synthesizer(settings)
+        try:
+            voice = made.open()
+        except VoiceError as error:
+            if engine == "pyttsx3":
+                raise
+            self._mute = f"cannot speak, so I print: {error}"
+            self.get_logger().warning(self._mute)
+            return None
+        self.get_logger().info(f"speaking through pyttsx3 with the voice {voice}")
+        return made
+
+    def _player(self) -> Player:
+        output = self.value("output")
+        if output == "topic":
+            return StreamPlayer("the topic spoken_audio", self._send)
+        if output in ("auto", "device") and self.value("engine") != "print":
+            try:
+                player = DevicePlayer(self.value("device"))
+            except VoiceError as error:
+                if output == "device":
+                    raise
+                folder = self.value("wav_folder")
+                instead = (
+                    f"WAV files go to {folder}" if folder else "wav_folder would keep WAV files"
+                )
+                self.get_logger().warning(f"no sound: {error}; {instead}")
+                self._mute = self._mute or ("" if folder else f"no sound: {error}")
+                return SilentPlayer()
+            self.get_logger().info(f"playing through {player.name}")
+            return player
+        return SilentPlayer()
+
+    # What the speaker tells, from its thread.
+
+    def _on_begin(self, text: str, seconds: float) -> None:
+        self._tell(True, text, seconds)
+
+    def _on_silent(self) -> None:
+        self._tell(False, "", 0.0)
+
+    def _tell(self, speaking: bool, text: str, seconds: float) -> None:
+        message = Speaking(is_speaking=speaking, text=text, remaining=messages.duration(seconds))
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._speaking.publish(message)
+
+    def _send(self, audio: Audio) -> None:
+        message = AudioChunk(sample_rate=audio.rate, channels=1)
+        message.header.stamp = self.get_clock().now().to_msg()
+        message.header.frame_id = "loudspeaker"
+        message.data = array.array("h", audio.samples.tobytes())
+        self._audio.publish(message)
+
+    # Requests.
+
+    def _on_say(self, message: String) -> None:
+        self._add(Utterance(_limited(message.data), source="say"))
+
+    def _on_question(self, message: ClarificationQuestion) -> None:
+        self._add(Utterance(_limited(message.text), HIGH, "question"))
+
+    def _add(self, utterance: Utterance) -> bool:
+        speaker = self._speaker
+        if speaker is None or self.state != "active" or not clean(utterance.text):
+            return False
+        return speaker.add(utterance)
+
+    def _stop(self) -> int:
+        speaker = self._speaker
+        return speaker.stop() if speaker is not None else 0
+
+    def _on_stop(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        count = self._stop()
+        response.success = True
+        response.message = f"{count} text{'s' if count != 1 else ''} broken off"
+        return response
+
+    async def _on_goal(self, goal: ServerGoalHandle) -> Say.Result:
+        """Say a text; the goal ends when it has been said."""
+        request, result = goal.request, Say.Result()
+        reason = self._refusal(request)
+        if reason:
+            goal.abort()
+            result.status, result.error_msg = Say.Result.FAILED, reason
+            return result
+        ended = new_future(self.spinner)
+        utterance = Utterance(request.text, request.priority)
+        utterance.on_sentence = lambda number: _feedback(goal, utterance, number)
+        utterance.on_end = lambda end, why: ended.set_result((end, why))
+        key = bytes(goal.goal_id.uuid)
+        self._goals[key] = utterance
+        _feedback(goal, utterance, 0)
+        if goal.is_cancel_requested or not self._add(utterance):
+            end, why = End.CANCELED, "canceled before it was said"
+        else:
+            end, why = await ended
+        self._goals.pop(key, None)
+        if end is End.DONE and self._mute:
+            end, why = End.FAILED, self._mute
+        if key in self._canceling:  # rclpy marks the goal only after the callback has returned
+            self._canceling.discard(key)
+            await until(lambda: goal.is_cancel_requested, self.spinner)
+        result.status, result.wav = STATUS[end], utterance.wav
+        result.error_msg = "" if end is End.DONE else why
+        if end is End.DONE:
+            goal.succeed()
+        elif goal.is_cancel_requested:
+            goal.canceled()
+        else:
+            goal.abort()
+        return result
+
+    def _refusal(self, request: Say.Goal) -> str:
+        if self.state != "active":
+            return f"tts is {self.state}: configure and activate it first"
+        if not clean(request.text):
+            return "the text is empty"
+        if len(request.text) > MAX_TEXT:
+            return f"the text has {len(request.text)} characters, at most {MAX_TEXT} can be said"
+        if request.priority > Say.Goal.URGENT:
+            return f"priority {request.priority}: LOW (0) to URGENT (3) exist"
+        return ""
+
+    def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        key = bytes(goal.goal_id.uuid)
+        utterance = self._goals.get(key)
+        if utterance is not None:
+            self._canceling.add(key)
+        if utterance is not None and self._speaker is not None:
+            self._speaker.cancel(utterance)
+        return CancelResponse.ACCEPT
+
+
+def _feedback(goal: ServerGoalHandle, utterance: Utterance, sentence: int) -> None:
+    state = Say.Feedback.SPEAKING if sentence else Say.Feedback.QUEUED
+    if goal.is_active:
+        goal.publish_feedback(
+            Say.Feedback(state=state, sentence=sentence, sentences=len(utterance.sentences))
+        )
+
+
+def _limited(text: str) -> str:
+    """The topics take any text; what is beyond the limit is not said."""
+    return text[:MAX_TEXT]
+
+
+def _show(text: str) -> None:
+    print(f"robot> {clean(text)}", flush=True)
