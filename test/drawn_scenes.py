@@ -18,6 +18,8 @@ RGB: dict[str, tuple[int, int, int]] = {
     "purple": (120, 50, 150),
     "orange": (240, 130, 20),
     "white": (240, 240, 240),
+    "pink": (250, 120, 190),  # and others that the default world lacks
+    "gray": (120, 120, 120),
 }
 TABLE = (70, 60, 55)
 

@@ -23,12 +23,16 @@ from clue_ros.data.language import (
     BEHIND,
     NOUNS,
     Reference,
+    indefinite,
     meant,
     mirrored_text,
+    named_by,
     phrase,
     request,
+    unseen_words,
 )
 from clue_ros.data.tabletop.scene import COLORS, KINDS, SceneObject
+from clue_ros.data.tabletop.worlds import WORLDS
 from clue_ros.data.vocabulary import vocabulary
 
 Objects = list[SceneObject]
@@ -173,6 +177,12 @@ def test_a_phrase_says_what_the_reference_says() -> None:
             "the block above the red one",
             "the block below the red one",
         ),
+        (
+            "the block beneath the red one",
+            "the block beneath the red one",
+            "the block above the red one",
+        ),
+        ("the highest block", "the highest block", "the lowest block"),
         ("the red one", "the red one", "the red one"),
         ("on the right, please!", "on the left, please!", "on the right, please!"),
     ],
@@ -218,6 +228,63 @@ def test_every_sentence_uses_only_words_of_the_vocabulary(
 def test_draws_are_decided_by_the_seed() -> None:
     assert draws(5, 20) == draws(5, 20)
     assert draws(5, 20) != draws(6, 20)
+
+
+def test_the_random_stream_is_that_of_the_shipped_models_training() -> None:
+    """A change of wording must not draw another dialogue: this number follows 200 of them."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        random_states(random_objects(rng), rng)
+    assert int(rng.integers(2**31)) == 1672985406
+
+
+@pytest.mark.parametrize(
+    ("definite", "said"),
+    [
+        ("the orange ball", "an orange ball"),
+        ("the red ball", "a red ball"),
+        ("the object which color is red", "an object which color is red"),
+        ("the apple", "an apple"),
+        ("the one which color is red", "a one which color is red"),
+    ],
+)
+def test_the_article_of_what_is_not_there(definite: str, said: str) -> None:
+    assert indefinite(definite) == said
+
+
+def test_what_is_not_seen_has_the_right_article(many: list[tuple[Objects, list[State]]]) -> None:
+    questions = [s.question for _, states in many for s in states if s.question is not None]
+    absent = [q for q in questions if q.startswith("i do not see")]
+    assert sum("see an orange" in q for q in absent) > 5
+    assert not [q for q in absent if re.search(r"see (an [^aeiou]|an one|a [aeiu]|a o[^n])", q)]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "unseen"),
+    [
+        ("pick up the red block", ("kind", "color"), ()),
+        ("can you pick up the left one ?", ("place",), ()),
+        ("the can", ("kind",), ()),
+        ("Give me the PINK mug on the left!", ("kind", "color", "place"), ("pink", "mug")),
+        ("the thing which color is cyan", ("color",), ("cyan",)),
+        ("grab the cup in the middle", ("kind", "place"), ("cup",)),
+        ("get me the object", (), ()),
+    ],
+)
+def test_what_a_request_names(text: str, names: tuple[str, ...], unseen: tuple[str, ...]) -> None:
+    assert named_by(text) == names
+    assert unseen_words(text) == unseen
+
+
+def test_what_is_absent_is_of_the_scenes_world() -> None:
+    rng = np.random.default_rng(0)
+    spec = WORLDS["novel"]
+    drawn = [random_reference([], rng, absent=True, spec=spec) for _ in range(400)]
+    assert {r.kind for r in drawn} == {None, *spec.kinds}
+    assert {r.color for r in drawn} == set(spec.colors)
+    default = [random_reference([], rng, absent=True) for _ in range(200)]
+    assert {r.kind for r in default} == {None, *KINDS}
+    assert {r.color for r in default} == set(COLORS)
 
 
 def test_a_dialogue_narrows_down_to_exactly_one(

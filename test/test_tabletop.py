@@ -3,6 +3,7 @@
 import colorsys
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -12,12 +13,25 @@ from drawn_scenes import draw_scene, random_scenes
 
 from clue_ros import cli
 from clue_ros.data.tabletop import shards
+from clue_ros.data.tabletop.blocks import BLOCKS, HSV
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
-from clue_ros.data.tabletop.world import HSV, INSTANCE_GRID, MIN_SIDE, TabletopWorld
+from clue_ros.data.tabletop.world import INSTANCE_GRID, TabletopWorld
+from clue_ros.data.tabletop.worlds import WORLDS
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.tabletop import _read
 
 SEED = 11
+# Of SEED, drawn before the simulator knew more than one world.
+FIRST = [
+    ["purple ball", "red ball", "red cylinder", "purple cylinder", "purple ball"],
+    ["yellow cylinder", "red cylinder", "orange cylinder", "red cylinder", "red cylinder"],
+    ["white ball", "yellow ball", "white ball", "yellow ball"],
+]
+FIRST_BOXES = [
+    [0.172, 0.467, 0.322, 0.662],
+    [0.763, 0.228, 0.906, 0.42],
+    [0.234, 0.321, 0.4, 0.542],
+]
 
 
 def draw(seed: int, count: int) -> list[Scene]:
@@ -57,6 +71,18 @@ def test_the_same_seed_gives_the_same_scenes_bit_for_bit(rendered: list[Scene]) 
     assert not same(draw(SEED + 1, 1)[0], rendered[0])
 
 
+def test_the_default_world_draws_what_it_drew_before_there_were_others(
+    rendered: list[Scene],
+) -> None:
+    """Shards that were made once must not change: objects and boxes of the first scenes."""
+    first = [[f"{o.color} {o.kind}" for o in scene.objects] for scene in rendered[:3]]
+    assert first == FIRST
+    boxes = np.array([scene.objects[0].box for scene in rendered[:3]])
+    np.testing.assert_allclose(boxes, FIRST_BOXES, atol=0.02)  # renderers differ by a pixel
+    assert BLOCKS.kinds == KINDS
+    assert tuple(BLOCKS.colors) == COLORS
+
+
 def test_a_scene_is_what_its_type_says(rendered: list[Scene]) -> None:
     for scene in rendered:
         assert scene.image.dtype == np.uint8
@@ -76,7 +102,7 @@ def test_every_object_is_inside_and_large_enough_to_see(rendered: list[Scene]) -
             x0, y0, x1, y1 = o.box
             assert 0 < x0 < x1 < 1
             assert 0 < y0 < y1 < 1
-            assert min(x1 - x0, y1 - y0) >= MIN_SIDE
+            assert min(x1 - x0, y1 - y0) >= BLOCKS.min_side
             seen = np.count_nonzero(scene.instances == k + 1) / scene.instances.size
             assert seen > 0.3 * (x1 - x0) * (y1 - y0)
 
@@ -256,7 +282,7 @@ def test_the_command_makes_only_the_missing_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw(0, 1)  # skips where nothing renders
-    monkeypatch.setattr(shards, "SCENES_PER_SHARD", 2)
+    monkeypatch.setitem(WORLDS, "blocks", replace(BLOCKS, scenes_per_shard=2))
     kept = shards.shard_path(tmp_path, "val", 0, 0)
     shards.write_shard(kept, random_scenes(2, 3))
     before = (kept.read_bytes(), kept.stat().st_mtime_ns)

@@ -17,8 +17,8 @@ enter training. Side by side with the default world, whose camera cannot take th
     floor               noise                       tiles, planks
     camera's elevation  35..72, 78..90 degrees      22..33 degrees
     camera's azimuth    -25..25 degrees             30..80 degrees, left or right
-    angle of view       35..55 degrees              16..26 degrees (telephoto)
-    distance            0.34..0.87 m                0.80..1.85 m
+    angle of view       35..55 degrees              15..23 degrees (telephoto)
+    distance            0.34..0.87 m                0.90..1.99 m
     picture             1:1 and 4:3                 16:9
     ==================  ==========================  ===============================
 """
@@ -76,7 +76,7 @@ NOVEL = WorldSpec(
     camera=Camera(
         elevation=(22, 33),
         azimuth=((-80, -30), (30, 80)),
-        fovy=(16, 26),
+        fovy=(15, 23),
         half_height=(0.175, 0.25),
         aim=0.02,
         shapes=((0.5625, 1.0),),
@@ -90,7 +90,7 @@ NOVEL = WorldSpec(
         own_floor=True, repeat=5,
     ),
     light=Light(
-        key=(0.55, 0.75), fill=(0.2, 0.35), ambient=(0.15, 0.28), specular=(0.0, 0.3), tint=0.12,
+        key=(0.5, 0.7), fill=(0.2, 0.35), ambient=(0.25, 0.4), specular=(0.0, 0.3), tint=0.12,
         exponent=2, shadows=4096,
     ),
     width=384,
