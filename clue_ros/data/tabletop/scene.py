@@ -18,7 +18,7 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 class SceneObject:
     """One visible object.
 
-    kind: one of KINDS. color: one of COLORS.
+    kind, color: of its world (KINDS and COLORS are the default world's).
     box: (x_min, y_min, x_max, y_max) as fractions of the image's width and height, max exclusive.
     """
 
