@@ -34,7 +34,8 @@ EXAMPLES = (
     ("five_blocks.png", ("pick up the green block", "pick up the orange block")),
     ("ball_block_can.png", ("pick up the ball", "pick up the thing")),
 )
-PANEL, WORDS, SCALE = 2.5, 0.55, 0.9  # inches: a panel's width, its words, the colours' scale
+PANEL, WORDS, SCALE = 2.4, 0.55, 0.9  # inches: a panel's width, its words, the colours' scale
+MOST = 7  # panels in a line, then the next begins
 HEAT = "inferno"  # steps of even lightness, from dark to light: safe for all colour vision
 Image = npt.NDArray[np.uint8]
 Map = npt.NDArray[np.float32]
@@ -64,8 +65,9 @@ def draw_grid(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
         for panel, axes in zip(row, line, strict=False):
             scale = _draw(axes, panel) or scale
     if scale is not None:
-        label = "attention to a patch (0 to 1 in each map)"
-        figure.colorbar(scale, ax=grid, aspect=40, fraction=0.05, label=label)
+        share = 0.2 / figure.get_figwidth()
+        bar = figure.colorbar(scale, ax=grid, aspect=sum(heights) / 0.2, fraction=share, pad=0.01)
+        bar.set_label("attention (0 to 1 in each map)", fontsize="small")
     save_figure(figure, path)
 
 
@@ -196,5 +198,6 @@ def _rows(
             maps = reader.block_maps(image, text)[list(blocks)]
             names = [f"block {i}{' (half depth)' * (i == reader.half_depth)}" for i in blocks]
         panels = [Panel(image, one, name) for one, name in zip(maps, names, strict=True)]
-        rows.append([Panel(image, None, text), *panels])
+        line = [Panel(image, None, text), *panels]
+        rows += [line[first : first + MOST] for first in range(0, len(line), MOST)]
     return rows

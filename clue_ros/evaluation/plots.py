@@ -19,7 +19,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#777777"
 FORMATS = (".png", ".svg", ".pdf")
-DPI = 110
+DPI = 100
 
 
 def figure_path(text: str) -> Path:
