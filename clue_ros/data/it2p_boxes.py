@@ -2,8 +2,8 @@
 
 IT2P annotates one point a block. Training wants boxes and masks, so the region around each point
 that has the block's colour and not the table's is grown, each pixel going to the nearest annotated
-point (which parts touching blocks). This is an estimate for training targets; no result is measured
-against it.
+point (which parts touching blocks). This is an estimate for training targets; of all measurements
+only `clue eval localisation` is held against it, and says so.
 """
 
 from __future__ import annotations
