@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -165,7 +166,8 @@ def _datasets(source: str) -> Any:
 def _load(source: str, *args: Any, **options: Any) -> Any:
     """`datasets.load_dataset`, with its refusals as one clear line."""
     datasets = _datasets(source)
-    datasets.disable_progress_bars()
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(*args, **options)
     except Exception as error:  # noqa: BLE001 - any failure of the library means: no data

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.dialogue import Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.it2p import NEAR_PX
@@ -178,6 +179,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--split", choices=("train", "val", "test", "all"), default="test")
     parser.add_argument("--language", choices=("en", "cn"), default="en", help="of InViG (en)")
+    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD, help="of tabletop")
     parser.add_argument(
         "--per-image", type=int, default=2, metavar="N", help="of each kind, not for invig (2)"
     )
@@ -208,6 +210,7 @@ def run(args: argparse.Namespace) -> int:
             limit=args.limit,
             seed=args.seed,
             language=args.language,
+            world=args.world,
         )
     )
     if not told:

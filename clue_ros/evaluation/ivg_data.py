@@ -26,15 +26,15 @@ from clue_ros.data.invig import InvigSample, load_invig
 from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.data.it2p_boxes import BlockRegion, block_boxes
 from clue_ros.data.it2p_targets import Point, nearest
-from clue_ros.data.language import meant, request
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.tabletop.shards import SPLITS, read_scenes
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD
 from clue_ros.errors import BadImageError, ClueError
+from clue_ros.evaluation.tabletop import requests_about
 from clue_ros.images import load_image
 
 DATA = ("invig", "it2p", "tabletop")
-_TRIES = 60  # draws for one request; a scene that has none of the kind goes without
 _MAX_TURNS = 6  # a person who has not said which one by then is left out
 
 ItemT = TypeVar("ItemT")
@@ -59,7 +59,7 @@ class Wanted:
 
     data: one of DATA. source: a folder (for invig also a file or a hub id); None for the usual
     place. split: train, val, test or all. per_image: of each kind, not for invig. limit: the first
-    pictures only. language: of InViG.
+    pictures only. language: of InViG. world: of the simulator.
     """
 
     data: str
@@ -69,6 +69,7 @@ class Wanted:
     limit: int | None = None
     seed: int = 0
     language: str = "en"
+    world: str = DEFAULT_WORLD
 
 
 def load_told(wanted: Wanted) -> tuple[list[Told], list[str]]:
@@ -105,7 +106,7 @@ def _tabletop(wanted: Wanted) -> tuple[list[Told], list[str]]:
         scenes = [
             scene
             for split in (SPLITS if wanted.split == "all" else (wanted.split,))
-            for scene in read_scenes(folder, split, wanted.limit)
+            for scene in read_scenes(folder, split, wanted.limit, wanted.world)
         ]
     except (FileNotFoundError, ValueError) as error:
         raise ClueError(str(error)) from error
@@ -114,15 +115,20 @@ def _tabletop(wanted: Wanted) -> tuple[list[Told], list[str]]:
 
 
 def tabletop_told(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list[InvigSample]:
-    """Of each scene up to `per_image` clear requests and as many dialogues that need a question."""
+    """Of each scene up to `per_image` clear requests and as many dialogues that need a question.
+
+    The requests are those of `clue eval tabletop`; one that no answers settle is left out.
+    """
     samples = []
     for index, scene in enumerate(scenes):
-        rng = np.random.default_rng([seed, index, 3])
+        rng = np.random.default_rng([seed, index])
         for kind, ambiguous in (("clear", False), ("asked", True)):
-            said = _scene_dialogues(scene.objects, rng, per_image, ambiguous=ambiguous)
-            for number, (text, exchanges, target) in enumerate(said):
-                samples.append(
-                    InvigSample(
+            requests = requests_about(scene.objects, rng, per_image, ambiguous=ambiguous)
+            for number, (text, candidates) in enumerate(requests):
+                target = int(rng.choice(candidates)) if ambiguous else candidates[0]
+                exchanges = _settle(candidates, target, scene.objects, rng)
+                if exchanges is not None:
+                    sample = InvigSample(
                         id=f"scene {index} {kind} {number}",
                         image_id=f"scene {index}",
                         load=partial(_pixels, scene),
@@ -131,31 +137,8 @@ def tabletop_told(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list
                         box=scene.objects[target].box,
                         category=scene.objects[target].kind,
                     )
-                )
+                    samples.append(sample)
     return samples
-
-
-_Spoken = tuple[str, tuple[tuple[str, str], ...], int]
-
-
-def _scene_dialogues(
-    objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
-) -> list[_Spoken]:
-    """Different requests, each with its exchanges and its target."""
-    found: dict[str, _Spoken] = {}
-    for _ in range(_TRIES):
-        if len(found) == wanted:
-            break
-        reference = dialogues.random_reference(objects, rng, absent=False)
-        candidates = meant(reference, objects)
-        if not candidates or (len(candidates) > 1) != ambiguous:
-            continue
-        text = request(reference, rng)
-        target = int(rng.choice(candidates))
-        exchanges = _settle(candidates, target, objects, rng)
-        if exchanges is not None:
-            found[text] = (text, exchanges, target)
-    return list(found.values())
 
 
 def _settle(
