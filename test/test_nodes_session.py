@@ -25,7 +25,7 @@ from clue_ros.nodes.conversation import Outcome  # noqa: E402
 from clue_ros.nodes.convert import fill_image  # noqa: E402
 from clue_ros.nodes.gate import Gate  # noqa: E402
 from clue_ros.nodes.session import Limits, Listener, Session  # noqa: E402
-from clue_ros.nodes.worker import Worker  # noqa: E402
+from clue_ros.nodes.worker import Worker, new_future  # noqa: E402
 
 ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
 QUESTION = Question("which one?", (), (), ESTIMATE)
@@ -176,6 +176,36 @@ def test_one_shot_returns_the_question_or_is_forced_to_point(
     assert run(executor, start(FakeClue(QUESTION)).one_shot(force=False)) == QUESTION
     forced = run(executor, start(FakeClue(QUESTION)).one_shot(force=True))
     assert forced == Outcome("NONE", grounding=GROUNDING)
+
+
+class DeafExecutor:
+    """An executor that is woken and does not look."""
+
+    woken = 0
+
+    def create_task(self, callback: Callable[..., None], *args: Any) -> None:
+        """Run a callback of the future."""
+        callback(*args)
+
+    def wake(self) -> None:
+        """Count."""
+        self.woken += 1
+
+
+def test_an_executor_is_woken_until_the_value_was_taken() -> None:
+    executor: Any = DeafExecutor()
+    future = new_future(executor)
+
+    async def wait() -> Any:
+        return await future
+
+    waiting = wait()
+    waiting.send(None)
+    future.set_result("value")
+    wait_until(lambda: executor.woken > 2, "to be woken again")
+    with pytest.raises(StopIteration, match="value"):
+        waiting.send(None)
+    assert future.taken
 
 
 # The gate and the camera.

@@ -6,21 +6,49 @@ takes; here every callback returns at once and the answer wakes the coroutine th
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor
 from rclpy.task import Future
 
+MAX_NUDGE = 2.0  # seconds; a value that nobody takes (its dialogue was ended) is let go after this
+
+
+class _Awaited(Future):
+    """A future that knows whether its value has reached the coroutine that awaits it."""
+
+    taken = False
+
+    def __await__(self) -> Generator[None, None, Any]:
+        """Wait for the value, as every future does."""
+        value = yield from super().__await__()
+        self.taken = True
+        return value
+
 
 def new_future(executor: Executor) -> Future:
-    """Return a future whose completion, from any thread, wakes `executor` and so who awaits it."""
-    future = Future(executor=executor)
-    # With a callback attached, set_result() makes a task, and making a task wakes the executor
-    # (Humble to Rolling).
-    future.add_done_callback(lambda _future: None)
+    """Return a future whose completion, from any thread, wakes `executor` and so who awaits it.
+
+    rclpy loses a wake-up now and then: a coroutine that is just suspending itself counts as running
+    when the executor looks, and nothing makes it look again (18 of 20,000 under adverse scheduling;
+    Humble to Kilted). So the executor is woken until the value has been taken.
+    """
+    future = _Awaited(executor=executor)
+
+    def wake(delay: float = 0.01) -> None:
+        with contextlib.suppress(InvalidHandle):  # the executor has been shut down
+            executor.wake()
+        if not future.taken and delay < MAX_NUDGE:
+            timer = threading.Timer(delay, wake, (2 * delay,))
+            timer.daemon = True
+            timer.start()
+
+    future.add_done_callback(lambda _future: wake())
     return future
 
 
