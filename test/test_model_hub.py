@@ -34,7 +34,7 @@ def message_for(name: str, tmp_path: Path, **environment: str) -> str:
         env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()

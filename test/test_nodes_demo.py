@@ -135,8 +135,6 @@ def test_expectations_are_about_form() -> None:
 
 
 def test_the_scenes_that_come_with_clue_ros_can_be_played() -> None:
-    if not (ROOT / "demo" / "scenes.yaml").exists():
-        pytest.skip("demo/scenes.yaml is not there yet")
     scenes = read_scenes(find_scenes())
     assert len(scenes) >= 3
     assert {"question", "questions", "asked"} & {scene.expects for scene in scenes}

@@ -15,7 +15,7 @@ from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from clue_msgs.msg import DialogueTurn  # noqa: E402
-from ros_fixtures import REQUEST, asking_goal, client, model, node, shared, works  # noqa: E402
+from ros_fixtures import LONG, REQUEST, asking_goal, client, model, node, shared, works  # noqa: E402
 from ros_helpers import Client, Process, ros_client, wait_until  # noqa: E402
 
 Result = GroundWithDialogue.Result
@@ -47,7 +47,7 @@ def test_a_question_travels_everywhere_and_its_answer_comes_either_way(
     assert question.header == image.header
     assert question.dialogue_id == bytes(handle.goal_id.uuid).hex()
     assert question.turn == 1
-    assert question.answer_timeout.sec == 20
+    assert question.answer_timeout.sec == LONG
     assert client.next("say").data == question.text
     wait_until(lambda: client.feedback[-1].state == State.WAITING_FOR_ANSWER, "the feedback")
     assert repr(client.feedback[-1].question) == repr(question)  # NaN scores are never equal

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import ros_helpers
-from ros_helpers import ROOT, isolate, ros_client, wait_until
+from ros_helpers import ROOT, TIMEOUT, isolate, ros_client, wait_until
 
 ros_helpers.need_ros()
 for name in ("launch", "launch_ros"):
@@ -52,14 +52,14 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
         )
         try:
             words = "active, looking at /eye/image_raw"
-            wait_until(lambda: words in log.read_text(), "perception to become active", 60)
+            wait_until(lambda: words in log.read_text(), "perception to become active")
             child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
             with ros_client("launch_tester") as client:
                 names = client.node.get_node_names_and_namespaces
                 wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
             subprocess.run(["kill", "-9", str(child)], check=True)
-            wait_until(lambda: log.read_text().count(words) == 2, "perception to come back", 60)
+            wait_until(lambda: log.read_text().count(words) == 2, "perception to come back")
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(TIMEOUT)
     assert "Traceback" not in log.read_text()
