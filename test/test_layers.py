@@ -209,6 +209,7 @@ def test_the_table_and_the_figure(tmp_path: Path) -> None:
     assert len(rows) == 2 + 4
     assert rows[4].startswith("| 2 (half depth) |")
     assert layers.values(1, "f1") == [pytest.approx(10 / 15)] * 2
+    assert layers.always == pytest.approx(2 * 6 / (16 + 6))  # 4 + 2 of the 16 are ambiguous
     assert layers.summary()["blocks"][1]["it2p_f1"] == [round(4 / 7, 4), 0.5]
     plot_layers(tmp_path / "figure7.png", layers, "made up")
     with Image.open(tmp_path / "figure7.png") as drawn:

@@ -71,6 +71,13 @@ class Layers:
         return [float(getattr(p.by_source[source] if source else p.counts, metric)) for p in chosen]
 
     @property
+    def always(self) -> float:
+        """F1 of a detector that calls every test sentence ambiguous: what a blind one can reach."""
+        counts = self.points[0].counts
+        ambiguous = counts.true_positive + counts.false_negative
+        return 2 * ambiguous / (counts.n + ambiguous)
+
+    @property
     def sources(self) -> list[str]:
         """The sources that have test samples."""
         return [s for s in SOURCES if self.points and self.points[0].by_source[s].n]
@@ -91,6 +98,7 @@ class Layers:
             "half_depth_block": self.half_depth,
             "seeds": seeds,
             "samples": self.samples,
+            "always_ambiguous_f1": round(self.always, 4),
             "blocks": rows,
         }
 
@@ -113,13 +121,14 @@ def plot_layers(path: Path, layers: Layers, title: str = "") -> None:
     Lines are means over seeds, bars the lowest and the highest seed. Raises ClueError where it
     cannot be drawn or written.
     """
-    figure = new_figure(9.0, 4.2)
+    figure = new_figure(9.5, 4.4)
     left, right = figure.subplots(1, 2, sharey=True)
     _line(left, layers, "f1", None, "F1", 0)
     _line(left, layers, "accuracy", None, "accuracy", 1)
     for number, source in enumerate(layers.sources):
         name = {"tabletop": "F1, simulated scenes", "it2p": "F1, photographs (IT2P)"}[source]
         _line(right, layers, "f1", source, name, 2 + number)
+    left.axhline(layers.always, color=GREY, linestyle="-.", label='F1 of always "ambiguous"')
     step = 1 + (len(layers.blocks) - 1) // 14
     for axes in (left, right):
         axes.axvline(layers.half_depth, color=GREY, linestyle=":", label="half depth")
