@@ -3,6 +3,7 @@
     scripts/demo                                        the three scenes that come with clue_ros
     scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own
     scripts/demo --interactive [--image FILE]           you type
+    scripts/demo --voice                                spoken: sound files in, sound files out
 
 Image source, perception, speech (as text) and tts each run as a process; what is printed here is
 what came over their topics. One picture per scene goes to demo_output/. Exit status 0 only if every
@@ -64,6 +65,9 @@ def parse(args: list[str] | None) -> argparse.Namespace:
         help="said to its questions, in order",
     )
     parser.add_argument("--interactive", action="store_true", help="type requests and answers")
+    parser.add_argument(
+        "--voice", action="store_true", help="play spoken dialogues from sound files"
+    )
     parser.add_argument("--scenes", type=Path, metavar="YAML", help="another scenes file")
     parser.add_argument("--out", type=Path, default=Path("demo_output"), metavar="DIR")
     parser.add_argument("--model", default="tabletop", help="tabletop, a folder, or a hub id")
@@ -73,6 +77,8 @@ def parse(args: list[str] | None) -> argparse.Namespace:
         parser.error("--say needs --image FILE")
     if options.image and not options.say and not options.interactive:
         parser.error("--image needs --say TEXT or --interactive")
+    if options.voice and (options.image or options.interactive):
+        parser.error("--voice plays sound files: name them in a file for --scenes")
     return options
 
 
@@ -93,7 +99,7 @@ def main(args: list[str] | None = None) -> int:
         print(f"demo: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
         return 2
     try:
-        scenes = choose_scenes(options)
+        scenes = [] if options.voice else choose_scenes(options)
         processes = Processes(options.out / "logs")  # makes the folders
     except (SceneError, ClueError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -103,9 +109,14 @@ def main(args: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watcher = Watcher(processes)
-        start(processes, watcher, scenes[0], options)
-        failures = play(processes, watcher, scenes, options)
-    except GraphError as error:
+        if options.voice:
+            from clue_ros.nodes.demo_voice import play_voice
+
+            failures = play_voice(processes, watcher, options)
+        else:
+            start(processes, watcher, scenes[0], options)
+            failures = play(processes, watcher, scenes, options)
+    except (GraphError, SceneError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -117,7 +128,8 @@ def main(args: list[str] | None = None) -> int:
             watcher.close()
     for problem in failures:
         print(f"demo: {problem}", file=sys.stderr)
-    say(f"pictures: {options.out.resolve()}")
+    if not options.voice:
+        say(f"pictures: {options.out.resolve()}")
     return 1 if failures else 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-FILE = Path("demo") / "scenes.yaml"
+FOLDER = Path("demo")
 
 
 class SceneError(Exception):
@@ -68,17 +68,17 @@ class Scene:
     expects: str = "any"
 
 
-def find_scenes() -> Path:
-    """Return the scenes file of the checkout, or of the installed share folder.
+def find_scenes(name: str = "scenes.yaml") -> Path:
+    """Return a scenes file of the checkout, or of the installed share folder.
 
     Raises:
         SceneError: neither has one.
     """
-    places = [Path(__file__).resolve().parents[2] / FILE]
+    places = [Path(__file__).resolve().parents[2] / FOLDER / name]
     try:
         from ament_index_python.packages import get_package_share_directory
 
-        places.append(Path(get_package_share_directory("clue_ros")) / FILE)
+        places.append(Path(get_package_share_directory("clue_ros")) / FOLDER / name)
     except Exception:  # noqa: BLE001 - no ament index, or no such package: the checkout is left
         pass
     for place in places:
