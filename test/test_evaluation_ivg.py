@@ -318,6 +318,7 @@ def test_the_command_with_another_adapter_and_as_markdown(
         (["--data", "invig", "--source", str(NEW), "--split", "val"], "no split validation"),
         (["--data", "invig", "--source", str(NEW), "--limit", "0"], "--limit must be 1 or more"),
         (["--data", "tabletop", "--source", "nowhere"], "no test scenes"),
+        (["--data", "tabletop", "--world", "novel", "--source", "nowhere"], "world 'novel'"),
         (["--data", "tabletop", "--per-image", "0"], "--per-image must be 1 or more"),
         (["--data", "it2p", "--source", "nowhere"], "nowhere: no IT2P here"),
         (["--data", "coco"], "invalid choice: 'coco'"),

@@ -195,10 +195,11 @@ def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[.
     rows = json.loads((NEW / "test.json").read_text("utf-8"))
     rows[0]["image_info"] |= {"width": 448, "height": 448}  # the same picture, published larger
     rows[1]["image_info"] |= {"width": 240, "height": 320}
+    rows.append(rows[0] | {"image_info": rows[0]["image_info"] | {"width": 10**400}})
     data = load_invig(folder(rows))
     assert len(data.samples) == 2
-    (problem,) = data.problems
-    assert problem == "004: the file says 240x320 pixels, the picture has 320x240"
+    assert data.problems[0] == "004: the file says 240x320 pixels, the picture has 320x240"
+    assert [p[:20] for p in data.problems[1:]] == ["002: image size 1000", "003: image size 1000"]
 
 
 # --- rows that are wrong ---
@@ -213,12 +214,14 @@ def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[.
         ({"image": "/etc/hostname"}, "leaves the data's folder"),
         ({"image": "a\0b"}, "is no file name"),
         ({"image": "x" * 400}, "is no file name"),
+        ({"image": "\ud800"}, "is no file name"),
         ({"image": 5}, "image is of type int"),
         ({"image": "notes.txt"}, "not a picture that can be read"),
         ({"bbox": None}, "bbox is missing"),
         ({"bbox": [1, 2, 3]}, "of type list with 3 items, want four numbers"),
         ({"bbox": [1, 2, "3", 4]}, "holds something that is no number"),
         ({"bbox": [1, 2, float("nan"), 4]}, "is not finite"),
+        ({"bbox": [1, 2, 10**400, 4]}, "is not finite"),
         ({"bbox": [90, 20, 60, 80]}, "encloses no area"),
         ({"dialog": None}, "no dialog"),
         ({"dialog": []}, "dialog is empty"),
@@ -283,8 +286,12 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
 def test_a_broken_line_is_named_and_a_broken_file_refused(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path, dirs_exist_ok=True)
     with (tmp_path / "test.jsonl").open("a") as file:
-        file.write("\n{broken\n")
-    assert load_invig(tmp_path).problems[0].startswith("test.jsonl:7: not JSON")
+        file.write("\n{broken\n" + "9" * 5000 + "\n")
+    problems = load_invig(tmp_path).problems
+    assert [problem[:22] for problem in problems] == [
+        "test.jsonl:7: not JSON",
+        "test.jsonl:8: not JSON",
+    ]
     (tmp_path / "train.json").write_text("[1, 2")
     with pytest.raises(InvigError, match=r"train.json is not JSON"):
         load_invig(tmp_path, split="train")

@@ -21,6 +21,7 @@ Size = tuple[int, int]
 
 OUTSIDE = 0.02
 """A box may reach beyond the image by this share of its side (annotators' hands); it is clipped."""
+_HUGE = 1e300
 _STRAY = 0.1  # at most this share of the boxes, or a single one, may be of the other kind
 
 
@@ -67,7 +68,8 @@ def four_numbers(value: object) -> tuple[float, float, float, float]:
         raise ValueError(f"bbox is {_kind(value)}, want four numbers")
     if any(isinstance(item, bool) or not isinstance(item, (int, float)) for item in value):
         raise ValueError(f"bbox {list(value)!r:.60} holds something that is no number")
-    numbers = tuple(float(item) for item in value)
+    # Whole numbers in JSON may be too large for a float.
+    numbers = tuple(float(item) if abs(item) < _HUGE else math.inf for item in value)
     if not all(math.isfinite(number) for number in numbers):
         raise ValueError(f"bbox {list(value)!r:.60} is not finite")
     return numbers[0], numbers[1], numbers[2], numbers[3]

@@ -123,7 +123,7 @@ def _json_rows(path: Path, root: Path, wanted: str | None) -> Iterator[Row | str
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvigError(f"{path} cannot be read: {error}") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvigError(f"{path} is not JSON: {error}") from None
     if isinstance(content, Mapping) and content and all(name in _SPLITS for name in content):
         parts = {name: part for name, part in content.items() if wanted in (None, _SPLITS[name])}
@@ -147,7 +147,7 @@ def _json_lines(path: Path, root: Path) -> Iterator[Row | str]:
                 where = f"{path.name}:{number}"
                 try:
                     yield Row(where, json.loads(line), root)
-                except (json.JSONDecodeError, RecursionError) as error:
+                except (ValueError, RecursionError) as error:
                     yield f"{where}: not JSON: {error}"
     except (OSError, UnicodeDecodeError) as error:
         raise InvigError(f"{path} cannot be read: {error}") from None
@@ -302,6 +302,6 @@ def _inside(name: str, folder: Path | None) -> Path:
                     if base not in path.parents:  # a link inside the folder that points out of it
                         raise BadRow(f"image {name!r:.60} leaves the data's folder")
                     return path
-    except (OSError, RuntimeError):  # too long for a file name, a loop of links
+    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, no text in UTF-8
         raise BadRow(f"image {name!r:.60} is no file name") from None
     raise BadRow(f"no image {name!r:.60} in {folder}")

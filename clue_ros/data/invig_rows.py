@@ -24,6 +24,7 @@ from clue_ros.errors import ClueError
 
 LANGUAGES = {"en": "dialog", "cn": "dialog_cn"}
 Exchanges = tuple[tuple[str, str], ...]
+_MAX_SIDE = 1 << 24
 _NAMES = ("image", "image_path", "file_name", "filename")
 
 
@@ -221,8 +222,8 @@ def _without_empty_ends(spoken: Sequence[str]) -> list[str]:
 def _size(given: tuple[Any, Any]) -> Size:
     width, height = given
     for side in (width, height):
-        if isinstance(side, bool) or not isinstance(side, int) or side < 1:
-            raise BadRow(f"image size {width!r} x {height!r}, want two whole numbers")
+        if isinstance(side, bool) or not isinstance(side, int) or not 0 < side < _MAX_SIDE:
+            raise BadRow(f"image size {width!r:.20} x {height!r:.20}, want two sizes in pixels")
     return width, height
 
 
@@ -236,8 +237,9 @@ def _name(value: Any) -> str | None:
     """A string or whole number as a one-line name, None for anything else or nothing."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
-    return " ".join(str(value).split()) or None
+    line = " ".join(str(value).split())
+    return "".join(c if c.isprintable() else "?" for c in line) or None
 
 
 def _stem(value: Any) -> str | None:
-    return PurePosixPath(value).stem or None if isinstance(value, str) else None
+    return _name(PurePosixPath(value).stem) if isinstance(value, str) else None
