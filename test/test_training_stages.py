@@ -18,6 +18,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.data.tabletop import shards
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.errors import ClueError
+from clue_ros.model import hub
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
@@ -224,6 +225,31 @@ def test_every_variant_of_the_table_trains_and_loads(
     chance, attention = model.judge(features, "pick up the red block")
     assert 0 < chance < 1
     assert attention.max() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_base_on_the_hub_is_named_by_the_detector_trained_on_it(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    monkeypatch.setattr(detector, "HEAD_STEPS", 4)
+    asked: list[tuple[str, str | None]] = []
+
+    def download(name: str, revision: str | None = None) -> Path:
+        asked.append((name, revision))
+        return whole
+
+    monkeypatch.setattr(hub, "download", download)
+    quick = ("--steps", "2", "--batch", "2", "--head-batches", "2", "--base-dtype", "bfloat16")
+    args = options(detector, work, *quick)
+    args.model, args.run = "owner/base@v1", tmp_path / "run"
+    with pytest.raises(ClueError, match="--out"):
+        detector.run(args)
+    args.out = tmp_path / "adapters" / "detector"
+    assert detector.run(args) == 0
+    config = json.loads((args.out / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "owner/base@v1"
+    load_checkpoint(tmp_path / "adapters", "cpu", "bfloat16", ivg=whole / "ivg")
+    assert asked == [("owner/base", "v1")] * 2
 
 
 def test_the_ivg_learns_and_is_saved_with_its_figures(work: Work, whole: Path) -> None:

@@ -97,7 +97,10 @@ class Adapters:
             raise KeyError(f"no adapter {name}")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = get_peft_model_state_dict(self._peft, adapter_name=name)
+        # No embedding is adapted; left to itself, peft asks the hub about the base's.
+        state = get_peft_model_state_dict(
+            self._peft, adapter_name=name, save_embedding_layers=False
+        )
         tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         self._peft.peft_config[name].save_pretrained(str(folder))

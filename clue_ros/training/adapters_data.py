@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,14 @@ def frozen_base(args: argparse.Namespace) -> tuple[Backbone, Any, torch.device]:
     for p in backbone.model.parameters():
         p.requires_grad_(False)
     return backbone, processor, device
+
+
+def base_name(model: str, out: Path) -> str | None:
+    """What an adapter that does not lie in its base's folder says its base is, as peft does."""
+    if not Path(model).is_dir():
+        return model
+    folder = Path(model).resolve()
+    return None if folder in out.resolve().parents else str(folder)
 
 
 def draw_samples(

@@ -21,14 +21,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from clue_ros.errors import ClueError
 from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
 from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.detector import DetectorSettings, save_head
 from clue_ros.model.heads import HEADS, CnnHead, Reading, detector_loss
+from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.variants import DEFAULT, VARIANTS
 from clue_ros.training.adapters_data import (
     AdapterBatch,
+    base_name,
     collate,
     draw_samples,
     frozen_base,
@@ -48,11 +51,15 @@ HEAD_LR_SCALE = 2.0  # the head is new, the adapter sits on a trained base
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_data_arguments(parser)
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/tabletop"), help="folder with the base"
-    )
+    parser.add_argument("--model", default="models/tabletop", help="the base: a folder or a hub id")
     parser.add_argument(
         "--out", type=Path, default=None, help="detector folder; default MODEL/detector"
+    )
+    parser.add_argument(
+        "--base-dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of the frozen base",
     )
     parser.add_argument("--steps", type=int, default=260)
     parser.add_argument(
@@ -170,10 +177,16 @@ def train_head(
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter A and the head, calibrate, write the detector folder."""
-    variant = VARIANTS[args.variant]
-    backbone, processor, device = frozen_base(args)
+    variant, model = VARIANTS[args.variant], str(args.model)
+    if args.out is None and not Path(model).is_dir():
+        raise ClueError(f"say with --out where the detector of {model} is to be written")
+    out = args.out if args.out is not None else Path(model) / DETECTOR
+    base = find_base(find_model(model))
+    backbone, processor, device = frozen_base(argparse.Namespace(**{**vars(args), "model": base}))
     adapters = Adapters(backbone)
-    adapters.add(DETECTOR, lora_config(variant.adapted(backbone.blocks)))
+    config = lora_config(variant.adapted(backbone.blocks))
+    adapters.add(DETECTOR, config)
+    config.base_model_name_or_path = base_name(model, out)
     adapters.use(DETECTOR, train=True)
     asked = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
     trainer = DetectorTrainer(backbone, processor, asked, device)
@@ -188,9 +201,8 @@ def run(args: argparse.Namespace) -> int:
         train_head(trainer, data, settings, args.head_batches, state / "head")
     samples = held_out_samples(data, asked.instruction)
     figures = calibrate(asked, {name: trainer.predict(rows) for name, rows in samples.items()})
-    out = args.out if args.out is not None else args.model / DETECTOR
     recipe = {
-        "base": str(args.model),
+        "base": model,
         "look_weight": look_weight,
         "scenes": len(data.scenes),
         "photographs": len(data.photos),

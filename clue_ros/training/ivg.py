@@ -27,7 +27,7 @@ from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
-from clue_ros.training.adapters_data import frozen_base
+from clue_ros.training.adapters_data import base_name, frozen_base
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import add_data_arguments
 from clue_ros.training.decoder import LOOK_WEIGHT, POINT_WEIGHT, PackedDecoder, Teaching, combine
@@ -245,7 +245,7 @@ def _with_adapter(
         range(backbone.blocks), rank=args.rank, alpha=args.alpha, dropout=args.dropout
     )
     adapters.add(IVG, config)
-    config.base_model_name_or_path = _base_name(args.model, out)
+    config.base_model_name_or_path = base_name(args.model, out)
     adapters.use(IVG, train=True)
     if args.gradient_checkpointing:
         _checkpoint(backbone.model)
@@ -278,14 +278,6 @@ def _check(args: argparse.Namespace, processes: Processes) -> Path:
     if not Path(args.model).is_dir():
         raise ClueError(f"--out is needed: {args.model} is no folder to put the adapter in")
     return Path(args.model) / IVG
-
-
-def _base_name(model: str, out: Path) -> str | None:
-    """What an adapter that does not lie in its base's folder says its base is, as peft does."""
-    if not Path(model).is_dir():
-        return model
-    folder = Path(model).resolve()
-    return None if folder in out.resolve().parents else str(folder)
 
 
 def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[str, Any]:
