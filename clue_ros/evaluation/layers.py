@@ -121,7 +121,7 @@ def plot_layers(path: Path, layers: Layers, title: str = "") -> None:
     Lines are means over seeds, bars the lowest and the highest seed. Raises ClueError where it
     cannot be drawn or written.
     """
-    figure = new_figure(9.5, 4.4)
+    figure = new_figure(9.5, 4.8)
     left, right = figure.subplots(1, 2, sharey=True)
     _line(left, layers, "f1", None, "F1", 0)
     _line(left, layers, "accuracy", None, "accuracy", 1)
@@ -135,7 +135,8 @@ def plot_layers(path: Path, layers: Layers, title: str = "") -> None:
         axes.set(xlabel="decoder block (counted from 0)", xticks=layers.blocks[::step])
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.legend(fontsize="small", loc="lower right")
+        # Below the axes, where no point can hide behind it.
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
     right.set(title="by source")
     if title:
