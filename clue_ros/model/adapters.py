@@ -97,13 +97,18 @@ class Adapters:
             raise KeyError(f"no adapter {name}")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        # No embedding is adapted; left to itself, peft asks the hub about the base's.
-        state = get_peft_model_state_dict(
-            self._peft, adapter_name=name, save_embedding_layers=False
-        )
+        state = self._state(name)
         tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         self._peft.peft_config[name].save_pretrained(str(folder))
+
+    def _state(self, name: str) -> dict[str, torch.Tensor]:
+        """One adapter's weights by their names in its file."""
+        # No embedding is adapted; left to itself, peft asks the hub about the base's.
+        state: dict[str, torch.Tensor] = get_peft_model_state_dict(
+            self._peft, adapter_name=name, save_embedding_layers=False
+        )
+        return state
 
     def load(self, name: str, folder: str | Path) -> None:
         """Read one adapter and leave it inactive in training terms (no gradients).
@@ -117,7 +122,7 @@ class Adapters:
         except ValueError as error:
             raise ModelError(f"{folder / CONFIG_FILE}: {first_line(error)}") from error
         assert self._peft is not None
-        _check_shapes(folder, state, get_peft_model_state_dict(self._peft, adapter_name=name))
+        _check_shapes(folder, state, self._state(name))
         set_peft_model_state_dict(self._peft, state, adapter_name=name)
         self.use(name)
 
