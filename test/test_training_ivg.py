@@ -13,6 +13,8 @@ import pytest
 import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
+from PIL import Image
+from safetensors.torch import load_file
 from test_model_processor import gemma_processor
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
@@ -20,8 +22,9 @@ from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_inv
 from clue_ros.data.tabletop import shards
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.errors import BadImageError, ClueError
+from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import tiny_config
-from clue_ros.model.processor import decode_text
+from clue_ros.model.processor import decode_text, encode_prompts, load_processor
 from clue_ros.model.tiny import SIZES, write_random_model
 from clue_ros.training import ivg
 from clue_ros.training.decoder import PackedDecoder, Teaching, combine
@@ -29,6 +32,7 @@ from clue_ros.training.invig_pictures import InvigPictures, fit_to, invig_querie
 from clue_ros.training.ivg_data import IvgData
 from clue_ros.training.loop import Settings
 from clue_ros.training.processes import Processes
+from clue_ros.training.vision import batch_tensor
 
 SIZE = SIZES["image_size"]
 CPU = torch.device("cpu")
@@ -151,10 +155,6 @@ def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
 
 
 def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path) -> None:
-    from clue_ros.model.backbone import load_backbone
-    from clue_ros.model.processor import encode_prompts, load_processor
-    from clue_ros.training.vision import batch_tensor
-
     backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
     pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     batch = [(scene, [query]) for i in range(4) for scene, query in pictures(i)]
@@ -226,10 +226,6 @@ def test_a_photograph_that_cannot_be_read_is_named_once_and_replaced(
 
 
 def test_pictures_are_what_the_processor_makes_of_them(root: Path) -> None:
-    from PIL import Image
-
-    from clue_ros.model.processor import load_processor
-    from clue_ros.training.vision import batch_tensor
 
     processor: Any = load_processor(root / "model")
     ((scene, _),) = InvigPictures(dialogues(1), fit_to(processor), pairs=0, seed=0)(0)
@@ -296,9 +292,6 @@ def test_accumulation_changes_nothing(command: Callable[..., Path], tmp_path: Pa
 
 def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
     """Losses weigh each token of the whole batch alike, not each process's mean."""
-    from clue_ros.model.backbone import load_backbone
-    from clue_ros.model.processor import load_processor
-
     backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
     pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
@@ -334,7 +327,9 @@ def test_a_published_model_trains_in_bfloat16_with_checkpointing(
 ) -> None:
     more = ["--model", root / "gemma", "--base-dtype", "bfloat16", "--gradient-checkpointing"]
     more += ["--steps", "6", "--batch", "4", "--lr", "1e-2", "--log-every", "1"]
-    command("--data", "tabletop", "invig", *more)
+    out = command("--data", "tabletop", "invig", *more)
+    learned = load_file(out / "adapter_model.safetensors").values()
+    assert {weight.dtype for weight in learned} == {torch.float32}, "small steps need float32"
     losses = [row["suffix"] for row in log(tmp_path / "run" / "ivg") if "suffix" in row]
     assert max(losses[-3:]) < losses[0] - 0.1
 
@@ -351,9 +346,6 @@ def test_gradient_checkpointing_changes_no_figure(
 
 
 def test_the_gemma_tokenizer_gets_boxes_as_four_tokens(root: Path) -> None:
-    from clue_ros.model.backbone import load_backbone
-    from clue_ros.model.processor import load_processor
-
     backbone, processor = load_backbone(root / "gemma"), load_processor(root / "gemma")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU)
     pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
