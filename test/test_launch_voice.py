@@ -1,0 +1,94 @@
+"""What the launch file starts, with stand-ins for launch and launch_ros (no wheels have them)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+LAUNCH = Path(__file__).resolve().parents[1] / "launch" / "clue.launch.py"
+
+
+class Configuration:
+    """Stands in for LaunchConfiguration: the context is a plain dict."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def perform(self, context: dict[str, str]) -> str:
+        """Return the argument's value."""
+        return context[self.name]
+
+
+def start(monkeypatch: pytest.MonkeyPatch, **given: str) -> dict[str, SimpleNamespace]:
+    """Return the nodes that the file would start, by name."""
+    anything = SimpleNamespace
+    modules: dict[str, dict[str, Any]] = {
+        "ament_index_python": {},
+        "ament_index_python.packages": {"get_package_share_directory": lambda _name: "/share"},
+        "launch": {"LaunchContext": dict, "LaunchDescription": anything},
+        "launch.actions": {
+            "DeclareLaunchArgument": anything,
+            "OpaqueFunction": anything,
+            "SetEnvironmentVariable": anything,
+        },
+        "launch.substitutions": {"LaunchConfiguration": Configuration},
+        "launch_ros": {},
+        "launch_ros.actions": {"LifecycleNode": anything},
+    }
+    for name, contents in modules.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    spec = importlib.util.spec_from_file_location("clue_launch", LAUNCH)
+    assert spec is not None
+    assert spec.loader is not None
+    file = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(file)
+    context = {name: default for name, default, _ in file.ARGUMENTS} | given
+    return {node.name: node for node in file.start(context)}
+
+
+def parameters(node: SimpleNamespace) -> dict[str, Any]:
+    """Return what overrides the parameter file."""
+    return {name: value for table in node.parameters[1:] for name, value in table.items()}
+
+
+def test_without_voice_only_perception_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = start(monkeypatch)
+    assert list(nodes) == ["perception"]
+    assert parameters(nodes["perception"]) == {"autostart": True}
+
+
+def test_voice_starts_ears_and_mouth_that_share_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = start(
+        monkeypatch, voice="true", language="fr-FR", speech="heard", say="said", audio="/mic"
+    )
+    assert sorted(nodes) == ["perception", "speech", "tts"]
+    assert all(parameters(node)["language"] == "fr-FR" for node in nodes.values())
+    assert parameters(nodes["speech"])["source"] == "microphone"
+    assert parameters(nodes["perception"])["ask_again_after"] > 0
+    renamed = {name: dict(node.remappings) for name, node in nodes.items()}
+    assert renamed["speech"] == {"speech": "heard", "say": "said", "audio": "/mic"}
+    assert renamed["tts"] == {"say": "said"}
+    assert renamed["perception"]["speech"] == "heard"
+    assert {node.executable for node in nodes.values()} == {
+        "perception_node",
+        "speech_node",
+        "tts_node",
+    }
+
+
+def test_every_parameter_that_the_file_sets_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    from clue_ros.nodes.parameters import NODES, find
+
+    everything = {"voice": "true", "language": "en-GB", "model": "m", "device": "cpu"}
+    for name, node in start(monkeypatch, **everything).items():
+        for parameter, value in parameters(node).items():
+            declared = find(NODES[name], parameter)
+            assert declared is not None, f"{name}: {parameter}"
+            assert declared.problem(value) is None
