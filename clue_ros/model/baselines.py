@@ -26,7 +26,7 @@ from clue_ros.model.locations import STEPS
 from clue_ros.model.processor import Prompts, encode_prompts
 from clue_ros.model.wording import noun_phrase
 
-LISTED_TOKENS = 64  # of a "detect" answer: about eight boxes with their names
+LISTED_TOKENS = 24  # of a "detect" answer: two boxes with their names and more
 
 
 class YesNo(Detector):
