@@ -22,13 +22,14 @@ from clue_ros.evaluation.in_domain import Picture, digest, load_in_domain
 from clue_ros.evaluation.layers import Layers, Point, plot_layers
 from clue_ros.evaluation.metrics import Counts
 from clue_ros.evaluation.tables import spread, table
+from clue_ros.model.map_reader import load_base
 from clue_ros.training.layer_heads import (
     HeadSettings,
     best_threshold,
     kept_or_trained,
     train_head,
 )
-from clue_ros.training.layer_maps import MapCache, fingerprint, load_base, open_cache
+from clue_ros.training.layer_maps import MapCache, fingerprint, open_cache
 
 CPU = torch.device("cpu")
 
@@ -137,8 +138,8 @@ def test_a_fingerprint_follows_the_weights(tmp_path: Path) -> None:
     assert fingerprint(tmp_path) != before
 
 
-def hills(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Maps with one hill (clear) or two (ambiguous), and labels."""
+def hills(count: int, seed: int) -> tuple[torch.Tensor, list[bool]]:
+    """Maps with one hill (clear) or two (ambiguous), and whether they are ambiguous."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:14, :14]
     maps, labels = [], []
@@ -146,15 +147,11 @@ def hills(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         places = [(4, 4), (10, 10)] if i % 2 else [(4, 4) if rng.uniform() < 0.5 else (10, 10)]
         total = sum(np.exp(-((y - r) ** 2 + (x - c) ** 2) / 4) for r, c in places)
         maps.append(total + rng.normal(0, 0.02, (14, 14)))
-        labels.append(i % 2)
-    return torch.tensor(np.stack(maps), dtype=torch.float32), torch.tensor(labels).float()
+        labels.append(bool(i % 2))
+    return torch.tensor(np.stack(maps), dtype=torch.float32), labels
 
 
-ROWS = {
-    "train": torch.arange(0, 160),
-    "val": torch.arange(160, 200),
-    "test": torch.arange(200, 240),
-}
+ROWS = {"train": range(160), "val": range(160, 200), "test": range(200, 240)}
 
 
 def test_a_cnn_counts_hills_and_noise_teaches_it_nothing() -> None:
@@ -162,7 +159,7 @@ def test_a_cnn_counts_hills_and_noise_teaches_it_nothing() -> None:
     settings = HeadSettings(epochs=12, batch=32, lr=2e-3)
     good = train_head(maps, labels, ROWS, settings, 0, CPU)
     said = [chance >= good.threshold for chance in good.test]
-    assert np.mean([a == bool(b) for a, b in zip(said, labels[200:], strict=True)]) > 0.9
+    assert np.mean([a == b for a, b in zip(said, labels[200:], strict=True)]) > 0.9
     assert good.val_loss < 0.3
     noise = train_head(torch.rand_like(maps), labels, ROWS, settings, 0, CPU)
     assert noise.val_loss > 0.6
@@ -174,8 +171,7 @@ def test_the_same_seed_gives_the_same_cnn_and_test_labels_are_never_looked_at(
     maps, labels = hills(240, 1)
     settings = HeadSettings(epochs=2)
     first = train_head(maps, labels, ROWS, settings, 3, CPU)
-    swapped = labels.clone()
-    swapped[200:] = 1 - swapped[200:]
+    swapped = [*labels[:200], *(not label for label in labels[200:])]
     assert train_head(maps, swapped, ROWS, settings, 3, CPU) == first
     assert train_head(maps, labels, ROWS, settings, 4, CPU) != first
     path = tmp_path / "heads" / "one.json"

@@ -13,10 +13,9 @@ from PIL import Image
 from clue_ros.cli import main
 from clue_ros.engine import Clue
 from clue_ros.evaluation import maps
-from clue_ros.evaluation.map_reader import MapReader
 from clue_ros.model.attention import image_attention
+from clue_ros.model.map_reader import MapReader, block_maps, load_base
 from clue_ros.model.processor import encode_prompts
-from clue_ros.training.layer_maps import block_maps, load_base
 
 TEXT = "pick up the red block"
 Picture = npt.NDArray[np.uint8]

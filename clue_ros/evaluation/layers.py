@@ -200,7 +200,6 @@ def run(args: argparse.Namespace) -> int:
 
 def measure(args: argparse.Namespace, pictures: Sequence[Picture]) -> Layers:
     """Make or find the maps, train or find the CNNs, and score them."""
-    import torch
     from tqdm import tqdm
 
     from clue_ros.model.config import half_depth_block
@@ -218,8 +217,7 @@ def measure(args: argparse.Namespace, pictures: Sequence[Picture]) -> Layers:
     with tqdm(total=len(pictures), unit="image", desc="maps", disable=not show) as bar:
         for done in cache.fill():
             bar.update(done)
-    rows = {split: torch.tensor(samples.rows(split)) for split in SPLITS}
-    labels = torch.tensor(samples.labels, dtype=torch.float32)
+    rows = {split: samples.rows(split) for split in SPLITS}
     settings = HeadSettings(args.epochs, args.batch, args.lr)
     points = []
     for block in tqdm(wanted, desc="blocks", disable=not show):
@@ -227,7 +225,7 @@ def measure(args: argparse.Namespace, pictures: Sequence[Picture]) -> Layers:
         for seed in range(args.seeds):
             path = args.run / "heads" / f"block-{block:02d}-seed-{seed}.json"
             device = cache.backbone.device
-            result = kept_or_trained(path, maps, labels, rows, settings, seed, device)
+            result = kept_or_trained(path, maps, samples.labels, rows, settings, seed, device)
             points.append(samples.point(block, seed, result))
     sizes = {split: len(rows[split]) for split in SPLITS}
     return Layers(tuple(points), half_depth_block(cache.blocks), sizes)

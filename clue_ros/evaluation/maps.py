@@ -27,7 +27,7 @@ from clue_ros.evaluation.plots import figure_path, new_figure, save_figure
 from clue_ros.images import load_image
 
 if TYPE_CHECKING:
-    from clue_ros.evaluation.map_reader import MapReader
+    from clue_ros.model.map_reader import MapReader
 
 EXAMPLES = (
     ("yellow_blocks.png", ("pick up the green block", "pick up the yellow block")),
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("--base reads the model without any detector: leave out --detector")
     if args.heads and (args.blocks is None or len(args.blocks) != 1):
         raise ClueError("--heads shows one block: name it, as in --blocks 3 --heads")
-    from clue_ros.evaluation.map_reader import MapReader
+    from clue_ros.model.map_reader import MapReader
 
     reader = MapReader(args.model, args.device, detector=args.detector, base=args.base)
     known = range(reader.blocks)

@@ -101,11 +101,11 @@ def load_checkpoint(
     (`quantization`). Raises ModelError on anything wrong.
     """
     check_quantization(quantization)
-    place = _device(device)
+    place = choose_device(device)
     folder = find_model(model, revision)
     base = find_base(folder)
     backbone = load_backbone(
-        base, device=place, dtype=_dtype(dtype, place), quantization=quantization
+        base, device=place, dtype=choose_dtype(dtype, place), quantization=quantization
     )
     processor = load_processor(base)
     check_processor(processor, backbone, base)
@@ -174,7 +174,8 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
         )
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """A GPU if there is one for "auto", else the device of that name. Raises ModelError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -185,7 +186,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """For "auto" bfloat16 on a GPU that has it, else float32; else by name. Raises ModelError."""
     if name == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if fast else torch.float32

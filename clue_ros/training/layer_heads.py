@@ -7,6 +7,7 @@ validation images is kept, and the threshold is chosen on them too; test images 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,18 +49,19 @@ class HeadResult:
 
 def train_head(
     maps: Tensor,
-    labels: Tensor,
-    rows: dict[str, Tensor],
+    is_ambiguous: Sequence[bool],
+    rows: Mapping[str, Sequence[int]],
     settings: HeadSettings,
     seed: int,
     device: torch.device,
 ) -> HeadResult:
-    """Train on maps (n, g, g) in 0..1 and labels (n,) 0./1.
+    """Train on maps (n, g, g) in 0..1 and their n labels.
 
-    rows: the indices of the "train", "val" and "test" samples.
+    rows: the numbers of the "train", "val" and "test" samples.
     """
-    maps, labels = maps.to(device), labels.to(device)
-    val, test = rows["val"].to(device), rows["test"].to(device)
+    maps, labels = maps.to(device), torch.tensor(is_ambiguous, device=device).float()
+    learn, val, test = (torch.tensor(rows[split]) for split in ("train", "val", "test"))
+    val, test = val.to(device), test.to(device)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = CnnHead().to(device)
@@ -68,7 +70,7 @@ def train_head(
         )
         best, best_loss, best_epoch = head.state_dict(), float("inf"), 0
         for epoch in range(settings.epochs):
-            _one_epoch(head, optimizer, maps, labels, rows["train"], settings.batch, (seed, epoch))
+            _one_epoch(head, optimizer, maps, labels, learn, settings.batch, (seed, epoch))
             loss = float(detector_loss(_logits(head, maps[val]), labels[val]))
             if loss < best_loss:
                 best, best_loss, best_epoch = copy.deepcopy(head.state_dict()), loss, epoch + 1
@@ -103,8 +105,8 @@ def _one_epoch(
 def kept_or_trained(
     path: Path,
     maps: Tensor,
-    labels: Tensor,
-    rows: dict[str, Tensor],
+    is_ambiguous: Sequence[bool],
+    rows: Mapping[str, Sequence[int]],
     settings: HeadSettings,
     seed: int,
     device: torch.device,
@@ -115,7 +117,7 @@ def kept_or_trained(
         kept = read_json(path)
         if kept.get("settings") == asked:
             return HeadResult(**kept["result"])
-    result = train_head(maps, labels, rows, settings, seed, device)
+    result = train_head(maps, is_ambiguous, rows, settings, seed, device)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     write_json(partial, {"settings": asked, "result": asdict(result)})

@@ -21,13 +21,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clue_ros.errors import ClueError
-from clue_ros.model.attention import attention_map
-from clue_ros.model.backbone import Backbone, load_backbone
-from clue_ros.model.checkpoint import check_processor
+from clue_ros.model.backbone import Backbone
 from clue_ros.model.files import first_line, read_json, write_json
 from clue_ros.model.hub import find_base, find_model
-from clue_ros.model.processor import Prompts, encode_prompts, load_processor
-from clue_ros.training.loop import pick_device
+from clue_ros.model.map_reader import block_maps, load_base
+from clue_ros.model.processor import encode_prompts
 
 CHUNK = 32  # pictures a file
 MANIFEST = "cache.json"
@@ -42,17 +40,6 @@ class Picture(Protocol):
 
     def load(self) -> npt.NDArray[np.uint8]:
         """The pixels."""
-
-
-@torch.inference_mode()
-def block_maps(backbone: Backbone, features: Tensor, prompts: Prompts) -> Tensor:
-    """Maps of every block, (B, L, g, g) float32 in 0..1, by the active adapter, from one pass.
-
-    features (B or 1, N, D). Holds the attention of all blocks at once: B * L * H * T * T numbers.
-    """
-    attentions = backbone.attentions(features, prompts)
-    maps = [attention_map(a, prompts.query_mask, backbone.grid) for a in attentions]
-    return torch.stack(maps, 1)
 
 
 def fingerprint(folder: Path) -> str:
@@ -155,14 +142,3 @@ def open_cache(
     backbone, processor = load_base(model, device)
     made_from = {"model": fingerprint(find_base(find_model(model))), "data": data}
     return MapCache(folder, backbone, processor, instruction, pictures, made_from)
-
-
-def load_base(model: str, device: str) -> tuple[Backbone, Any]:
-    """A model's backbone and processor, without its adapters; bfloat16 on a GPU. ModelError."""
-    base = find_base(find_model(model))
-    place = pick_device(device)
-    dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
-    backbone = load_backbone(base, device=place, dtype=dtype)
-    processor = load_processor(base)
-    check_processor(processor, backbone, base)
-    return backbone, processor

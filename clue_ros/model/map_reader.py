@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,11 @@ from PIL import Image
 
 from clue_ros.dialogue import Peak
 from clue_ros.model.attention import attention_map, find_peaks
-from clue_ros.model.checkpoint import load_checkpoint
+from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.checkpoint import check_processor, choose_device, choose_dtype, load_checkpoint
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.processor import Prompts, encode_prompts
-from clue_ros.training.layer_maps import block_maps, load_base
+from clue_ros.model.hub import find_base, find_model
+from clue_ros.model.processor import Prompts, encode_prompts, load_processor
 
 Map = npt.NDArray[np.float32]
 
@@ -91,3 +93,24 @@ class MapReader:
 
 def _array(maps: torch.Tensor) -> Map:
     return np.asarray(maps.float().cpu().numpy(), dtype=np.float32)
+
+
+@torch.inference_mode()
+def block_maps(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
+    """Maps of every block, (B, L, g, g) float32 in 0..1, by the active adapter, from one pass.
+
+    features (B or 1, N, D). Holds the attention of all blocks at once: B * L * H * T * T numbers.
+    """
+    attentions = backbone.attentions(features, prompts)
+    maps = [attention_map(a, prompts.query_mask, backbone.grid) for a in attentions]
+    return torch.stack(maps, 1)
+
+
+def load_base(model: str, device: str) -> tuple[Backbone, Any]:
+    """A model's backbone and processor, without its adapters; bfloat16 on a GPU. ModelError."""
+    base = find_base(find_model(model))
+    place = choose_device(device)
+    backbone = load_backbone(base, device=place, dtype=choose_dtype("auto", place))
+    processor = load_processor(base)
+    check_processor(processor, backbone, base)
+    return backbone, processor
