@@ -152,6 +152,8 @@ class TtsNode(Managed):
         self._tell(False, "", 0.0)
 
     def _tell(self, speaking: bool, text: str, seconds: float) -> None:
+        if not self.context.ok():  # the process ends while something is being said
+            return
         message = Speaking(is_speaking=speaking, text=text, remaining=messages.duration(seconds))
         message.header.stamp = self.get_clock().now().to_msg()
         self._speaking.publish(message)

@@ -10,6 +10,7 @@ from clue_ros.voice.words import Words, plain, words_of
 
 MAX_PHRASES = 50  # suggested answers taken into a grammar
 MAX_WORDS = 12  # of each
+PLAIN = 10  # how much more likely a plain yes or no is than another way to say it
 
 
 class Expecting(str, Enum):
@@ -50,8 +51,11 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
     """
     words = words_of(hints.language)
 
-    def rule(phrases: Iterable[str]) -> str:
+    def rule(phrases: Iterable[str], first: int = 1) -> str:
+        """Alternatives; the first one is so many times as likely as another."""
         kept = [p for p in dict.fromkeys(phrases) if all(known(word) for word in p.split())]
+        if first > 1 and len(kept) > 1:
+            kept = [f"/{first}/ {kept[0]}", *(f"/1/ {phrase}" for phrase in kept[1:])]
         return " | ".join(kept) or "<VOID>"
 
     thing = (
@@ -71,8 +75,8 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         f"<verb> = {rule(words.verbs)};",
         f"<before> = {rule(words.polite_before)};",
         f"<after> = {rule(words.polite_after)};",
-        f"<yes> = {rule(words.yes)};",
-        f"<no> = {rule(words.no)};",
+        f"<yes> = {rule(words.yes, PLAIN)};",
+        f"<no> = {rule(words.no, PLAIN)};",
         f"<stop> = {rule(words.stop)};",
         f"<opening> = {rule(words.answer_openings)};",
         f"<suggested> = {rule(hints.phrases)};",

@@ -132,7 +132,9 @@ class Synthesis:
             wav.unlink(missing_ok=True)
             self._engine.save_to_file(text, str(wav))
             self._engine.runAndWait()
-            if self._finished.wait(self._timeout) and has_sound(wav):
+            # The driver writes the file before it tells that it has finished, which may get lost.
+            self._finished.wait(self._timeout / (ATTEMPTS + 1))
+            if has_sound(wav):
                 return
         raise VoiceError(f"pyttsx3 made no sound of a text {ATTEMPTS} times")
 
