@@ -62,7 +62,8 @@ MESSAGES = {
         "suggested_answers": "sequence<string>",
         "answer_timeout": DURATION,
     },
-    "AudioChunk": HEADER | {"sample_rate": "uint32", "channels": "uint8", "data": "sequence<int16>"},
+    "AudioChunk": HEADER
+    | {"sample_rate": "uint32", "channels": "uint8", "data": "sequence<int16>"},
     "Speaking": HEADER | {"is_speaking": "boolean", "text": "string", "remaining": DURATION},
     "Transcript": HEADER
     | {

@@ -18,7 +18,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.data.tabletop import shards
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.errors import ClueError
-from clue_ros.model import hub
+from clue_ros.model import hub, processor
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
@@ -202,11 +202,11 @@ def test_every_variant_of_the_table_trains_and_loads(
     args = options(detector, work, *quick, "--variant", name, "--out", tmp_path / name)
     args.run = tmp_path / "run"
     words: set[str] = set()
-    encode = adapters_data.encode_prompts
+    encode = processor.encode_prompts
 
-    def noting(processor: Any, instruction: str, *rest: Any) -> Any:
+    def noting(tokenizes: Any, instruction: str, *rest: Any) -> Any:
         words.add(instruction)
-        return encode(processor, instruction, *rest)
+        return encode(tokenizes, instruction, *rest)
 
     monkeypatch.setattr(adapters_data, "encode_prompts", noting)
     assert detector.run(args) == 0

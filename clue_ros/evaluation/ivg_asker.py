@@ -12,17 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from clue_ros.data.invig import reveal_pairs
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError
 from clue_ros.evaluation.ivg_data import Told
 from clue_ros.evaluation.metrics import ratio
 from clue_ros.evaluation.tabletop import question_axis
-from clue_ros.model.adapters import IVG
-from clue_ros.model.checkpoint import Checkpoint
-from clue_ros.model.processor import encode_prompts, escape
 
 
 def score_questions(
@@ -34,7 +29,7 @@ def score_questions(
     """
     checkpoint = clue.checkpoint
     loss, right, tokens, questions, same_axis = 0.0, 0, 0, 0, 0
-    seen: tuple[str, torch.Tensor] | None = None
+    seen: tuple[str, Any] | None = None
     for item in told:
         sample = item.sample
         if not sample.exchanges:
@@ -45,7 +40,7 @@ def score_questions(
             except BadImageError:
                 continue
         for context, question in reveal_pairs(sample)[:-1]:
-            one_loss, one_right, length = _forced(checkpoint, seen[1], context, question)
+            one_loss, one_right, length = checkpoint.forced(seen[1], context, question)
             loss, right, tokens = loss + one_loss, right + one_right, tokens + length
             questions += 1
             if axes:
@@ -58,25 +53,6 @@ def score_questions(
     if axes:
         shares["right_axis"] = _plain(ratio(same_axis, questions))
     return shares | {"n": questions}
-
-
-@torch.inference_mode()
-def _forced(
-    checkpoint: Checkpoint, features: torch.Tensor, context: str, question: str
-) -> tuple[float, int, int]:
-    """Of a question and its <eos>: summed cross-entropy, tokens that were likeliest, tokens."""
-    checkpoint.adapters.use(IVG)
-    suffix = escape(question, checkpoint.processor.tokenizer)
-    prompts = encode_prompts(
-        checkpoint.processor, checkpoint.ivg.instruction, [context], [suffix]
-    ).to(checkpoint.backbone.device)
-    hidden, _ = checkpoint.backbone.forward(features, prompts)
-    labels = prompts.labels[:, 1:]
-    asked = labels != -100
-    logits = checkpoint.backbone.logits(hidden[:, :-1][asked])
-    targets: Any = labels[asked]
-    loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-    return float(loss), int((logits.argmax(-1) == targets).sum()), int(asked.sum())
 
 
 def _plain(value: float) -> float | None:

@@ -12,13 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from PIL import Image
 from tqdm import tqdm
 
 from clue_ros.evaluation.in_domain import Picture, digest
 from clue_ros.evaluation.table_one import Trained
-from clue_ros.model.adapters import IVG
 from clue_ros.model.checkpoint import load_checkpoint, open_detector
 from clue_ros.model.detector import Detector
 
@@ -50,16 +47,12 @@ class Predictor:
         partial.replace(path)
         return chances
 
-    @torch.inference_mode()
     def _measure(self, detector: Detector, pictures: Sequence[Picture], label: str) -> list[float]:
         chances: list[float] = []
-        kept = self._checkpoint
         for picture in tqdm(pictures, desc=label, disable=not sys.stderr.isatty()):
-            image = Image.fromarray(picture.load())
-            pixels = kept.processor.image_processor(image, return_tensors="pt")
-            features = kept.backbone.look(pixels["pixel_values"])
-            prompts = detector.prompts(kept.processor, [text for text, _ in picture.sentences])
-            chances += [round(float(chance), 6) for chance in detector(features, prompts)[0]]
+            texts = [text for text, _ in picture.sentences]
+            found = self._checkpoint.chances(detector, picture.load(), texts)
+            chances += [round(chance, 6) for chance in found]
         return chances
 
     def _detector(self, row: Trained) -> Detector:
@@ -73,18 +66,10 @@ class Predictor:
 
     def _made_from(self, row: Trained, pictures: Sequence[Picture]) -> str:
         """Hex SHA-256 of all that the probabilities follow from."""
-        sha = hashlib.sha256(f"{row.label} {digest(pictures)} {self._weights()}".encode())
+        sha = hashlib.sha256(
+            f"{row.label} {digest(pictures)} {self._checkpoint.fingerprint()}".encode()
+        )
         for path in sorted(row.folder.iterdir()) if row.folder is not None else []:
             if path.suffix in (".json", ".safetensors"):
                 sha.update(path.name.encode() + path.read_bytes())
         return sha.hexdigest()
-
-    def _weights(self) -> str:
-        """A fingerprint of base and adapter B: sums that any other weights would not share."""
-        named = self._checkpoint.backbone.model.named_parameters()
-        parts = [
-            (name, float(weight.float().sum()), float(weight.float().abs().sum()))
-            for name, weight in named
-            if "lora" not in name or f".{IVG}." in name
-        ]
-        return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()

@@ -7,6 +7,9 @@ ivg/        adapter B, ivg.json
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, load_ivg_settings
-from clue_ros.model.processor import decode_text, encode_prompts, load_processor
+from clue_ros.model.processor import decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import NONE, check_quantization
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -61,6 +64,26 @@ class Checkpoint:
             raise ModelError("the detector's output is not a number: its weights are broken")
         return float(chance[0]), maps[0].float().cpu().numpy()
 
+    @torch.inference_mode()
+    def chances(
+        self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
+    ) -> list[float]:
+        """Another detector's probabilities of several contexts about one RGB (H, W, 3) image."""
+        prompts = detector.prompts(self.processor, contexts)
+        return [float(chance) for chance in detector(self.look(image), prompts)[0]]
+
+    def fingerprint(self) -> str:
+        """Hex SHA-256 that other weights of base or adapter B would not share.
+
+        It follows from two sums of each tensor, which is quick for billions of weights.
+        """
+        parts = [
+            (name, float(weight.float().sum()), float(weight.float().abs().sum()))
+            for name, weight in self.backbone.model.named_parameters()
+            if "lora" not in name or f".{IVG}." in name
+        ]
+        return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
+
     def speak(self, features: torch.Tensor, context: str, mode: Mode) -> Generation:
         """Decode one reply to `context` through adapter B."""
         self.adapters.use(IVG)
@@ -73,6 +96,24 @@ class Checkpoint:
             mode,
             max_new_tokens=self.ivg.max_new_tokens,
         )[0]
+
+    @torch.inference_mode()
+    def forced(self, features: torch.Tensor, context: str, question: str) -> tuple[float, int, int]:
+        """How likely a question is to adapter B, its tokens given one after the other.
+
+        Returns, of the question and its <eos>: the summed cross-entropy in nats, how many tokens
+        were the likeliest of all, and how many tokens there are.
+        """
+        self.adapters.use(IVG)
+        suffix = escape(question, self.processor.tokenizer)
+        prompts = encode_prompts(self.processor, self.ivg.instruction, [context], [suffix])
+        prompts = prompts.to(self.backbone.device)
+        hidden, _ = self.backbone.forward(features, prompts)
+        labels = prompts.labels[:, 1:]
+        asked = labels != -100
+        logits, targets = self.backbone.logits(hidden[:, :-1][asked]), labels[asked]
+        loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return float(loss), int((logits.argmax(-1) == targets).sum()), int(asked.sum())
 
     def words(self, generation: Generation) -> str:
         """What a generation says, as a sentence."""
