@@ -155,7 +155,8 @@ def _read_other(path: Path) -> Audio:
         raise BadAudioError(f"only {', '.join(SUFFIXES)} files can be read")
     import speech_recognition
 
-    with path.open("rb") as handle, speech_recognition.AudioFile(handle) as source:
+    # Its path, not a handle: the reader tries one format after the other and does not rewind.
+    with speech_recognition.AudioFile(str(path)) as source:
         data = speech_recognition.Recognizer().record(source)
     raw = data.get_raw_data(convert_width=2)
     return mono(np.frombuffer(raw, "<i2").astype(np.int16), data.sample_rate, 1)
