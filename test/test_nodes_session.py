@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,7 @@ from clue_ros.nodes.camera import Camera, Frame, image_topic  # noqa: E402
 from clue_ros.nodes.conversation import Outcome  # noqa: E402
 from clue_ros.nodes.convert import fill_image  # noqa: E402
 from clue_ros.nodes.gate import Gate  # noqa: E402
+from clue_ros.nodes.perception import leave_a_core_free  # noqa: E402
 from clue_ros.nodes.session import Limits, Listener, Session  # noqa: E402
 from clue_ros.nodes.worker import Worker, new_future  # noqa: E402
 
@@ -206,6 +208,27 @@ def test_an_executor_is_woken_until_the_value_was_taken() -> None:
     with pytest.raises(StopIteration, match="value"):
         waiting.send(None)
     assert future.taken
+
+
+def test_a_call_of_the_worker_returns_or_raises_and_needs_a_worker(worker: Worker) -> None:
+    assert worker.call(lambda: threading.current_thread().name) == "inference"
+    with pytest.raises(ZeroDivisionError):
+        worker.call(lambda: 1 // 0)
+    assert worker.call(lambda: 1) == 1
+    worker.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        worker.call(lambda: 2)
+
+
+def test_perception_leaves_a_core_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, threads in ((range(4), "3"), (range(1), "1")):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, cores=cores: set(cores))
+        leave_a_core_free()
+        assert os.environ["OMP_NUM_THREADS"] == threads
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    leave_a_core_free()
+    assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
 # The gate and the camera.

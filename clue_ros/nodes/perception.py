@@ -6,6 +6,7 @@ clue_msgs ends in one line that says how to get it instead of a traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 
 HOW_TO_GET_CLUE_MSGS = (
@@ -28,10 +29,21 @@ def clue_msgs_missing(node: str) -> bool:
     return False
 
 
+def leave_a_core_free() -> None:
+    """Give torch all cores but one, unless OMP_NUM_THREADS says how many; before it is imported.
+
+    DDS, the executor and the other nodes need one: with more threads than free cores torch's
+    threads wait for each other most of the time.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) - 1)))
+
+
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop; returns the process's exit status."""
     if clue_msgs_missing("perception"):
         return 1
+    leave_a_core_free()
     from clue_ros.nodes.perception_node import PerceptionNode
     from clue_ros.nodes.process import run_node
 

@@ -114,16 +114,7 @@ class PerceptionNode(LifecycleNode):
         """Load the model; FAILURE, with the reason logged, when it cannot be loaded."""
         model = self._value("model")
         try:
-            from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
-
-            self._clue = Clue.load(
-                model,
-                device=self._value("device"),
-                dtype=self._value("dtype"),
-                detector=self._value("detector") or None,
-                ivg=self._value("ivg") or None,
-                quantization=self._value("quantization"),
-            )
+            self._clue = self._worker.call(self._load)
             self._own_threshold = self._clue.threshold
         except Exception as error:  # noqa: BLE001 - any failure to load is this transition's FAILURE
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "
@@ -136,6 +127,18 @@ class PerceptionNode(LifecycleNode):
             f"model {self._clue.model_name} is ready on {self._clue.device} ({self._clue.dtype})"
         )
         return super().on_configure(state)
+
+    def _load(self) -> Any:
+        from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
+
+        return Clue.load(
+            self._value("model"),
+            device=self._value("device"),
+            dtype=self._value("dtype"),
+            detector=self._value("detector") or None,
+            ivg=self._value("ivg") or None,
+            quantization=self._value("quantization"),
+        )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe to the camera and accept requests."""

@@ -55,6 +55,10 @@ def new_future(executor: Executor) -> Future:
 class Worker:
     """Runs functions one after another in one daemon thread.
 
+    Whatever runs torch runs here, the loading of the model too: each thread that has run a parallel
+    operation keeps an OpenMP pool of its own, and from the second pool on libgomp, short of cores,
+    puts every thread to sleep at every barrier (6 context switches an operation instead of 0.1).
+
     A daemon, so that Ctrl-C does not wait for a forward pass that may take minutes on a CPU.
     """
 
@@ -69,6 +73,24 @@ class Worker:
     ) -> None:
         """Run `job` when its turn comes, then call `done(result, error)` in the worker's thread."""
         self._jobs.put((job, done))
+
+    def call(self, job: Callable[[], Any]) -> Any:
+        """Run `job` when its turn comes, wait for it, and return its result or raise its error."""
+        ended = threading.Event()
+        results: list[Any] = []
+
+        def done(result: Any, error: BaseException | None) -> None:
+            results.extend((result, error))
+            ended.set()
+
+        self.submit(job, done)
+        while not ended.wait(0.5):
+            if not self._thread.is_alive() and not ended.is_set():
+                raise RuntimeError("the worker has been stopped")
+        result, error = results
+        if error is not None:
+            raise error
+        return result
 
     def stop(self) -> None:
         """Let the thread end after the jobs already queued."""
