@@ -19,7 +19,8 @@ ros_helpers.need_ros()
 from clue_msgs.action import Listen, Say  # noqa: E402
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking, Transcript  # noqa: E402
 from rclpy.action import ActionClient  # noqa: E402
-from std_msgs.msg import String  # noqa: E402
+from rclpy.duration import Duration  # noqa: E402
+from std_msgs.msg import Empty, String  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
 from clue_ros.nodes.tts_node import LATEST  # noqa: E402
@@ -263,7 +264,8 @@ class Ears:
         self._stopping.set()
 
     def _run(self) -> None:
-        begin, count = time.monotonic(), 0
+        # Stamped as a sound card does, by the samples before, however late the thread comes.
+        first, begin, count = self._node.get_clock().now(), time.monotonic(), 0
         while not self._stopping.is_set():
             with self._lock:
                 block = self._waiting.pop(0) if self._waiting else np.zeros(480)
@@ -271,7 +273,7 @@ class Ears:
             full[: len(block)] = block
             samples = (full + self._noise.normal(0, 8, 480)).clip(-32_768, 32_767).astype(np.int16)
             message = AudioChunk(sample_rate=16_000, channels=1)
-            message.header.stamp = self._node.get_clock().now().to_msg()
+            message.header.stamp = (first + Duration(seconds=0.03 * count)).to_msg()
             message.data = array.array("h", samples.tobytes())
             self._audio.publish(message)
             count += 1
@@ -348,6 +350,43 @@ def test_while_the_robot_speaks_nothing_is_heard_and_afterwards_it_is(ears: Ears
     ears.hear("no")
     wait_until(lambda: ears.transcripts, "what is said afterwards")
     assert [means_no(m.text) for m in ears.transcripts] == [True]
+
+
+def barge_in(client: Client, value: str) -> None:
+    from rcl_interfaces.srv import SetParameters
+    from rclpy.parameter import Parameter
+
+    service = client.node.create_client(SetParameters, "ears/speech/set_parameters")
+    parameter = Parameter("barge_in", value=value).to_parameter_msg()
+    response = client.call(service, SetParameters.Request(parameters=[parameter]))
+    assert response.results[0].successful, response.results[0].reason
+
+
+def test_a_person_may_interrupt_the_robot_and_its_own_words_do_not(
+    ears: Ears, client: Client
+) -> None:
+    stops = client.listen(Empty, "ears/stop_speaking", 10)
+    barge_in(client, "words")
+    try:
+        message = Speaking(is_speaking=True, text="Do you mean the left one or the right one?")
+        message.header.stamp = ears._node.get_clock().now().to_msg()
+        message.remaining.sec = 100
+        ears.speaking.publish(message)
+        time.sleep(0.5)
+        ears.hear("the_left_one")  # what the robot itself is saying
+        wait_until(lambda: not ears._waiting, "the echo")
+        time.sleep(2.0)
+        ears.hear("pick_up_the_yellow_block")
+        wait_until(lambda: ears.speech, "what the person says")
+        assert [m.data for m in ears.speech] == ["pick up the yellow block"]
+        wait_until(lambda: stops, "the robot to be told to stop")
+        assert len(stops) == 1
+    finally:
+        barge_in(client, "off")
+        silent = Speaking(is_speaking=False)
+        silent.header.stamp = ears._node.get_clock().now().to_msg()
+        ears.speaking.publish(silent)
+        time.sleep(1.0)
 
 
 def test_an_engine_without_its_model_says_so_when_it_is_configured(
