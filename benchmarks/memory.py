@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""What a model's weights take in each form, and what smaller weights change.
+
+    scripts/run python benchmarks/memory.py [--model 3b|tabletop|FOLDER] [--data IT2P] [--json]
+
+Forms: float32, bfloat16, and bfloat16 with an int8 or NF4 decoder (requirements-quantization.txt).
+"3b" is google/paligemma2-3b-mix-448's configuration: one of its decoder blocks is built with random
+weights and really quantised, the other 25 are like it, and what is never quantised is counted from
+its shapes; so it needs 2 GB, not 12. Any other model is loaded as `Clue.load` does, adapters and
+detector with it. With --data, its answers on IT2P's validation photographs are then compared with
+its own in float32: the same decision to ask, the map's relative error, the overlap of the boxes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
+from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+
+from clue_ros.dialogue import Box, Dialogue, Grounding
+from clue_ros.engine import Clue
+from clue_ros.errors import ClueError
+from clue_ros.evaluation.it2p import load_samples
+from clue_ros.evaluation.metrics import iou
+from clue_ros.evaluation.protocol import Sample
+from clue_ros.model.checkpoint import DTYPES
+from clue_ros.model.config import full_config
+from clue_ros.model.quantization import (
+    INT8,
+    NONE,
+    check_quantization,
+    loading_options,
+    quantization_state,
+)
+
+FORMS = (("float32", NONE), ("bfloat16", NONE), ("bfloat16", "int8"), ("bfloat16", "nf4"))
+
+
+def quantise(block: torch.nn.Module, quantization: str, dtype: torch.dtype) -> None:
+    """Quantise a block's linear layers in place, with the settings that loading uses."""
+    nn: Any = import_module("bitsandbytes").nn
+    options = loading_options(quantization, "cpu", dtype)["quantization_config"]
+    for layer in block.modules():
+        if isinstance(layer, torch.nn.Linear):
+            if quantization == INT8:
+                weight = nn.Int8Params(layer.weight.data, requires_grad=False)
+            else:
+                weight = nn.Params4bit(
+                    layer.weight.data,
+                    requires_grad=False,
+                    quant_type=options.bnb_4bit_quant_type,
+                    compress_statistics=options.bnb_4bit_use_double_quant,
+                )
+            layer.weight = weight.to("cpu")  # quantises
+
+
+def tensor_bytes(module: torch.nn.Module) -> int:
+    """Bytes of a module's weights, buffers, scales and code books; shared ones count once."""
+    tensors = [*module.parameters(), *module.buffers(), *quantization_state(module)]
+    return sum({id(t): t.numel() * t.element_size() for t in tensors}.values())
+
+
+def full_size(dtype: str, quantization: str) -> dict[str, int]:
+    """Bytes of the full model's parts in one form."""
+    config: Any = full_config()
+    size = DTYPES[dtype].itemsize
+    with torch.device("meta"):
+        model = PaliGemmaForConditionalGeneration(config)
+    core: Any = model.model
+    counts = {
+        "vision tower": core.vision_tower,
+        "projector": core.multi_modal_projector,
+        "embeddings": core.language_model.embed_tokens,  # the head is the same matrix
+    }
+    parts = {
+        name: size * sum(weight.numel() for weight in module.parameters())
+        for name, module in counts.items()
+    }
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(DTYPES[dtype])
+    try:
+        block = Gemma2DecoderLayer(config.text_config, 0)
+    finally:
+        torch.set_default_dtype(before)
+    if quantization != NONE:
+        quantise(block, quantization, DTYPES[dtype])
+    parts["decoder blocks"] = config.text_config.num_hidden_layers * tensor_bytes(block)
+    return parts
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one model says to one request."""
+
+    asks: bool
+    attention: npt.NDArray[np.float32]
+    box: Box
+
+
+def answers(clue: Clue, samples: list[Sample]) -> list[Answer]:
+    """To every clear and ambiguous request; the box is the one it gives when it may not ask."""
+    found = []
+    for sample in samples:
+        view = clue.look(sample.load())
+        for text in (*(request.text for request in sample.clear), *sample.ambiguous):
+            reply = clue.reply(view, Dialogue(text), force_grounding=True)
+            assert isinstance(reply, Grounding)
+            estimate = reply.ambiguity
+            found.append(Answer(estimate.is_ambiguous, estimate.attention, reply.box))
+    return found
+
+
+def agreement(exact: list[Answer], small: list[Answer]) -> dict[str, float]:
+    """How often the decision is the same, how far maps are (relative), how much boxes overlap."""
+    pairs = list(zip(exact, small, strict=True))
+    errors = [
+        float(np.linalg.norm(b.attention - a.attention) / np.linalg.norm(a.attention))
+        for a, b in pairs
+    ]
+    overlaps = [iou(a.box, b.box) for a, b in pairs]
+    return {
+        "requests": len(pairs),
+        "same decision": float(np.mean([a.asks == b.asks for a, b in pairs])),
+        "map error, median": float(np.median(errors)),
+        "map error, largest": max(errors),
+        "box IoU, mean": float(np.mean(overlaps)),
+        "box IoU over 0.5": float(np.mean([overlap > 0.5 for overlap in overlaps])),
+    }
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row a form."""
+    samples: list[Sample] = []
+    if args.data is not None:
+        if args.model == "3b":
+            raise ClueError("--data needs a model that knows something, not random weights")
+        samples = load_samples(args.data, split="val")[0][: args.images]
+        if not samples:
+            raise ClueError(f"no validation photographs in {args.data}")
+    rows: list[dict[str, Any]] = []
+    exact: list[Answer] = []
+    for dtype, quantization in FORMS:
+        row: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
+        check_quantization(quantization)
+        if args.model == "3b":
+            parts = full_size(dtype, quantization)
+            row |= {**parts, "bytes": sum(parts.values())}
+        else:
+            clue = Clue.load(args.model, device=args.device, dtype=dtype, quantization=quantization)
+            row["bytes"] = clue.memory_bytes()
+            if samples:
+                found = answers(clue, samples)
+                exact = exact or found
+                row |= agreement(exact, found)
+        rows.append(row)
+    return rows
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """A table; bytes in megabytes (of a million)."""
+    names = list(rows[-1])
+    lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
+    for row in rows:
+        cells = [
+            f"{row[name] / 1e6:,.1f} MB"
+            if isinstance(row[name], int) and row[name] > 10_000
+            else f"{row[name]:.3g}"
+            if isinstance(row[name], float)
+            else str(row[name])
+            for name in names
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print; the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="3b", help="3b (default), tabletop, a folder or hub id")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--data", type=Path, metavar="IT2P", help="the folder that holds data/")
+    parser.add_argument("--images", type=int, default=12, metavar="N", help="photographs (12)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a form")
+    args = parser.parse_args(argv)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        rows = measure(args)
+    except ClueError as error:
+        print(f"memory: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(json.dumps(row) for row in rows) if args.json else as_markdown(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
