@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""How well the voice works: words in, words out, and the time in between.
+"""How well the recognizer hears: words in four voices, and the robot's own voice.
 
-    scripts/run python benchmarks/voice_roundtrip.py [--voices V ...] [--every N] [--json]
-        [--skip-words] [--skip-dialogues] [--skip-echo] [--questions N]
+    scripts/run python benchmarks/voice_roundtrip.py [--voices V ...] [--every N] [--skip-words]
+        [--skip-echo] [--questions N]
 
 Words: espeak-ng says each command and answer of a fixed list in four voices; the recognizer hears
-them with and without the grammar. Dialogues: the whole ROS 2 graph hears a request in each voice,
-the robot asks, the person answers; its question is recognized back. Echo: the robot asks 50
-questions and its own voice comes back to its microphone; nothing of it may be heard. It measures
-and judges nothing; test/test_voice_roundtrip.py is a short version that does.
+them with and without the grammar. Echo: the robot's 50 questions come back to its microphone;
+nothing of it may be heard. No ROS: benchmarks/voice_dialogues.py measures the whole graph. It
+judges nothing; test/test_voice_roundtrip.py is a short version that does.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -176,170 +173,6 @@ def measure_echo(count: int) -> dict[str, Any]:
     return {"questions": count, "phrases heard": heard, "phrases heard without muting": unmuted}
 
 
-# Dialogues.
-
-
-def measure_dialogues(voices: Iterable[str]) -> dict[str, Any]:
-    """One spoken dialogue in each voice on the real graph: success, and time by stage."""
-    from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
-    from clue_ros.nodes.demo_scenes import find_scenes
-
-    stay_on_this_machine()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        processes = Processes(folder / "logs")
-        watcher = Watcher(processes)
-        try:
-            image = find_scenes().parent / "yellow_blocks.png"
-            graph = Graph(processes, watcher, image, folder)
-            runs = [graph.dialogue(voice) for voice in voices]
-        finally:
-            processes.stop()
-            watcher.close()
-    stages = {
-        stage: round(statistics.median(run["seconds"][stage] for run in runs if run["seconds"]), 2)
-        for stage in ("end of speech noticed", "recognition", "question", "synthesis", "all")
-        if any(run["seconds"] for run in runs)
-    }
-    return {
-        "dialogues": len(runs),
-        "command success rate": _share(run["request heard"] for run in runs),
-        "asked": _share(bool(run["seconds"]) for run in runs),
-        "grounded": _share(run["grounded"] for run in runs),
-        "question recognized back, word error rate": round(
-            word_error_rate(run["question"] for run in runs if run["question"]), 3
-        ),
-        "median seconds from end of speech to the spoken question": stages,
-        "runs": runs,
-    }
-
-
-class Graph:
-    """The nodes, the room, and a person who speaks with espeak-ng."""
-
-    def __init__(self, processes: Any, watcher: Any, image: Path, folder: Path) -> None:
-        from clue_msgs.msg import Speaking, Transcript
-
-        from clue_ros.nodes.demo_room import Room
-        from clue_ros.nodes.tts_node import LATEST
-
-        self._watcher, self._folder = watcher, folder
-        self._times: list[tuple[str, Any, float]] = []
-        listen_ = watcher.node.create_subscription
-        listen_(Transcript, "transcript", lambda m: self._note("transcript", m), 10)
-        listen_(Speaking, "speaking", lambda m: self._note("speaking", m), LATEST)
-        self._room = Room(watcher.node)
-        processes.start("image_source", source=image, rate=15.0)
-        processes.start("tts", engine="pyttsx3", output="topic", wav_folder=folder / "said")
-        processes.start("speech", source="topic")
-        processes.start("perception", answer_timeout=300.0, max_image_age=30.0)
-        watcher.transition("configure", 600.0)
-        watcher.transition("activate")
-        watcher.wait(lambda: watcher.perception_sees > 0, "a picture", 60.0)
-        for node, words in (("speech", "listens to"), ("tts", "speaking through")):
-            watcher.wait(lambda n=node, w=words: w in processes.tail(n, 50), node, 300.0)
-        self._engine = Sphinx()
-
-    def dialogue(self, voice: str) -> dict[str, Any]:
-        """Ask for a yellow block of two, answer, and return what happened."""
-        request, answer = "pick up the yellow block", "the left one"
-        self._times.clear()
-        self._empty()
-        self._speak(request, voice)
-        heard = self._wait("transcript")
-        seconds: dict[str, float] = {}
-        question: tuple[str, str] | None = None
-        grounded = False
-        if heard is not None and heard[0].status == heard[0].ACCEPTED:
-            asked = self._next_of("question", 120.0)
-            if asked is not None:
-                spoken = self._wait("speaking")
-                seconds = _stages(heard, asked[1], spoken)
-                self._wait_for_silence()
-                question = (asked[0].text, self._recognize_question())
-                self._speak(answer, voice)
-                grounded = self._next_of("grounding", 120.0) is not None
-            else:
-                grounded = True  # it pointed without asking
-        self._wait_for_silence()
-        self._watcher.transition("deactivate")  # ends what is still open
-        self._watcher.transition("activate")
-        time.sleep(1.0)
-        return {
-            "voice": voice,
-            "heard": heard[0].text if heard else "",
-            "request heard": heard is not None and plain(heard[0].text) == request,
-            "question": question,
-            "grounded": grounded,
-            "seconds": seconds,
-        }
-
-    def _note(self, kind: str, message: Any) -> None:
-        self._times.append((kind, message, time.time()))
-
-    def _empty(self) -> None:
-        while not self._watcher.events.empty():
-            self._watcher.events.get()
-
-    def _speak(self, text: str, voice: str) -> None:
-        from clue_ros.voice.audio import write_wav
-
-        path = self._folder / "person.wav"
-        write_wav(path, say(text, voice, self._folder))
-        self._room.play(path)
-
-    def _wait(self, kind: str, seconds: float = 120.0) -> tuple[Any, float] | None:
-        """The first message of a kind since the dialogue began, and when it came."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            for found, message, at in list(self._times):
-                if found == kind and (kind != "speaking" or message.is_speaking):
-                    return message, at
-            time.sleep(0.005)
-        return None
-
-    def _next_of(self, kind: str, seconds: float) -> tuple[Any, float] | None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self._watcher.events.empty():
-                time.sleep(0.005)
-                continue
-            found, message = self._watcher.events.get()
-            if found == kind:
-                return message, time.time()
-            if found == "grounding":
-                return None
-        return None
-
-    def _wait_for_silence(self) -> None:
-        quiet = 0
-        while quiet < 20:
-            time.sleep(0.05)
-            quiet = 0 if self._room.robot_speaks else quiet + 1
-
-    def _recognize_question(self) -> str:
-        """Recognize the newest WAV of the robot, without any help."""
-        newest = max((self._folder / "said").glob("*.wav"))
-        audio = join([silence(0.3), resample(read_audio(newest)), silence(0.5)])
-        return self._engine.hear(audio, Hints(Expecting.ANYTHING)).text
-
-
-def _stages(
-    heard: tuple[Any, float], asked: float, spoken: tuple[Any, float] | None
-) -> dict[str, float]:
-    transcript, arrived = heard
-    latency = transcript.latency.sec + transcript.latency.nanosec * 1e-9
-    end_silence = PhraseLimits().end_silence
-    sounding = (spoken[1] if spoken else math.nan) + 0.1  # tts tells it so much earlier
-    return {
-        "end of speech noticed": end_silence,
-        "recognition": latency - end_silence,
-        "question": asked - arrived,
-        "synthesis": sounding - asked,
-        "all": latency + sounding - arrived,
-    }
-
-
 def main() -> None:
     """Measure and print."""
     summary = (__doc__ or "").splitlines()[0]
@@ -348,7 +181,6 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="only every Nth sentence")
     parser.add_argument("--questions", type=int, default=50, help="for the echo")
     parser.add_argument("--skip-words", action="store_true")
-    parser.add_argument("--skip-dialogues", action="store_true")
     parser.add_argument("--skip-echo", action="store_true")
     options = parser.parse_args()
     report: dict[str, Any] = {}
@@ -356,8 +188,6 @@ def main() -> None:
         report["echo"] = measure_echo(options.questions)
     if not options.skip_words:
         report["words"] = measure_words(options.voices, options.every)
-    if not options.skip_dialogues:
-        report["dialogues"] = measure_dialogues(options.voices)
     print(json.dumps(report, indent=1))
 
 
