@@ -109,6 +109,10 @@ class Person:
         self._engine = Sphinx()
         self._last = ""
 
+    def close(self) -> None:
+        """Fall silent."""
+        self._room.close()
+
     def _on_transcript(self, message: Transcript) -> None:
         self.transcripts.append(message)
         self._events.put(("transcript", message))
@@ -320,6 +324,7 @@ def main() -> None:
                 if options.records is not None:
                     lines = [json.dumps(asdict(run)) for run in runs]
                     options.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            person.close()
         finally:
             processes.stop()
             watcher.close()

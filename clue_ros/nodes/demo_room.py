@@ -62,8 +62,7 @@ class Room:
 
     def save(self, folder: Path) -> list[Path]:
         """Stop, and write what the microphone heard and what each side said, of equal length."""
-        self._stopping.set()
-        self._thread.join(2.0)
+        self.close()
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for name, blocks in self._record.items():
@@ -71,6 +70,11 @@ class Room:
             write_wav(path, Audio(np.concatenate(blocks or [np.zeros(BLOCK, np.int16)])))
             paths.append(path)
         return paths
+
+    def close(self) -> None:
+        """Be silent from now on; to be called before the node is destroyed."""
+        self._stopping.set()
+        self._thread.join(2.0)
 
     def _on_robot(self, message: AudioChunk) -> None:
         with self._lock:
