@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rclpy
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import (
     Executor,
     ExternalShutdownException,
@@ -26,6 +27,21 @@ from clue_ros.nodes.declare import BadParameterError
 
 # What a person gave at start and can mend: one line, exit status 2, no traceback.
 MISTAKES = (ClueError, BadCalibrationError, BadParameterError)
+
+
+def spin(executor: Executor) -> None:
+    """Execute callbacks until shutdown, whatever is destroyed meanwhile.
+
+    A subscription may be destroyed by a callback (deactivate) while the spinning thread builds what
+    it waits for. rclpy leaves out such a subscription, but raises for its events, which would end
+    the node: what is destroyed is gone at the next turn.
+    """
+    while True:
+        try:
+            executor.spin()
+        except InvalidHandle:
+            continue
+        return
 
 
 def run_node(
@@ -43,7 +59,7 @@ def run_node(
     try:
         node = make(executor)
         executor.add_node(node)
-        executor.spin()
+        spin(executor)
     except MISTAKES as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
