@@ -19,7 +19,7 @@ from std_msgs.msg import String  # noqa: E402
 from clue_ros.nodes.process import spin  # noqa: E402
 
 
-class Destroying(Node):
+class Destroying(Node):  # type: ignore[misc]  # rclpy has no types here
     """Destroys a subscription just when the executor has gathered what it waits for.
 
     A callback in another thread does that now and then; here it happens again and again.
