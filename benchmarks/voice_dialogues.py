@@ -76,7 +76,7 @@ class Run:
     heard: str = ""  # the request, at the first attempt
     status: int = -1  # of clue_msgs/Transcript
     said: int = 0  # times the person spoke, "yes" and repetitions included
-    extra: int = 0  # transcripts of something that the person did not say
+    extra: list[str] = field(default_factory=list)  # transcripts when nothing was to be heard
     asked: list[tuple[str, str]] = field(default_factory=list)  # question, and it recognized back
     box: tuple[float, ...] = ()
     right: bool = False
@@ -138,7 +138,7 @@ class Person:
                 continue
             kind, message, at = event
             if kind == "transcript":
-                run.extra += not awaited
+                run.extra += [] if awaited else [message.text]
                 heard, awaited = (message, at), False
                 if run.status < 0:
                     run.heard, run.status = message.text, int(message.status)
@@ -287,7 +287,7 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         "right object at the end": share([r.right for r in runs]),
         "a box at the end": share([bool(r.box) for r in runs]),
         "times the person spoke, mean": round(statistics.fmean(r.said for r in runs), 2),
-        "transcripts of what nobody said": sum(r.extra for r in runs),
+        "transcripts when nothing was to be heard": [text for r in runs for text in r.extra],
         "questions": len(asked),
         "questions recognized back, word error rate": round(word_error_rate(asked), 3),
         "replies timed": len(replies),
