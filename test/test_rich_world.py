@@ -221,6 +221,7 @@ def test_a_shard_keeps_sizes_shares_and_masks(tmp_path: Path, rendered: list[Sce
     shards.write_shard(path, rendered[:3], "rich")
     assert path.name == "rich-train-0-0000.npz"
     for a, b in zip(shards.read_shard(path, "rich"), rendered, strict=False):
+        assert b.masks is not None
         assert [(o.kind, o.color, o.extent, o.visible) for o in a.objects] == [
             (o.kind, o.color, o.extent, o.visible) for o in b.objects
         ]
@@ -274,7 +275,7 @@ def test_own_meshes_become_kinds(tmp_path: Path) -> None:
 
 def test_a_bad_mesh_is_named_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "good.obj").write_text(TETRA)
-    bad = {
+    bad: dict[str, str | bytes] = {
         "face.obj": "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 9\nf 1 2 3\nf 1 2 4\nf 2 3 4\n",
         "huge.obj": TETRA.replace("60", "6000000"),
         "text.obj": "v a b c\n",

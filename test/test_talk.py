@@ -195,7 +195,8 @@ def test_the_question_tells_the_candidates_apart(objects: Objects, text: str) ->
 
 def test_a_later_question_proposes_one_of_two() -> None:
     pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
-    assert ask((0, 1), pair, NOUNS, asked=1).text == "the red one ?"
+    assert ask((0, 1), pair, NOUNS, asked=1).text == "is it the red one ?"
+    assert offered_answers("is it the red one ?") == ("yes", "no")
 
 
 def test_no_axis_would_have_left_fewer(many: list[tuple[Objects, list[State]]]) -> None:

@@ -239,6 +239,18 @@ def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Pa
     return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
 
 
+def kinds_in(folder: Path, split: str, world: str = DEFAULT_WORLD) -> tuple[str, ...]:
+    """The kinds that a world's shards can hold: the world's, then the user's own meshes'."""
+    for path in list_shards(folder, split, world)[:1]:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                if "kind_names" in file.files:
+                    return tuple(str(kind) for kind in file["kind_names"])
+        except _DAMAGE:
+            break
+    return world_spec(world).kinds
+
+
 def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORLD) -> str:
     """What to say where a world's split has no shards."""
     option = "" if world == DEFAULT_WORLD else f" --world {world}"

@@ -158,7 +158,7 @@ class WorldSpec:
     """One world.
 
     nouns: the kinds and what people call them. The order is the shards' numbering, as is that of
-    colors (HSV ranges, fractions).
+    colors (HSV ranges, fractions). stock: makes a `Stock`, or a `Pantry` for worlds that settle.
     scenes_per_shard: of a file. scenes_per_model: pictures until textures and bodies are made
     anew. min_side: least visible side of a box as a fraction of the picture. min_fill: least
     share of its box that an object shows; None where shapes are too thin for that, then
@@ -169,7 +169,7 @@ class WorldSpec:
     name: str
     nouns: Mapping[str, tuple[str, ...]]
     colors: Mapping[str, Hsv]
-    stock: Callable[[], Stock]
+    stock: Callable[[], Any]
     camera: Camera
     tables: tuple[Table, ...]
     surfaces: Surfaces

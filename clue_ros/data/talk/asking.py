@@ -99,7 +99,7 @@ def ask(
 ) -> Question:
     """The question about two candidates or more.
 
-    asked: questions before it; with two left, a later one proposes the first: "the red one ?".
+    asked: questions before it; with two left, a later one proposes one: "is it the red one ?".
     """
     split = {
         axis: groups
@@ -135,5 +135,5 @@ def _best(
 def _proposal(best: tuple[str, Mapping[str, tuple[int, ...]]]) -> Question:
     axis, groups = best
     word, group = next(iter(groups.items()))
-    text = f"the {word} ?" if axis == "kind" else f"the {word} one ?"
-    return Question(text, "yes", (word,), (group,), ((1, group[0]),))
+    text = f"is it the {word} ?" if axis == "kind" else f"is it the {word} one ?"
+    return Question(text, "yes", (word,), (group,), ((3, group[0]),))

@@ -82,7 +82,7 @@ PLACES: dict[str, tuple[str, ...]] = {
 # Words of the templates in `phrases`, `asking` and `answering`.
 OTHERS = (
     "the that is not non but which color anything any a an of both all in on at to from one other "
-    "there those these last do you mean or what where it i don t see please and no yes with"
+    "there those these last is it do you mean or what where it i don t see please and no yes with"
 )
 
 
