@@ -288,7 +288,9 @@ def test_the_seed_decides() -> None:
 def test_a_person_is_understood_and_leads_to_the_target() -> None:
     """Our own questions, answered by the oracle from the truth, find the target in three turns."""
     rng = np.random.default_rng(2)
-    right, asked, useless = [], [], 0
+    right: list[bool] = []
+    asked: list[int] = []
+    useless = 0
     while len(right) < 250:
         objects = random_objects(rng)
         found = LANGUAGE.episodes.reference(objects, rng, "ambiguous")

@@ -43,8 +43,8 @@ def visible_share(masks: npt.NDArray[np.uint8], number: int, alone: npt.NDArray[
 
     masks: which object each pixel shows. alone: where it would be seen if it were alone.
     """
-    shown = np.count_nonzero(masks == number)
-    hidden = np.count_nonzero(alone & (masks != 0) & (masks != number))
+    shown = int(np.count_nonzero(masks == number))
+    hidden = int(np.count_nonzero(alone & (masks != 0) & (masks != number)))
     return shown / max(shown + hidden, 1)
 
 

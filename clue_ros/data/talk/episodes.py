@@ -20,13 +20,13 @@ from clue_ros.data.talk.references import Landmark, Reference, meant
 from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
 
 Objects = Sequence[SceneObject]
-WANTS = (("clear", 0.45), ("ambiguous", 0.40), ("absent", 0.15))
+WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
 INSTEAD_RATE = 0.03  # of answers that name another thing after all
 # How often a request is of each sort; "plain" says kind, colour or both.
-SORTS = (
-    ("plain", 0.34), ("place", 0.2), ("relation", 0.14), ("order", 0.1), ("size", 0.09),
-    ("negation", 0.06), ("plural", 0.07),
-)  # fmt: skip
+SORTS: dict[str, float] = {
+    "plain": 0.34, "place": 0.2, "relation": 0.14, "order": 0.1, "size": 0.09, "negation": 0.06,
+    "plural": 0.07,
+}  # fmt: skip
 
 
 def random_reference(objects: Objects, rng: np.random.Generator) -> Reference:
@@ -37,8 +37,7 @@ def random_reference(objects: Objects, rng: np.random.Generator) -> Reference:
     anything = rng.uniform() < 0.12
     if anything:
         kind = None
-    names, shares = zip(*SORTS, strict=True)
-    sort = str(rng.choice(names, p=shares))
+    sort = str(rng.choice(list(SORTS), p=list(SORTS.values())))
     if rng.uniform() < (0.5 if sort == "plain" else 0.2):
         color = o.color
     if sort == "plain":
@@ -110,8 +109,7 @@ class Episodes:
     ) -> list[State]:
         """A random dialogue; [] when none of the kind was found."""
         if want is None:
-            names, shares = zip(*WANTS, strict=True)
-            want = str(rng.choice(names, p=shares))
+            want = str(rng.choice(list(WANTS), p=list(WANTS.values())))
         found = self.reference(objects, rng, want)
         if found is None:
             return []
