@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import json
 from pathlib import Path
 
@@ -151,6 +152,25 @@ def test_a_scene_is_what_its_world_says(rendered: list[Scene]) -> None:
             tight = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
             assert o.box == pytest.approx(tuple(np.divide(tight, (width, height) * 2)))
             assert np.any(scene.instances == k + 1)
+
+
+def test_objects_show_the_colors_they_are_called_by(rendered: list[Scene]) -> None:
+    plain = {"mug", "bowl", "plate", "vase", "block", "star", "apple", "pear", "banana", "lemon",
+             "candle", "sponge", "can", "ball", "bottle", "carrot", "hammer"}  # fmt: skip
+    checked = 0
+    for scene in rendered:
+        assert scene.masks is not None
+        for k, o in enumerate(scene.objects):
+            red, green, blue = np.median(scene.image[scene.masks == k + 1], axis=0) / 255
+            hue, _, value = colorsys.rgb_to_hsv(red, green, blue)
+            (low, high), (least, _), _ = COLORS[o.color]
+            if o.color == "black":
+                assert value < 0.35, o
+            elif least > 0.5 and o.kind in plain and value > 0.15:
+                off = min(abs(hue + turn - (low + high) / 2) for turn in (-1, 0, 1))
+                assert off < (high - low) / 2 + 0.06, (o, hue)
+                checked += 1
+    assert checked > 5
 
 
 def test_objects_overlap_in_pictures_and_some_are_hidden_in_part(rendered: list[Scene]) -> None:

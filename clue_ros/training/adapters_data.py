@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clue_ros.data.languages import Language
 from clue_ros.data.tabletop.scene import Scene
-from clue_ros.data.tabletop.worlds import DEFAULT_WORLD
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.errors import ClueError
 from clue_ros.model.backbone import Backbone, load_backbone
@@ -69,6 +69,8 @@ def check_words(tokenizer: Any, world: str, model: str) -> None:
         if tokenizer.unk_token_id in tokenizer(word, add_special_tokens=False)["input_ids"]
     ]
     if missing:
+        nouns = {word for names in world_spec(world).nouns.values() for word in names}
+        missing.sort(key=lambda word: word not in nouns)  # slips of the finger say little
         raise ClueError(
             f"{model} lacks {len(missing)} words of the world {world!r}"
             f" ({', '.join(missing[:4])} ...): train a base with `clue train base --world {world}`"

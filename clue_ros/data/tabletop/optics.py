@@ -73,7 +73,7 @@ def faulty(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArra
     """A camera's exposure, white balance, vignette, blur and noise on uint8 RGB (H, W, 3)."""
     height, width = image.shape[:2]
     out: npt.NDArray[Any] = (
-        image.astype(np.float32) * rng.uniform(0.8, 1.25) * (1 + rng.uniform(-0.05, 0.05, 3))
+        image.astype(np.float32) * rng.uniform(0.8, 1.12) * (1 + rng.uniform(-0.05, 0.05, 3))
     )
     y, x = np.mgrid[0:height, 0:width]
     square = ((x / width - 0.5) ** 2 + (y / height - 0.5) ** 2) * 2

@@ -29,6 +29,7 @@ LOOKS: dict[str, str] = {
 }
 FINISHES = ("matte", "matte", "glossy", "glossy", *SKINS)
 GAP = (0.002, 0.03)  # metres between two footprints that are let go beside each other
+WIDEST = 0.25  # metres from the middle
 FLAT_TOPS = frozenset({"book", "box", "sponge"})  # what other things may be put on
 LYING = frozenset({"bottle", "can", "glass", "jar", "candle", "vase", "mug"})
 
@@ -164,7 +165,8 @@ class Pantry:
                 continue
             name = f"{kind}{number}"
             found = self._place(name, out, feet, rng, spread=spread, gap=gap, piled=piled)
-            if found is None:
+            if found is None:  # full there: a little further out
+                spread = min(1.25 * spread, WIDEST)
                 continue
             color = self.color(kind, palette, rng)
             out.append(Dropped(name, kind, color, rgb_of(self._colors, color, rng), *found))

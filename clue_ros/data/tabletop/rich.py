@@ -127,7 +127,7 @@ RICH = WorldSpec(
         own_floor=True, repeat=6,
     ),
     light=Light(
-        key=(0.45, 0.8), fill=(0.12, 0.38), ambient=(0.2, 0.42), specular=(0.0, 0.4), tint=0.08,
+        key=(0.4, 0.65), fill=(0.12, 0.25), ambient=(0.18, 0.34), specular=(0.0, 0.4), tint=0.08,
         exponent=3, shadows=2048,
     ),
     width=400,
@@ -151,7 +151,7 @@ RICH_UNSEEN = replace(
     ),
     # One lamp low at the side, warm or cold, and little else.
     light=Light(
-        key=(0.82, 1.0), fill=(0.04, 0.1), ambient=(0.14, 0.19), specular=(0.0, 0.4),
+        key=(0.72, 0.86), fill=(0.04, 0.1), ambient=(0.13, 0.17), specular=(0.0, 0.4),
         height=(0.7, 1.1), tint=0.16, exponent=1, shadows=2048,
     ),
     settling=_UNSEEN_SETTLING,

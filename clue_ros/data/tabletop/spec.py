@@ -144,9 +144,9 @@ class Settling:
     kinds: int = 14
     variants: int = 5
     views: int = 2
-    objects: tuple[int, int] = (3, 10)
+    objects: tuple[int, int] = (3, 12)
     spread: Range = (0.09, 0.22)
-    piled: float = 0.3
+    piled: float = 0.33
     lens: Range = (-0.1, 0.05)
     rims: float = 0.33
     octagon: bool = False
