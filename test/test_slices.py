@@ -129,6 +129,8 @@ def test_every_request_falls_into_one_slice_of_each(perfect: tuple[Report, list[
     for by in ("look-alikes", "size", "seen"):
         assert sum(len(p.records) for p in parts[by].values()) == len(with_target)
     assert set(parts["seen"]) == {"much hidden", "partly hidden", "in full view"}
+    told = [r["truth"] for r in report.records if r["part"] == "interactive"]
+    assert all(len(boxes) == 1 for boxes in told), "one target"
     assert set(parts["size"]) <= {"small", "medium", "large"}
     assert "place" in parts["reference"]
 

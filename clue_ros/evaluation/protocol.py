@@ -59,11 +59,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An ambiguous request with one target, and what its person says to a question."""
+    """An ambiguous request with one target, and what its person says to a question.
+
+    ``about``: what is to be recorded of it, over what the sample says of its text.
+    """
 
     text: str
     grades: Mapping[str, Grade]
     answer: Callable[[str], str]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ def _converse(
     if useless is not None:
         report.useless.append(useless)
         more["useless"] = useless
-    report.records.append(record | more)
+    report.records.append(record | more | dict(exchange.about))
 
 
 def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[str, bool]:

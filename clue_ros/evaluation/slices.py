@@ -85,7 +85,8 @@ def _sample(scene: Scene, number: int, episodes: Episodes, per_image: int, seed:
     for a in asked["ambiguous"]:
         target = int(rng.choice(a.candidates))
         person = Person(episodes, scene.objects, target, a.candidates, int(rng.integers(2**31)))
-        exchanges.append(Exchange(a.text, grades_of(scene, target), person))
+        truth = {"truth": [[round(v, 1) for v in _pixels(scene, target)]]}
+        exchanges.append(Exchange(a.text, grades_of(scene, target), person, truth))
     return Sample(
         name=f"scene {number}",
         load=loader(scene.image),
