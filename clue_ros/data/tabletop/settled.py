@@ -28,6 +28,7 @@ CHECK = 25  # steps between two looks at the speed
 AT_REST = 0.03  # metres and radians a second
 RESTLESS = 0.5  # what is faster than this in the end lies nowhere
 REACH = 0.31  # metres from the middle; what rolled further is put away
+TALLEST = 0.12  # metres, of what something may lie on
 CAMERAS = 24  # tries for one picture
 UNNAMED = 255  # in masks: a thing without a name
 SHEETS, PEBBLES = 3, 5
@@ -135,13 +136,15 @@ class SettledWorld(TabletopWorld):
                 break
         if np.abs(data.qvel[speeds]).max() > RESTLESS:
             return []
-        kept = [o for o in dropped if self._on_table(data.body(o.body).xpos)]
+        kept = [o for o in dropped if self._on_table(o)]
         self._touch(kept)
         data.qvel[:] = 0
         return kept
 
-    def _on_table(self, position: npt.NDArray[np.float64]) -> bool:
-        return bool(position[2] > -0.005 and np.hypot(*position[:2]) < REACH)
+    def _on_table(self, o: Dropped) -> bool:
+        """Whether it neither fell nor rolled away, nor stands on top of a tower."""
+        low = float(self._points(o)[:, 2].min())
+        return -0.02 < low < TALLEST and bool(np.hypot(*self._data.body(o.body).xpos[:2]) < REACH)
 
     def _touch(self, dropped: list[Dropped]) -> None:
         """These bodies are seen and touch; no other does."""
