@@ -94,6 +94,7 @@ ROW = [
         (Reference("mug", plural=3), (0, 2, 3)),
         (Reference("mug", plural=2), None),
         (Reference("bowl", plural=0), None),
+        (Reference("bowl", plural=1), None),
     ],
 )
 def test_a_reference_means(reference: Reference, found: tuple[int, ...] | None) -> None:

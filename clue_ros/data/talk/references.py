@@ -93,9 +93,8 @@ def meant(reference: Reference, objects: Objects) -> Meant:
     if pool and reference.place is not None:
         pool = placed(pool, objects, reference.place)
     if pool and reference.plural is not None:
-        return (
-            pool if len(pool) == reference.plural or reference.plural == 0 < len(pool) - 1 else None
-        )
+        # Nobody says "the mugs" of one, or "both mugs" of three.
+        return pool if len(pool) > 1 and reference.plural in (0, len(pool)) else None
     return pool
 
 
