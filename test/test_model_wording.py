@@ -60,7 +60,7 @@ def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:
     ("text", "missing"),
     [
         ("I don't see a banana.", "a banana"),
-        ("i do not see a green block. which one do you mean?", "a green block"),
+        ("i do not see a green block. which one do you mean?", None),
         ("Sorry, I cannot see anything red!", "anything red"),
         ("do you see the red one or the blue one?", None),
         ("the red one or the blue one?", None),

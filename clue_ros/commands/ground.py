@@ -185,7 +185,7 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
     row: dict[str, Any]
     if isinstance(reply, Question):
         row = {
-            "type": "not_found" if isinstance(reply, NotFound) else "question",
+            "type": "question",
             "text": reply.text,
             "candidates": [_rounded(box.as_list()) for box in reply.candidates],
             "suggested_answers": list(reply.suggested_answers),
