@@ -3,7 +3,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue eval it2p|tabletop                        measure a model
     clue train base|detector|ivg                   train one
-    clue data tabletop                             make simulated scenes
+    clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -50,7 +50,10 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "detector": Command("clue_ros.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.training.ivg", "adapter B: questions and locations"),
     },
-    "data": {"tabletop": Command("clue_ros.data.tabletop.command", "render simulated scenes")},
+    "data": {
+        "tabletop": Command("clue_ros.data.tabletop.command", "render simulated scenes"),
+        "invig": Command("clue_ros.data.told", "dialogues about scenes, as InViG, with masks"),
+    },
     "bench": {"engine": Command("clue_ros.commands.bench", "time to the first answer, and warm")},
 }
 _ABOUT = {

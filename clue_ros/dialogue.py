@@ -98,6 +98,17 @@ class Question:
 
 
 @dataclass(frozen=True)
+class NotFound(Question):
+    """The robot says that it sees no such thing, and could be told of another one.
+
+    A question to whoever only tells questions from groundings. `missing`: what it does not see, "a
+    banana".
+    """
+
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class Grounding:
     """The robot points.
 

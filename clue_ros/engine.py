@@ -24,6 +24,7 @@ from clue_ros.dialogue import (
     AmbiguityEstimate,
     Dialogue,
     Grounding,
+    NotFound,
     Question,
     clean_text,
 )
@@ -199,7 +200,7 @@ class Clue:
     def reply(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
-        """Ask or point.
+        """Ask, say that there is no such thing (NotFound, a Question), or point.
 
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
@@ -224,8 +225,11 @@ class Clue:
         return "question" if estimate.is_ambiguous else "grounding"
 
     def _question(self, text: str, estimate: AmbiguityEstimate) -> Question:
-        from clue_ros.model.wording import offered_answers
+        from clue_ros.model.wording import missing_thing, offered_answers
 
+        missing = missing_thing(text)
+        if missing is not None:
+            return NotFound(text, (), (), estimate, missing)
         candidates = tuple(peak.box for peak in estimate.peaks)
         return Question(text, candidates, offered_answers(text), estimate)
 

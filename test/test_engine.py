@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clue_ros.dialogue import Dialogue, Grounding, Question
+from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question
 from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
 
@@ -90,6 +90,20 @@ def test_the_detector_decides(clue: Clue, view: View) -> None:
     assert 0 <= grounding.score <= 1
     assert 0 <= grounding.box.x_min < grounding.box.x_max <= 80
     assert 0 <= grounding.box.y_min < grounding.box.y_max <= 60
+
+
+def test_saying_that_there_is_none_is_a_reply_of_its_own(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "i don't see a banana."
+    monkeypatch.setattr(clue.checkpoint, "words", lambda _generation: said)
+    clue.threshold = 0.0
+    reply = clue.reply(view, Dialogue("pick up the banana"))
+    assert isinstance(reply, NotFound)
+    assert isinstance(reply, Question), "whoever knows questions alone asks on"
+    assert (reply.text, reply.missing, reply.candidates) == (said, "a banana", ())
+    forced = clue.reply(view, Dialogue("pick up the banana"), force_grounding=True)
+    assert isinstance(forced, Grounding)
 
 
 def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:

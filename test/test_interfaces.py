@@ -27,6 +27,7 @@ ERROR_CODES = {
     "CANCELED": 10,
     "BAD_EXPRESSION": 11,
     "UNKNOWN_DIALOGUE": 12,
+    "NOT_FOUND": 13,
 }
 
 # The public contract; a change here is a change for every caller.

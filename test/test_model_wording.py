@@ -3,7 +3,7 @@
 import pytest
 
 from clue_ros.dialogue import Dialogue
-from clue_ros.model.wording import named_object, noun_phrase, offered_answers
+from clue_ros.model.wording import missing_thing, named_object, noun_phrase, offered_answers
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,22 @@ def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:
     dialogue.add_question("do you mean the red one or the blue one?")
     dialogue.add_answer("the red one")
     assert named_object(dialogue.turns) == "block"
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("I don't see a banana.", "a banana"),
+        ("i do not see a green block. which one do you mean?", None),
+        ("Sorry, I cannot see anything red!", "anything red"),
+        ("do you see the red one or the blue one?", None),
+        ("the red one or the blue one?", None),
+        ("i don't see .", None),
+        ("the one that you don't see?", None),
+    ],
+)
+def test_what_the_robot_does_not_see(text: str, missing: str | None) -> None:
+    assert missing_thing(text) == missing
 
 
 def test_what_was_not_seen_is_replaced_by_what_the_person_names_instead() -> None:

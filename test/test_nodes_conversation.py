@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding, Question
+from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding, NotFound, Question
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError
 from clue_ros.nodes.conversation import Ask, Conversation, Outcome, Phase, Think, in_words
 
@@ -49,6 +49,14 @@ def test_one_question_too_many_is_max_turns(limit: int) -> None:
     assert isinstance(outcome, Outcome)
     assert outcome.code == "MAX_TURNS"
     assert conversation.dialogue.questions == limit
+
+
+def test_what_is_not_there_is_said_and_another_name_may_follow() -> None:
+    missing = NotFound("I don't see a banana.", (), (), ESTIMATE, "a banana")
+    conversation = Conversation("pick up the banana", 1)
+    assert conversation.reply(missing) == Ask(missing)
+    assert conversation.answer("the apple then") == Think()
+    assert conversation.reply(missing) == Outcome("NOT_FOUND", "I don't see a banana.")
 
 
 def test_an_unreadable_answer_leaves_the_question_open() -> None:

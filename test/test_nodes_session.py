@@ -19,7 +19,7 @@ import rclpy  # noqa: E402
 from rclpy.executors import MultiThreadedExecutor  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 
-from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, Question  # noqa: E402
+from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question  # noqa: E402
 from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes.camera import Camera, Frame, image_topic  # noqa: E402
 from clue_ros.nodes.conversation import Outcome  # noqa: E402
@@ -170,6 +170,15 @@ def test_only_the_first_answer_counts_and_only_while_waiting(
     texts = [turn.text for turn, _ in session.conversation.spoken]
     assert texts == ["pick it", "which one?", "the left one"]
     assert session.answer("too late") is False
+
+
+def test_nobody_names_another_thing_after_one_that_is_not_there(
+    executor: MultiThreadedExecutor, start: Start
+) -> None:
+    missing = NotFound("I don't see a banana.", (), (), ESTIMATE, "a banana")
+    assert run(executor, start(FakeClue(missing)).one_shot(force=False)) == missing
+    outcome = run(executor, start(FakeClue(missing), timeout=0.3).run())
+    assert outcome == Outcome("NOT_FOUND", "I don't see a banana.")
 
 
 def test_one_shot_returns_the_question_or_is_forced_to_point(

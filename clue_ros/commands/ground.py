@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue import AmbiguityEstimate, Dialogue, Grounding, Question, Reply, clean_text
+from clue_ros.dialogue import (
+    AmbiguityEstimate,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Question,
+    Reply,
+    clean_text,
+)
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
@@ -182,6 +190,8 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
             "candidates": [_rounded(box.as_list()) for box in reply.candidates],
             "suggested_answers": list(reply.suggested_answers),
         }
+        if isinstance(reply, NotFound):
+            row["missing"] = reply.missing
     else:
         row = {
             "type": "grounding",

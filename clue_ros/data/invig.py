@@ -220,17 +220,23 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
 
 
 def write_invig(
-    samples: Iterable[InvigSample], folder: str | Path, *, split: str = "train", form: str = "newer"
+    samples: Iterable[InvigSample],
+    folder: str | Path,
+    *,
+    split: str = "train",
+    form: str = "newer",
+    part: str = "",
 ) -> Path:
     """Write samples as InViG: `split.json` and `images/*.png`; returns the JSON file's path.
 
+    part: follows the split in the files' names, for data in several files.
     form: "newer" (a row an image, fractions) or "older" (a row a dialogue, pixels). Read back with
     `load_invig(folder)`; the older form has no ids and no categories. Samples of one image_id share
     a picture. Existing files of the same names are replaced.
     """
     if form not in ("newer", "older"):
         raise InvigError(f"unknown form {form!r}: use newer or older")
-    folder, split = Path(folder), split_name(split)
+    folder, split = Path(folder), split_name(split) + part
     (folder / "images").mkdir(parents=True, exist_ok=True)
     images: dict[str, list[InvigSample]] = {}
     for sample in samples:

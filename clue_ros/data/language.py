@@ -19,11 +19,12 @@ from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 
-# Of all worlds: what is called what does not depend on where it lies.
+# Of all worlds that are spoken of so: what is called what does not depend on where it lies.
+_PLAIN = [spec for spec in WORLDS.values() if spec.language == "plain"]
 NOUNS: dict[str, tuple[str, ...]] = {
-    kind: nouns for spec in WORLDS.values() for kind, nouns in spec.nouns.items()
+    kind: nouns for spec in _PLAIN for kind, nouns in spec.nouns.items()
 }
-COLORS: tuple[str, ...] = tuple(dict.fromkeys(c for spec in WORLDS.values() for c in spec.colors))
+COLORS: tuple[str, ...] = tuple(dict.fromkeys(c for spec in _PLAIN for c in spec.colors))
 ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
 VERBS: tuple[str, ...] = (
     "pick up {}", "pick up {}", "pick up {}", "pick {} up", "grab {}", "take {}", "get {}",

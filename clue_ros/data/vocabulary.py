@@ -6,7 +6,9 @@ import re
 
 from clue_ros.data import dialogues
 from clue_ros.data.language import AHEAD, ANY_NOUNS, BEHIND, NOUNS, VERBS
+from clue_ros.data.languages import language_of
 from clue_ros.data.tabletop.scene import COLORS
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD
 
 # Words of IT2P's annotators and of people who are polite, beyond those in the templates above.
 MORE_WORDS = (
@@ -22,10 +24,14 @@ MORE_WORDS = (
 )
 
 
-def vocabulary() -> list[str]:
-    """Every word that the embedded tokenizer knows, in alphabetical order."""
+def vocabulary(world: str = DEFAULT_WORLD) -> list[str]:
+    """Every word that the embedded tokenizer knows, in alphabetical order.
+
+    world: what the base is trained on; other than the default one add their language's words.
+    """
     parts: list[str] = [*VERBS, *ANY_NOUNS, *COLORS, MORE_WORDS, *dialogues.TEMPLATES]
     for table in (NOUNS, AHEAD, BEHIND):
         parts += [word for words in table.values() for word in words]
     parts += ["leftmost rightmost the one"]
+    parts += language_of(world).words()
     return sorted({w for text in parts for w in re.findall(r"[a-z]+", text)})

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from clue_ros.errors import ClueError
-from clue_ros.evaluation.protocol import MAX_QUESTIONS, Sample, evaluate, with_progress
+from clue_ros.evaluation.protocol import MAX_QUESTIONS, Report, Sample, evaluate, with_progress
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +33,13 @@ def run_evaluation(
     args: argparse.Namespace,
     load: Callable[[], tuple[list[Sample], list[str]]],
     groups: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType({}),
+    breakdown: Callable[[Report, list[Sample]], tuple[dict[str, Any], str]] | None = None,
 ) -> int:
     """Load the samples, measure the model on them and print the result; the exit status.
 
     ``load`` gives the samples and the rows of the data that could not be used as they are.
     ``groups``: which records to report apart as well, by name; left out where all fall into one.
+    ``breakdown``: more of a report, as JSON and for people.
     """
     if args.max_turns < 0:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
@@ -74,9 +76,11 @@ def run_evaluation(
     parts = {name: report.part(belongs) for name, belongs in groups.items()}
     if any(len(part.records) == len(report.records) for part in parts.values()):
         parts = {}
+    found, told = breakdown(report, samples) if breakdown is not None else ({}, "")
     if args.json:
         more = {"groups": {name: part.summary() for name, part in parts.items()}} if parts else {}
-        print(json.dumps(report.summary() | more))
+        print(json.dumps(report.summary() | more | found))
     else:
-        print("\n".join([report.text(), *(f"{n}:\n{part.text()}" for n, part in parts.items())]))
+        lines = [report.text(), *(f"{n}:\n{part.text()}" for n, part in parts.items())]
+        print("\n".join([*lines, told] if told else lines))
     return 0

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, Question
+from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError
 from clue_ros.evaluation.metrics import Counts, count, ratio, wilson
 
@@ -59,18 +59,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An ambiguous request with one target, and what its person says to a question."""
+    """An ambiguous request with one target, and what its person says to a question.
+
+    ``about``: what is to be recorded of it, over what the sample says of its text.
+    """
 
     text: str
     grades: Mapping[str, Grade]
     answer: Callable[[str], str]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Sample:
     """One picture and what is asked about it. ``load`` gives uint8 RGB (H, W, 3).
 
-    ``about``: what is to be recorded of a request beside its outcome.
+    ``about``: what is to be recorded of a request beside its outcome. ``absent``: requests for what
+    is not in the picture.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Sample:
     ambiguous: tuple[str, ...] = ()
     interactive: tuple[Exchange, ...] = ()
     about: Callable[[str], Mapping[str, Any]] = lambda text: {}
+    absent: tuple[str, ...] = ()
 
 
 @dataclass
@@ -90,6 +96,8 @@ class Report:
     decisions: list[tuple[bool, bool]] = field(default_factory=list)
     interactive: list[dict[str, bool]] = field(default_factory=list)
     questions: list[int] = field(default_factory=list)
+    absent: list[bool] = field(default_factory=list)  # whether it said that there is none
+    useless: list[int] = field(default_factory=list)  # questions that told nothing, where known
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -108,9 +116,12 @@ class Report:
                 part.decisions.append((False, record["asked"]))
             elif record["part"] == "ambiguous":
                 part.decisions.append((True, record["right"]))
+            elif record["part"] == "absent":
+                part.absent.append(record["right"])
             else:
                 part.interactive.append(right)
                 part.questions.append(record["questions"])
+                part.useless += [record["useless"]] if "useless" in record else []
         return part
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
@@ -128,6 +139,11 @@ class Report:
             },
             "interactive": _shares(self.interactive, questions=asked),
         }
+        if self.useless:
+            scores["interactive"]["useless"] = ratio(sum(self.useless), len(self.useless))
+        if self.absent:
+            share = ratio(sum(self.absent), len(self.absent))
+            scores["absent"] = {"accuracy": share, "n": len(self.absent)}
         return {part: {k: _plain(v) for k, v in row.items()} for part, row in scores.items()}
 
     def text(self) -> str:
@@ -140,6 +156,11 @@ class Report:
                 f"{'ambiguity':<20}F1 {table.f1:.3f}  precision {table.precision:.3f}  "
                 f"recall {table.recall:.3f}  accuracy {table.accuracy:.3f}  (n = {table.n})",
                 f"{_line('interactive', self.interactive)}  {asked:.2f} questions each",
+                *(
+                    [_line("not there", [{"accuracy": a} for a in self.absent])]
+                    if self.absent
+                    else []
+                ),
             ]
         )
 
@@ -165,6 +186,10 @@ def evaluate(
             asks = _asks(clue, view, text)
             report.decisions.append((True, asks))
             report.records.append(_record("ambiguous", sample, text, right=asks))
+        for text in sample.absent:
+            found = isinstance(clue.reply(view, Dialogue(text)), NotFound)
+            report.absent.append(found)
+            report.records.append(_record("absent", sample, text, right=found))
         for exchange in sample.interactive:
             _converse(clue, view, sample, exchange, max_questions, report)
     return report
@@ -211,7 +236,11 @@ def _converse(
     right = report.interactive[-1]["accuracy"]
     record = _record("interactive", sample, exchange.text, right=right, box=reply)
     more = {"dialogue": dialogue.context(), "questions": dialogue.questions}
-    report.records.append(record | more)
+    useless = getattr(exchange.answer, "useless", None)
+    if useless is not None:
+        report.useless.append(useless)
+        more["useless"] = useless
+    report.records.append(record | more | dict(exchange.about))
 
 
 def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[str, bool]:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from clue_ros.data import dialogues
 from clue_ros.data.language import (
@@ -35,14 +34,12 @@ from clue_ros.data.language import (
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.tabletop.shards import SPLITS, how_to_make, list_shards, read_shard
-from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
-from clue_ros.dialogue import Box
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.command import add_shared_arguments, run_evaluation
-from clue_ros.evaluation.metrics import center_inside, iou
-from clue_ros.evaluation.protocol import Exchange, Grade, Request, Sample
+from clue_ros.evaluation.protocol import Exchange, Request, Sample
+from clue_ros.evaluation.slices import breakdown_of, grades_of, loader, rich_samples
 
-MIN_IOU = 0.5
 GROUPS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "only words training knew": lambda record: not record["unseen"],
     "names an unseen word": lambda record: bool(record["unseen"]),
@@ -61,8 +58,8 @@ def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
     ambiguous = requests_about(scene.objects, rng, per_image, ambiguous=True)
     return Sample(
         name=f"scene {index}",
-        load=_loader(scene.image),
-        clear=tuple(Request(text, _grades(scene, meant[0])) for text, meant in clear),
+        load=loader(scene.image),
+        clear=tuple(Request(text, grades_of(scene, meant[0])) for text, meant in clear),
         ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
         interactive=tuple(_exchange(scene, text, meant, rng) for text, meant in ambiguous),
         about=what_it_names,
@@ -97,7 +94,7 @@ def _exchange(
 ) -> Exchange:
     target = int(rng.choice(candidates))
     person = Person(scene.objects, target, candidates, int(rng.integers(2**32)))
-    return Exchange(text, _grades(scene, target), person)
+    return Exchange(text, grades_of(scene, target), person)
 
 
 class Person:
@@ -143,20 +140,6 @@ def question_axis(question: str) -> str:
     return "color"
 
 
-def _grades(scene: Scene, target: int) -> dict[str, Grade]:
-    height, width = scene.image.shape[:2]
-    x_min, y_min, x_max, y_max = scene.objects[target].box
-    truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
-    return {
-        "accuracy": lambda box: iou(box, truth) >= MIN_IOU,
-        "center": lambda box: center_inside(box, truth),
-    }
-
-
-def _loader(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]:
-    return lambda: image
-
-
 def load_samples(
     folder: Path,
     *,
@@ -171,6 +154,8 @@ def load_samples(
     Raises ClueError when there are none or one cannot be read, with what to do.
     """
     found = _read(folder, split, scenes, world)
+    if world_spec(world).language == "rich":
+        return rich_samples(found, world, per_image=per_image, seed=seed)
     return tabletop_samples(found, per_image=per_image, seed=seed)
 
 
@@ -197,6 +182,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=SPLITS, default="test")
     parser.add_argument("--scenes", type=int, default=400, metavar="N", help="at most (400)")
     parser.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
+    parser.add_argument(
+        "--worst", type=Path, metavar="FILE", help="of a rich world: a picture of its worst slices"
+    )
     add_shared_arguments(parser)
 
 
@@ -216,4 +204,6 @@ def run(args: argparse.Namespace) -> int:
         )
         return samples, []
 
+    if world_spec(args.world).language == "rich":
+        return run_evaluation(args, load, breakdown=breakdown_of(args.worst))
     return run_evaluation(args, load, GROUPS)

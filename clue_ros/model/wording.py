@@ -49,6 +49,21 @@ def named_object(turns: Sequence[Turn]) -> str:
     return noun_phrase(said)
 
 
+def missing_thing(text: str) -> str | None:
+    """What the robot says that it does not see: "I don't see a banana." -> "a banana".
+
+    None when it says nothing of the kind, and when it goes on to ask: "I do not see a banana, which
+    one do you mean?" is a question like any other.
+    """
+    if "?" in text:
+        return None
+    found = _UNSEEN.search(text)
+    if found is None or not re.match(r"(sorry[\s,]+)?i\b", text.strip(), re.IGNORECASE):
+        return None
+    rest = re.split(r"[.,;!?]", text[found.end() :])[0].strip()
+    return rest or None
+
+
 def offered_answers(question: str) -> tuple[str, ...]:
     """The answers a question offers: "is it red or blue?" -> ("red", "blue").
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from clue_ros.dialogue import Dialogue, Grounding, Question, Turn
+from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question, Turn
 from clue_ros.errors import ClueError
 from clue_ros.voice.sayings import ending
 from clue_ros.voice.words import means_yes
@@ -97,6 +97,8 @@ class Conversation:
             )
         if isinstance(reply, Grounding):
             return self.end(Outcome("NONE", grounding=reply))
+        if self.dialogue.questions >= self.max_questions and isinstance(reply, NotFound):
+            return self.end(Outcome("NOT_FOUND", reply.text))
         if self.dialogue.questions >= self.max_questions:
             return self.end(
                 Outcome(

@@ -23,7 +23,7 @@ from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_msgs.msg import String
 
-from clue_ros.dialogue import Grounding, Question
+from clue_ros.dialogue import Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
@@ -339,6 +339,8 @@ class PerceptionNode(LifecycleNode):
         finally:
             self._gate.close(opened)
         self._health.last_latency = opened.latency
+        if isinstance(result, NotFound):
+            return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):
             response.is_question = True
             response.question = messages.question_msg(opened.source, result, "", 1, 0.0)

@@ -16,7 +16,7 @@ from clue_msgs.msg import GroundingResult
 from rclpy.executors import Executor
 from rclpy.task import Future
 
-from clue_ros.dialogue import Grounding, Question, clean_text
+from clue_ros.dialogue import Grounding, NotFound, Question, clean_text
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.conversation import Ask, Conversation, Outcome, Phase, Step, Think
 from clue_ros.nodes.messages import Source, grounding_msg
@@ -220,6 +220,8 @@ class Session:
         slot = self._arm()
         seconds = self.limits.answer_timeout
         late = Outcome("ANSWER_TIMEOUT", f"no answer came within {seconds:g} s (answer_timeout)")
+        if isinstance(question, NotFound):
+            late = Outcome("NOT_FOUND", question.text)
         timer = threading.Timer(seconds, self._resolve, (slot, Stopped(late)))
         timer.daemon = True
         timer.start()

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clue_ros.data.dialogues import random_states
+from clue_ros.data.languages import Language
 from clue_ros.data.tabletop.scene import Scene
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.data.vocabulary import vocabulary
+from clue_ros.errors import ClueError
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.processor import Prompts, encode_prompts, load_processor
 from clue_ros.training.data import TrainingData
@@ -47,9 +50,31 @@ def frozen_base(args: argparse.Namespace) -> tuple[Backbone, Any, torch.device]:
     dtype = getattr(torch, getattr(args, "base_dtype", "float32"))
     backbone = load_backbone(args.model, device=device, dtype=dtype)
     processor = load_processor(args.model)
+    check_words(processor.tokenizer, getattr(args, "world", DEFAULT_WORLD), args.model)
     for p in backbone.model.parameters():
         p.requires_grad_(False)
     return backbone, processor, device
+
+
+def check_words(tokenizer: Any, world: str, model: str) -> None:
+    """Whether a base of whole words has those of a world; any other splits what it lacks.
+
+    Raises ClueError naming some of those that are missing.
+    """
+    if world == DEFAULT_WORLD:  # every base of ours has them
+        return
+    missing = [
+        word
+        for word in vocabulary(world)
+        if tokenizer.unk_token_id in tokenizer(word, add_special_tokens=False)["input_ids"]
+    ]
+    if missing:
+        nouns = {word for names in world_spec(world).nouns.values() for word in names}
+        missing.sort(key=lambda word: word not in nouns)  # slips of the finger say little
+        raise ClueError(
+            f"{model} lacks {len(missing)} words of the world {world!r}"
+            f" ({', '.join(missing[:4])} ...): train a base with `clue train base --world {world}`"
+        )
 
 
 def base_name(model: str, out: Path) -> str | None:
@@ -75,7 +100,7 @@ def draw_samples(
         queries = [
             q
             for _ in range(PER_PICTURE)
-            if (q := _query(seen.scene, seen.mirror, record, instruction, rng))
+            if (q := _query(seen.scene, seen.mirror, record, instruction, rng, data.language))
         ]
         if queries:
             pictures.append([(seen.scene, q) for q in queries])
@@ -95,7 +120,8 @@ def held_out_samples(
         for i, record in enumerate(records):
             scene = pool[i]
             queries = [
-                _query(scene, (False, False), record, instruction, rng) for _ in range(per_picture)
+                _query(scene, (False, False), record, instruction, rng, data.language)
+                for _ in range(per_picture)
             ]
             found = [(scene, q) for q in queries if q is not None]
             if found:
@@ -104,12 +130,17 @@ def held_out_samples(
 
 
 def _query(
-    scene: Scene, mirror: tuple[bool, bool], record: Any, instruction: str, rng: np.random.Generator
+    scene: Scene,
+    mirror: tuple[bool, bool],
+    record: Any,
+    instruction: str,
+    rng: np.random.Generator,
+    language: Language,
 ) -> Query | None:
     if record is not None and rng.uniform() < 0.85:
-        states = photo_states(record, scene, mirror, rng)
+        states = photo_states(record, scene, mirror, rng, language)
     else:
-        states = random_states(scene.objects, rng)
+        states = language.states(scene.objects, rng)
     if not states:
         return None
     # The first moment is what is measured first: half of the samples.

@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from clue_ros.data.tabletop.shards import kinds_in
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.data.talk.words import plural
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
@@ -42,9 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decoder-lr", type=float, default=2e-3)
 
 
-def new_model(seed: int) -> tuple[Any, Any]:
-    """An untrained model of the embedded size and its tokenizer; eager attention, which is read."""
-    tokenizer = build_tokenizer(vocabulary())
+def new_model(seed: int, world: str = DEFAULT_WORLD, kinds: Sequence[str] = ()) -> tuple[Any, Any]:
+    """An untrained model of the embedded size and its tokenizer; eager attention, which is read.
+
+    world: whose words the tokenizer has. kinds: more of them, of the user's own meshes.
+    """
+    tokenizer = build_tokenizer([*vocabulary(world), *kinds, *map(plural, kinds)])
     config: Any = tiny_config(len(tokenizer))
     config.text_config._attn_implementation = "eager"
     torch.manual_seed(seed)
@@ -66,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     device = pick_device(args.device)
-    model, tokenizer = new_model(args.seed)
+    found = kinds_in(args.tabletop, "train", args.world)
+    kinds = [kind for kind in found if kind not in world_spec(args.world).kinds]
+    model, tokenizer = new_model(args.seed, args.world, kinds)
     vision_config = model.config.vision_config
     data = load_training_data(args, vision_config.image_size)
     began = time.monotonic()

@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
+from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
-from clue_ros.data.tabletop.scene import Scene
-from clue_ros.data.tabletop.shards import read_scenes
+from clue_ros.data.tabletop.scene import KINDS, Scene
+from clue_ros.data.tabletop.shards import kinds_in, read_scenes
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 from clue_ros.training.it2p_scenes import it2p_scene
 from clue_ros.training.pool import ScenePool
@@ -19,7 +22,11 @@ from clue_ros.training.pool import ScenePool
 
 @dataclass
 class TrainingData:
-    """Pools at the model's input size, and the IT2P records in the order of `photos`."""
+    """Pools at the model's input size, and the IT2P records in the order of `photos`.
+
+    world: of the simulated scenes, and what language is spoken of everything. kinds: those that its
+    scenes can hold, the user's own among them.
+    """
 
     scenes: ScenePool
     photos: ScenePool
@@ -27,6 +34,18 @@ class TrainingData:
     held_out: ScenePool
     held_out_photos: ScenePool
     held_out_records: list[It2pImage]
+    world: str = DEFAULT_WORLD
+    kinds: tuple[str, ...] = KINDS
+
+    @property
+    def colors(self) -> tuple[str, ...]:
+        """The colours that objects can have."""
+        return tuple(world_spec(self.world).colors)
+
+    @property
+    def language(self) -> Language:
+        """How people speak of the pictures."""
+        return language_of(self.world)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +55,12 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=DEFAULT_FOLDER,
         help="simulator shards (clue data tabletop)",
+    )
+    parser.add_argument(
+        "--world",
+        choices=tuple(WORLDS),
+        default=DEFAULT_WORLD,
+        help="of the shards, and how people speak of them",
     )
     parser.add_argument(
         "--it2p",
@@ -94,8 +119,9 @@ def load_training_data(
     val_photos, val_records = load_photos(root, "val", size)
     try:
         shards = args.tabletop if "tabletop" in names else None
-        scenes = ScenePool(read_scenes(shards, "train", args.scenes) if shards else (), size)
-        val = ScenePool(read_scenes(shards, "val", held_out) if shards else (), size)
+        read = partial(read_scenes, world=args.world)
+        scenes = ScenePool(read(shards, "train", args.scenes) if shards else (), size)
+        val = ScenePool(read(shards, "val", held_out) if shards else (), size)
     except ValueError as error:
         raise ClueError(str(error)) from error
     print(
@@ -103,4 +129,5 @@ def load_training_data(
         f" validation {len(val)} and {len(val_photos)}",
         file=sys.stderr,
     )
-    return TrainingData(scenes, photos, records, val, val_photos, val_records)
+    kinds = kinds_in(args.tabletop, "train", args.world)
+    return TrainingData(scenes, photos, records, val, val_photos, val_records, args.world, kinds)

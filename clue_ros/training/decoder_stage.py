@@ -33,10 +33,12 @@ def draw(data: TrainingData, settings: Settings, step: int, per_picture: int) ->
         if len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE:
             i = int(rng.integers(len(data.photos)))
             seen = data.photos.augmented(i, rng, upside_down=True)
-            queries = photo_queries(data.records[i], seen.scene, seen.mirror, per_picture, rng)
+            queries = photo_queries(
+                data.records[i], seen.scene, seen.mirror, per_picture, rng, data.language
+            )
         else:
             seen = data.scenes.augmented(int(rng.integers(len(data.scenes))), rng)
-            queries = scene_queries(seen.scene, per_picture, rng)
+            queries = scene_queries(seen.scene, per_picture, rng, data.language)
         if queries:
             batch.append((seen.scene, queries))
     return batch
@@ -54,14 +56,17 @@ def held_out(data: TrainingData) -> dict[str, Batch]:
     pool: ScenePool = data.held_out
     out: dict[str, Batch] = {
         "val": [
-            (pool[i], scene_queries(pool[i], QUERIES_ALONE, rng))
+            (pool[i], scene_queries(pool[i], QUERIES_ALONE, rng, data.language))
             for i in range(min(100, len(pool)))
         ]
     }
     if data.held_out_records:
         photos = data.held_out_photos
         out["photo"] = [
-            (photos[i], photo_queries(r, photos[i], (False, False), QUERIES_ALONE, rng))
+            (
+                photos[i],
+                photo_queries(r, photos[i], (False, False), QUERIES_ALONE, rng, data.language),
+            )
             for i, r in enumerate(data.held_out_records)
         ]
     return {name: [(s, q) for s, q in batch if q] for name, batch in out.items()}

@@ -7,13 +7,13 @@ shards and IT2P pictures become the same records, so that no stage knows where o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.data.tabletop.scene import Scene
 
 Mirror = tuple[bool, bool]  # left-right, top-bottom
 
@@ -77,9 +77,7 @@ def _with_boxes(
     instances: npt.NDArray[np.uint8],
     boxes: list[tuple[float, float, float, float]],
 ) -> Scene:
-    objects = tuple(
-        SceneObject(o.kind, o.color, b) for o, b in zip(scene.objects, boxes, strict=True)
-    )
+    objects = tuple(replace(o, box=b) for o, b in zip(scene.objects, boxes, strict=True))
     return Scene(np.ascontiguousarray(image), objects, np.ascontiguousarray(instances))
 
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clue_ros.data.dialogues import State, random_reference, random_states, states_of
+from clue_ros.data.dialogues import State
 from clue_ros.data.it2p import It2pImage
-from clue_ros.data.language import meant, mirrored_text, phrase
+from clue_ros.data.language import mirrored_text
+from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.model.locations import to_text
 from clue_ros.training.pool import Mirror
 from clue_ros.training.vision import side_bins
 
+PLAIN = language_of()
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
 
@@ -66,14 +68,17 @@ def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject
     parts, pointers, at = [], [], 0
     for i in order:
         parts.append(f"{box_suffix(objects[i])} {objects[i].color} {objects[i].kind}")
-        pointers += [(at + k, i) for k in range(6)]
-        at += 7  # four locations, colour, kind, ";"
+        named = 4 + len(f"{objects[i].color} {objects[i].kind}".split())  # and four locations
+        pointers += [(at + k, i) for k in range(named)]
+        at += named + 1  # ";"
     return Query(
         "detect", context, " ; ".join(parts), tuple(looks), tuple(pointers), len(looks) != 1
     )
 
 
-def scene_queries(scene: Scene, count: int, rng: np.random.Generator) -> list[Query]:
+def scene_queries(
+    scene: Scene, count: int, rng: np.random.Generator, language: Language = PLAIN
+) -> list[Query]:
     """Random queries about a scene, of all tasks; fewer than `count` if little can be said."""
     queries: list[Query] = []
     names, shares = [name for name, _ in TASKS], [share for _, share in TASKS]
@@ -81,21 +86,24 @@ def scene_queries(scene: Scene, count: int, rng: np.random.Generator) -> list[Qu
         if len(queries) == count:
             break
         query = (
-            _reference_query(scene, rng) if task == "list" else _state_query(scene, str(task), rng)
+            _reference_query(scene, rng, language)
+            if task == "list"
+            else _state_query(scene, str(task), rng, language)
         )
         if query is not None:
             queries.append(query)
     return queries
 
 
-def _reference_query(scene: Scene, rng: np.random.Generator) -> Query | None:
-    reference = random_reference(scene.objects, rng, absent=False)
-    looks = meant(reference, scene.objects)
-    return list_query(phrase(reference, rng), looks, scene.objects) if looks else None
+def _reference_query(scene: Scene, rng: np.random.Generator, language: Language) -> Query | None:
+    named = language.naming(scene.objects, rng)
+    return list_query(named[0], named[1], scene.objects) if named else None
 
 
-def _state_query(scene: Scene, task: str, rng: np.random.Generator) -> Query | None:
-    states = random_states(scene.objects, rng)
+def _state_query(
+    scene: Scene, task: str, rng: np.random.Generator, language: Language
+) -> Query | None:
+    states = language.states(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None
 
 
@@ -107,7 +115,11 @@ def _of_state(states: Sequence[State], scene: Scene, task: str, rng: np.random.G
 
 
 def photo_states(
-    record: It2pImage, scene: Scene, mirror: Mirror, rng: np.random.Generator
+    record: It2pImage,
+    scene: Scene,
+    mirror: Mirror,
+    rng: np.random.Generator,
+    language: Language = PLAIN,
 ) -> list[State]:
     """A dialogue from IT2P's own commands, told of the (perhaps mirrored) photograph.
 
@@ -128,7 +140,7 @@ def photo_states(
         candidates, text = (_block_at(record, command.point),), command.text
     if len(candidates) == 1 and text in {a.text for a in ambiguous}:
         return []
-    return states_of(mirrored_text(text, mirror), candidates, scene.objects, rng)
+    return language.states_of(mirrored_text(text, mirror), candidates, scene.objects, rng)
 
 
 def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
@@ -137,7 +149,12 @@ def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
 
 
 def photo_queries(
-    record: It2pImage, scene: Scene, mirror: Mirror, count: int, rng: np.random.Generator
+    record: It2pImage,
+    scene: Scene,
+    mirror: Mirror,
+    count: int,
+    rng: np.random.Generator,
+    language: Language = PLAIN,
 ) -> list[Query]:
     """Queries about an IT2P photograph: mostly its own, some in the simulator's language."""
     queries: list[Query] = []
@@ -146,12 +163,12 @@ def photo_queries(
             break
         if rng.uniform() < 0.25:
             query = (
-                _reference_query(scene, rng)
+                _reference_query(scene, rng, language)
                 if rng.uniform() < 0.5
-                else _state_query(scene, "clarify", rng)
+                else _state_query(scene, "clarify", rng, language)
             )
         else:
-            states = photo_states(record, scene, mirror, rng)
+            states = photo_states(record, scene, mirror, rng, language)
             task = "look" if rng.uniform() < 0.2 else "clarify"
             query = _of_state(states, scene, task, rng) if states else None
         if query is not None:

@@ -9,6 +9,7 @@ no decoder can read a box out of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,11 +54,14 @@ def init_positions(tower: SiglipVisionModel) -> None:
 class DenseHeads(nn.Module):
     """Reads dense targets off every patch feature (B, P, width)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(
+        self, width: int, kinds: Sequence[str] = KINDS, colors: Sequence[str] = COLORS
+    ) -> None:
         super().__init__()
+        self.kinds, self.colors = tuple(kinds), tuple(colors)
         self.object = nn.Linear(width, 1)
-        self.kind = nn.Linear(width, len(KINDS))
-        self.color = nn.Linear(width, len(COLORS))
+        self.kind = nn.Linear(width, len(kinds))
+        self.color = nn.Linear(width, len(colors))
         self.sides = nn.Linear(width, 4 * width)
         self.table = nn.Parameter(sincos(LOC_BINS, width, 2.0 * LOC_BINS, TABLE_AMPLITUDE))
 
@@ -87,7 +91,12 @@ def side_bins(box: tuple[float, float, float, float]) -> list[float]:
     return [v * (LOC_BINS - 1) for v in (y0, x0, y1, x1)]
 
 
-def dense_targets(scenes: list[Scene], grid: int) -> DenseTargets:
+def dense_targets(
+    scenes: list[Scene],
+    grid: int,
+    known_kinds: Sequence[str] = KINDS,
+    known_colors: Sequence[str] = COLORS,
+) -> DenseTargets:
     """Which object owns each patch, and what there is to say about that object."""
     owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
     kinds: list[int] = []
@@ -101,8 +110,8 @@ def dense_targets(scenes: list[Scene], grid: int) -> DenseTargets:
         owner[b] = np.where(cover.max(axis=0) >= OBJECT_COVERAGE, best + len(kinds), -2)
         owner[b][total < EMPTY_COVERAGE] = -1
         for o in scene.objects:
-            kinds.append(KINDS.index(o.kind))
-            colors.append(COLORS.index(o.color))
+            kinds.append(known_kinds.index(o.kind))
+            colors.append(known_colors.index(o.color))
             sides.append(side_bins(o.box))
     return DenseTargets(
         torch.from_numpy(owner.reshape(-1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
-from clue_ros.data.tabletop.scene import Scene
+from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
 from clue_ros.training.vision import (
@@ -29,10 +30,15 @@ PHOTO_SHARE = 0.2  # share of a batch that comes from IT2P
 class VisionTeacher(nn.Module):
     """The tower and its dense heads, trained together; only the tower and the table are kept."""
 
-    def __init__(self, config: SiglipVisionConfig) -> None:
+    def __init__(
+        self,
+        config: SiglipVisionConfig,
+        kinds: Sequence[str] = KINDS,
+        colors: Sequence[str] = COLORS,
+    ) -> None:
         super().__init__()
         self.tower = SiglipVisionModel(config)
-        self.heads = DenseHeads(config.hidden_size)
+        self.heads = DenseHeads(config.hidden_size, kinds, colors)
         self.grid = config.image_size // config.patch_size
         init_positions(self.tower)
 
@@ -45,7 +51,8 @@ class VisionTeacher(nn.Module):
         """Dense losses of a batch of scenes."""
         with autocast(device):
             features = self.features(batch_tensor(scenes, device))
-        return dense_loss(features.float(), self.heads, dense_targets(scenes, self.grid), sigma)
+        targets = dense_targets(scenes, self.grid, self.heads.kinds, self.heads.colors)
+        return dense_loss(features.float(), self.heads, targets, sigma)
 
 
 def draw(data: TrainingData, settings: Settings, step: int) -> list[Scene]:
@@ -72,7 +79,7 @@ def train_vision(
     if out.exists():
         return out
     torch.manual_seed(settings.seed)
-    teacher = VisionTeacher(config).to(device)
+    teacher = VisionTeacher(config, data.kinds, data.colors).to(device)
 
     def sigma(step: int) -> float:
         first, last = SIGMA_BINS

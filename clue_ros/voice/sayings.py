@@ -48,6 +48,7 @@ _ENDS: dict[str, dict[str, str]] = {
         "ANSWER_TIMEOUT": "I did not hear an answer, so I stop here.",
         "MAX_TURNS": "I still do not know which one you mean, please say it in other words.",
         "CANCELED": "All right, I stop.",
+        "NOT_FOUND": "I do not see that, so I stop here.",
         "": "Something went wrong, please try again.",
     },
     "fr": {
@@ -64,6 +65,7 @@ _ENDS: dict[str, dict[str, str]] = {
         "ANSWER_TIMEOUT": "Je n'ai pas entendu de réponse, j'arrête.",
         "MAX_TURNS": "Je ne sais toujours pas lequel, dites-le autrement s'il vous plaît.",
         "CANCELED": "D'accord, j'arrête.",
+        "NOT_FOUND": "Je ne vois pas cela, j'arrête.",
         "": "Une erreur s'est produite, réessayez.",
     },
 }

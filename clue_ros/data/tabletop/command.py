@@ -3,6 +3,8 @@
 clue data tabletop --scenes 12000                          the default world, for training
 clue data tabletop --world novel --split test --scenes 300   one that training never has
 clue data tabletop --world novel --contact-sheet FILE.png  some scenes to look at
+clue data tabletop --world rich --scenes 20000               household objects in clutter
+clue data tabletop --world rich --meshes DIR                 with your own OBJ and STL files
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 
 from clue_ros.data.tabletop import shards
 from clue_ros.data.tabletop.contact import write_contact_sheet
+from clue_ros.data.tabletop.own_meshes import read_meshes, with_meshes
+from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 
@@ -34,11 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--contact-sheet", type=Path, metavar="FILE", help="one PNG with a dozen scenes, not shards"
     )
+    parser.add_argument(
+        "--meshes", type=Path, metavar="DIR", help="OBJ and STL files to add to a rich world"
+    )
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
 
 
+def spec_of(world: str, meshes: Path | None) -> tuple[WorldSpec, str]:
+    """A world, with the user's own meshes, and their digest ("" without). Raises ClueError."""
+    spec = world_spec(world)
+    if meshes is None:
+        return spec, ""
+    own = read_meshes(meshes)
+    try:
+        return with_meshes(spec, own), own.digest
+    except ValueError as error:
+        raise ClueError(str(error)) from error
+
+
 def write_pictures(
-    folder: Path, split: str, seed: int, count: int, world: str = DEFAULT_WORLD
+    folder: Path,
+    split: str,
+    seed: int,
+    count: int,
+    world: str = DEFAULT_WORLD,
+    meshes: Path | None = None,
 ) -> None:
     """Draw `count` scenes at 640 pixels as PNG pictures, each with its truth as JSON beside it.
 
@@ -46,13 +70,12 @@ def write_pictures(
     """
     import cv2
 
-    from clue_ros.data.tabletop.world import TabletopWorld
+    from clue_ros.data.tabletop.settled import open_world
 
     folder.mkdir(parents=True, exist_ok=True)
     first = shards.shard_path(folder, split, seed, 0, world)
-    drawn = TabletopWorld(
-        shards.shard_seed(split, seed, 0, world), width=PICTURE_WIDTH, spec=world_spec(world)
-    )
+    spec, _ = spec_of(world, meshes)
+    drawn = open_world(spec, shards.shard_seed(split, seed, 0, world), PICTURE_WIDTH)
     for i in range(count):
         scene = drawn.scene()
         height, width = scene.image.shape[:2]
@@ -71,32 +94,54 @@ def write_pictures(
     drawn.close()
 
 
-def _make(job: tuple[Path, str, str, int, int, int]) -> Path:
+Job = tuple[Path, str, str, int, int, int, Path | None]
+
+
+def _make(job: Job) -> Path:
     """Render one shard (in a worker process)."""
     # One renderer a process, and software OpenGL would otherwise start a thread a core in each.
     os.environ.setdefault("LP_NUM_THREADS", "1")
-    from clue_ros.data.tabletop.world import TabletopWorld
+    from clue_ros.data.tabletop.settled import open_world
 
-    folder, world, split, seed, index, count = job
+    folder, world, split, seed, index, count, meshes = job
     path = shards.shard_path(folder, split, seed, index, world)
-    drawn = TabletopWorld(shards.shard_seed(split, seed, index, world), spec=world_spec(world))
+    spec, digest = spec_of(world, meshes)
+    drawn = open_world(spec, shards.shard_seed(split, seed, index, world))
     try:
-        shards.write_shard(path, [drawn.scene() for _ in range(count)], world)
+        scenes = [drawn.scene() for _ in range(count)]
+        shards.write_shard(path, scenes, world, spec=spec, meshes=digest)
     finally:
         drawn.close()
     return path
 
 
 def write_shards(
-    folder: Path, split: str, seed: int, scenes: int, processes: int, world: str = DEFAULT_WORLD
+    folder: Path,
+    split: str,
+    seed: int,
+    scenes: int,
+    processes: int,
+    world: str = DEFAULT_WORLD,
+    meshes: Path | None = None,
 ) -> None:
-    """Make the shards that are missing; those that are there are kept as they are."""
+    """Make the shards that are missing; those that are there are kept as they are.
+
+    ClueError where those that are there were made with other meshes.
+    """
     from tqdm import tqdm
+
+    if meshes is not None:
+        for problem in read_meshes(meshes).problems:
+            print(f"note: {problem}", file=sys.stderr)
+    digest = spec_of(world, meshes)[1]
+    for path in shards.list_shards(folder, split, world)[:1]:
+        if shards.meshes_of(path) != digest:
+            raise ClueError(f"{path}: was made with other meshes; give another folder with --out")
 
     count = world_spec(world).scenes_per_shard
     wanted = -(-scenes // count)
     jobs = [
-        (folder, world, split, seed, i, count)
+        (folder, world, split, seed, i, count, meshes)
         for i in range(wanted)
         if not shards.shard_path(folder, split, seed, i, world).exists()
     ]
@@ -115,9 +160,17 @@ def run(args: argparse.Namespace) -> int:
         if args.contact_sheet is not None:
             write_contact_sheet(args.contact_sheet, args.world, args.split, args.seed)
         elif args.png:
-            write_pictures(args.out, args.split, args.seed, args.scenes, args.world)
+            write_pictures(args.out, args.split, args.seed, args.scenes, args.world, args.meshes)
         else:
-            write_shards(args.out, args.split, args.seed, args.scenes, args.processes, args.world)
+            write_shards(
+                args.out,
+                args.split,
+                args.seed,
+                args.scenes,
+                args.processes,
+                args.world,
+                args.meshes,
+            )
     except RuntimeError as error:  # no renderer; the message says what to install
         raise ClueError(str(error)) from error
     return 0

@@ -35,10 +35,10 @@ def labelled(scene: Scene) -> npt.NDArray[np.uint8]:
 
 def write_contact_sheet(path: Path, world: str, split: str, seed: int, count: int = SCENES) -> None:
     """Draw `count` scenes as one PNG, COLUMNS in a row, in few colours so that it stays small."""
-    from clue_ros.data.tabletop.world import TabletopWorld
+    from clue_ros.data.tabletop.settled import open_world
 
     first = shards.shard_seed(split, seed, 0, world)
-    drawn = TabletopWorld(first, width=TILE_WIDTH, spec=world_spec(world))
+    drawn = open_world(world_spec(world), first, TILE_WIDTH)
     tiles = [labelled(drawn.scene()) for _ in range(count)]
     drawn.close()
     height = max(t.shape[0] for t in tiles)

@@ -33,13 +33,15 @@ class Ware:
     finishes: tuple[str, ...] = ("matte", "glossy", "speckled")
 
 
-def _numbers(values: npt.NDArray[Any]) -> str:
+def numbers(values: npt.NDArray[Any]) -> str:
+    """An array as MJCF writes it."""
     return " ".join(f"{v:.5g}" for v in values.reshape(-1))
 
 
-def _mesh_xml(name: str, mesh: Mesh) -> str:
-    vertices, faces = _numbers(mesh.vertices), " ".join(map(str, mesh.faces.reshape(-1)))
-    return f'<mesh name="{name}" inertia="shell" vertex="{vertices}" face="{faces}"/>'
+def mesh_xml(name: str, mesh: Mesh, more: str = "") -> str:
+    """A mesh as an MJCF asset. more: other attributes."""
+    vertices, faces = numbers(mesh.vertices), " ".join(map(str, mesh.faces.reshape(-1)))
+    return f'<mesh name="{name}" inertia="shell" vertex="{vertices}" face="{faces}"{more}/>'
 
 
 def segment_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
@@ -61,22 +63,23 @@ def segment_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 @dataclass(frozen=True)
-class _Footprint:
+class Footprint:
     """Where an object stands: a segment and the radius around it, metres."""
 
     ends: npt.NDArray[np.float64]
     radius: float
 
-    def clear_of(self, other: _Footprint) -> bool:
+    def clear_of(self, other: Footprint, gap: float = GAP) -> bool:
+        """Whether there is a gap between the two, metres."""
         apart = segment_distance(self.ends, other.ends)
-        return apart >= self.radius + other.radius + GAP
+        return apart >= self.radius + other.radius + gap
 
 
-def footprint(made: Shape, x: float, y: float, yaw: float) -> _Footprint:
+def footprint(made: Shape, x: float, y: float, yaw: float) -> Footprint:
     """The footprint of a shape that stands at (x, y), turned by yaw."""
     middle, along = np.array([x, y]), np.array([np.cos(yaw), np.sin(yaw)])
     ends = np.stack([middle - made.half_length * along, middle + made.half_length * along])
-    return _Footprint(ends, made.radius)
+    return Footprint(ends, made.radius)
 
 
 class Household:
@@ -102,12 +105,12 @@ class Household:
                 finish = ware.finishes[int(rng.integers(len(ware.finishes)))]
                 geoms = []
                 for k, part in enumerate(made.parts):
-                    assets.append(_mesh_xml(f"{name}.{k}", part.mesh))
+                    assets.append(mesh_xml(f"{name}.{k}", part.mesh))
                     rgb = part.accent if part.accent is not None else (1, 1, 1)
                     look = "matte" if part.accent is not None else finish
                     geoms.append(
                         f'<geom type="mesh" mesh="{name}.{k}" material="{look}" group="{HIDDEN}"'
-                        f' contype="0" conaffinity="0" rgba="{_numbers(np.array(rgb))} 1"/>'
+                        f' contype="0" conaffinity="0" rgba="{numbers(np.array(rgb))} 1"/>'
                     )
                 bodies.append(f'<body name="{name}">{"".join(geoms)}</body>')
         return "".join(assets), "".join(bodies)
@@ -126,7 +129,7 @@ class Household:
         kinds = [str(chosen[0])] * 2 + [str(rng.choice(chosen)) for _ in range(count - 2)]
         palette = [str(c) for c in rng.permutation(list(self._colors))[: int(rng.integers(2, 6))]]
         used: dict[str, int] = {}
-        feet: list[_Footprint] = []
+        feet: list[Footprint] = []
         out: list[Placed] = []
         for kind in kinds:
             number = used.get(kind, 0)

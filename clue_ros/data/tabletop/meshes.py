@@ -73,7 +73,7 @@ def _strips(rings: int, segments: int) -> list[tuple[int, int, int]]:
     return faces
 
 
-def _closed(rings: Points, first: Points, last: Points) -> Mesh:
+def closed(rings: Points, first: Points, last: Points) -> Mesh:
     """A tube of rings (N, S, 3), closed by a fan to a point at each end."""
     count, segments, _ = rings.shape
     vertices = np.concatenate([rings.reshape(-1, 3), [first, last]])
@@ -96,7 +96,7 @@ def lathe(profile: Sequence[tuple[float, float]], segments: int = 36) -> Mesh:
     r, z = body[1:-1, 0, None], body[1:-1, 1, None]
     rings = np.stack([r * np.cos(angles), r * np.sin(angles), z + 0 * angles], axis=2)
     ends = [np.array([0.0, 0.0, body[i, 1]]) for i in (0, -1)]
-    return _closed(rings, *ends)
+    return closed(rings, *ends)
 
 
 def tube(path: Points, across: Points, upright: Points, segments: int = 12) -> Mesh:
@@ -121,7 +121,7 @@ def tube(path: Points, across: Points, upright: Points, segments: int = 12) -> M
         + across[:, None, None] * np.cos(turn)[None, :, None] * side[:, None]
         + upright[:, None, None] * np.sin(turn)[None, :, None] * up[:, None]
     )
-    return _closed(rings, path[0], path[-1])
+    return closed(rings, path[0], path[-1])
 
 
 def cuboid(size: Sequence[float]) -> Mesh:
@@ -144,7 +144,7 @@ def shape(*parts: Part) -> Shape:
     return Shape(parts, half, float(beside.max()))
 
 
-def _arc(count: int, start: float, end: float) -> Points:
+def arc(count: int, start: float, end: float) -> Points:
     """(cos, sin) of `count` angles from start to end, radians: (count, 2)."""
     angles = np.linspace(start, end, count)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -168,7 +168,7 @@ def mug(rng: np.random.Generator) -> Shape:
         ]
     )  # fmt: skip
     reach, tall = rng.uniform(0.024, 0.032), 0.3 * h
-    bow = _arc(14, -np.pi / 2, np.pi / 2) * (reach, tall)
+    bow = arc(14, -np.pi / 2, np.pi / 2) * (reach, tall)
     path = np.stack([bow[:, 0] + r - 0.002, 0 * bow[:, 0], bow[:, 1] + 0.53 * h], axis=1)
     thick = np.full(len(path), 0.0055)
     return shape(Part(joined([cup, tube(path, thick, 0.8 * thick)])))
@@ -178,7 +178,7 @@ def bottle(rng: np.random.Generator) -> Shape:
     """A bottle with a neck and a cap, upright or lying."""
     r, h = rng.uniform(0.029, 0.037), rng.uniform(0.15, 0.19)
     neck, shoulder = rng.uniform(0.011, 0.014), rng.uniform(0.55, 0.66) * h
-    round_part = _arc(6, 0, np.pi / 2) * (r - neck, 0.2 * h) + (neck, shoulder)
+    round_part = arc(6, 0, np.pi / 2) * (r - neck, 0.2 * h) + (neck, shoulder)
     glass = lathe(
         [
             (0, 0), (r - 0.004, 0), (r, 0.004), *((float(a), float(b)) for a, b in round_part),
@@ -197,7 +197,7 @@ def bowl(rng: np.random.Generator) -> Shape:
     """A deep round bowl on a foot."""
     r, h, wall = rng.uniform(0.06, 0.075), rng.uniform(0.045, 0.06), 0.004
     low = 0.45 * r
-    curve = _arc(9, -np.pi / 2, 0) * (r - low, h) + (low, h)
+    curve = arc(9, -np.pi / 2, 0) * (r - low, h) + (low, h)
     outer = [(float(a), float(b)) for a, b in curve]
     inner = [(a - wall, max(b + 0.0005, 0.006)) for a, b in reversed(outer[1:])]
     return shape(Part(lathe([(0, 0), *outer, (r - wall / 2, h + 0.002), *inner, (0, 0.006)])))
@@ -233,7 +233,7 @@ def apple(rng: np.random.Generator) -> Shape:
     stem = tube(path, np.full(3, 0.0017), np.full(3, 0.0017), segments=8)
     parts = [Part(flesh), Part(stem, STEM)]
     if rng.uniform() < 0.6:
-        ball = lathe([(0, -1), *((float(a), float(b)) for a, b in _arc(7, -1.2, 1.2)), (0, 1)], 12)
+        ball = lathe([(0, -1), *((float(a), float(b)) for a, b in arc(7, -1.2, 1.2)), (0, 1)], 12)
         parts.append(Part(moved(ball, (0.012, 0, base + 0.012), (0.012, 0.006, 0.0018)), LEAF))
     return shape(*parts)
 
@@ -242,7 +242,7 @@ def banana(rng: np.random.Generator) -> Shape:
     """A banana lying on its side, with a stalk and a dark tip."""
     bend, thick = rng.uniform(0.085, 0.11), rng.uniform(0.015, 0.018)
     half = rng.uniform(0.75, 0.95)
-    curve = _arc(26, np.pi / 2 + half, np.pi / 2 - half) * bend
+    curve = arc(26, np.pi / 2 + half, np.pi / 2 - half) * bend
     path = np.stack([curve[:, 0], curve[:, 1] - curve[:, 1].mean(), np.full(26, thick)], axis=1)
     along = np.linspace(-1, 1, 26)
     width = thick * np.clip((1 - np.abs(along) ** 3.5) ** 0.55, 0.22, 1.0)
@@ -252,7 +252,7 @@ def banana(rng: np.random.Generator) -> Shape:
     return shape(Part(body), Part(stalk), Part(tube(path[:3], dark, dark), STEM))
 
 
-def _handle(length: float, start: float) -> Mesh:
+def handle_of(length: float, start: float) -> Mesh:
     """The flat handle of a piece of cutlery: from x = start - length to start, a little arched."""
     x = np.linspace(start - length, start, 12)
     arch = 0.004 + 0.007 * np.sin(np.linspace(0.15, np.pi * 0.9, 12))
@@ -267,7 +267,7 @@ def fork(rng: np.random.Generator) -> Shape:
     level = np.array([0.006, 0.004, 0.0035, 0.0035])
     width = np.array([0.0045, 0.011, 0.0165, 0.017])
     pieces = [
-        _handle(handle, 0.002),
+        handle_of(handle, 0.002),
         tube(np.stack([palm, 0 * palm, level], axis=1), width, np.full(4, 0.0022)),
     ]
     x = np.array([0.024, 0.04, 0.056, 0.066])
@@ -286,11 +286,11 @@ def spoon(rng: np.random.Generator) -> Shape:
         rng.uniform(0.019, 0.023),
     )
     deep = 0.011
-    outer = _arc(8, -np.pi / 2, 0)
+    outer = arc(8, -np.pi / 2, 0)
     inner = outer[::-1] * (0.9, 0.82)
     profile = [(float(a), float(b) + 1) for a, b in (*outer[1:], *inner[:-1])]
     dish = lathe([(0.0, 0.0), *profile, (0.0, 0.18)], 28)
-    pieces = [_handle(handle, 0.006), moved(dish, (long, 0, 0), (long, wide, deep))]
+    pieces = [handle_of(handle, 0.006), moved(dish, (long, 0, 0), (long, wide, deep))]
     return shape(Part(moved(joined(pieces), ((handle - 2 * long) / 2, 0, 0))))
 
 

@@ -20,11 +20,15 @@ class SceneObject:
 
     kind, color: of its world (KINDS and COLORS are the default world's).
     box: (x_min, y_min, x_max, y_max) as fractions of the image's width and height, max exclusive.
+    extent: its longest side, metres; 0 where the world does not say. visible: share of it that
+    nothing hides, 0..1.
     """
 
     kind: str
     color: str
     box: tuple[float, float, float, float]
+    extent: float = 0.0
+    visible: float = 1.0
 
     @property
     def center(self) -> tuple[float, float]:
@@ -40,11 +44,13 @@ class Scene:
     objects: the visible objects, in no particular order.
     instances: uint8 (M, M), a square grid laid over the image: 0 is background, k is
     objects[k - 1].
+    masks: the same at the picture's own size, uint8 (H, W); None where it was not kept.
     """
 
     image: Image
     objects: tuple[SceneObject, ...]
     instances: npt.NDArray[np.uint8]
+    masks: npt.NDArray[np.uint8] | None = None
 
     def coverage(self, grid: int) -> npt.NDArray[np.float32]:
         """Share of each cell of a (grid, grid) raster that each of the n objects covers.

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.data.tabletop.scene import Scene, SceneObject
+from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 
 SPLITS: tuple[str, ...] = ("train", "val", "test")
@@ -58,9 +59,18 @@ def shard_path(folder: Path, split: str, seed: int, index: int, world: str = DEF
     return folder / f"{_prefix(world, split)}-{seed}-{index:04d}.npz"
 
 
-def pack(scenes: list[Scene], world: str = DEFAULT_WORLD) -> Arrays:
-    """Scenes of a world as flat arrays."""
-    spec = world_spec(world)
+def pack(
+    scenes: list[Scene],
+    world: str = DEFAULT_WORLD,
+    *,
+    spec: WorldSpec | None = None,
+    meshes: str = "",
+) -> Arrays:
+    """Scenes of a world as flat arrays.
+
+    spec: the world with the user's own kinds; meshes: their digest.
+    """
+    spec = world_spec(world) if spec is None else spec
     kinds, colors = list(spec.kinds), list(spec.colors)
     jpegs: list[npt.NDArray[np.uint8]] = []
     for scene in scenes:
@@ -71,7 +81,9 @@ def pack(scenes: list[Scene], world: str = DEFAULT_WORLD) -> Arrays:
             raise ValueError("OpenCV could not encode a scene as JPEG")
         jpegs.append(np.asarray(jpeg, dtype=np.uint8))
     objects = [o for scene in scenes for o in scene.objects]
-    own = {} if world == DEFAULT_WORLD else _names(world)
+    own = {} if world == DEFAULT_WORLD else _names(world, spec)
+    if spec.settling is not None:
+        own |= _settled(scenes, objects) | ({"meshes": np.array(meshes)} if meshes else {})
     return own | {
         "jpeg": np.concatenate(jpegs),
         "jpeg_sizes": np.array([len(j) for j in jpegs], dtype=np.int64),
@@ -83,9 +95,35 @@ def pack(scenes: list[Scene], world: str = DEFAULT_WORLD) -> Arrays:
     }
 
 
-def _names(world: str) -> Arrays:
+def _settled(scenes: list[Scene], objects: list[SceneObject]) -> Arrays:
+    """What settled worlds know besides: sizes, hidden shares, masks of every pixel (as PNG)."""
+    pngs = [_png(s.masks) for s in scenes if s.masks is not None]
+    return {
+        "extents": np.array([o.extent for o in objects], dtype=np.float32),
+        "visible": np.array([o.visible for o in objects], dtype=np.float32),
+        "masks": np.concatenate([*pngs, np.zeros(0, np.uint8)]),
+        "mask_sizes": np.array([len(p) for p in pngs], dtype=np.int64),
+    }
+
+
+def _png(mask: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    done, png = cv2.imencode(".png", mask)
+    if not done:
+        raise ValueError("OpenCV could not encode a mask as PNG")
+    return np.asarray(png, dtype=np.uint8).reshape(-1)
+
+
+def meshes_of(path: Path) -> str:
+    """The digest of the user's meshes that a shard was made with; "" for none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return str(file["meshes"]) if "meshes" in file.files else ""
+    except _DAMAGE:
+        return ""
+
+
+def _names(world: str, spec: WorldSpec) -> Arrays:
     """What a shard of another than the default world says of its world."""
-    spec = world_spec(world)
     return {
         "world": np.array(world),
         "kind_names": np.array(spec.kinds),
@@ -106,6 +144,8 @@ def unpack(arrays: Arrays) -> Iterator[Scene]:
     """The scenes of `pack`. ValueError when a picture cannot be decoded."""
     _, kinds, colors = _world_of(arrays)
     ends = np.cumsum(arrays["jpeg_sizes"])
+    whole = _whole_masks(arrays)
+    extents, visible = (arrays.get(name) for name in ("extents", "visible"))
     first = 0
     for i, count in enumerate(arrays["counts"]):
         jpeg = arrays["jpeg"][ends[i] - arrays["jpeg_sizes"][i] : ends[i]]
@@ -116,12 +156,31 @@ def unpack(arrays: Arrays) -> Iterator[Scene]:
         for k in range(first, first + int(count)):
             x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
             kind, color = kinds[int(arrays["kinds"][k])], colors[int(arrays["colors"][k])]
-            objects.append(SceneObject(kind, color, (x0, y0, x1, y1)))
+            more = (
+                (round(float(extents[k]), 4), round(float(visible[k]), 3))
+                if extents is not None and visible is not None
+                else ()
+            )
+            objects.append(SceneObject(kind, color, (x0, y0, x1, y1), *more))
         first += int(count)
         instances = np.asarray(arrays["instances"][i], dtype=np.uint8)
-        yield Scene(
-            np.ascontiguousarray(image[..., ::-1], dtype=np.uint8), tuple(objects), instances
-        )
+        rgb = np.ascontiguousarray(image[..., ::-1], dtype=np.uint8)
+        yield Scene(rgb, tuple(objects), instances, whole[i] if whole else None)
+
+
+def _whole_masks(arrays: Arrays) -> list[npt.NDArray[np.uint8]]:
+    """The masks of every picture, or none at all. ValueError when one cannot be decoded."""
+    sizes = arrays.get("mask_sizes")
+    if sizes is None or len(sizes) != len(arrays["counts"]):
+        return []
+    ends = np.cumsum(sizes)
+    out = []
+    for end, size in zip(ends, sizes, strict=True):
+        mask = cv2.imdecode(arrays["masks"][end - size : end], cv2.IMREAD_GRAYSCALE)
+        if mask is None:
+            raise ValueError("a mask of the shard is no PNG")
+        out.append(np.asarray(mask, dtype=np.uint8))
+    return out
 
 
 def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
@@ -132,9 +191,16 @@ def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
     return np.frombuffer(sha.digest(), dtype=np.uint8)
 
 
-def write_shard(path: Path, scenes: list[Scene], world: str = DEFAULT_WORLD) -> None:
-    """Write atomically: a reader sees the whole shard or none."""
-    arrays = pack(scenes, world)
+def write_shard(
+    path: Path,
+    scenes: list[Scene],
+    world: str = DEFAULT_WORLD,
+    *,
+    spec: WorldSpec | None = None,
+    meshes: str = "",
+) -> None:
+    """Write atomically: a reader sees the whole shard or none. spec, meshes: as in `pack`."""
+    arrays = pack(scenes, world, spec=spec, meshes=meshes)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
@@ -171,6 +237,18 @@ def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
 def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Path]:
     """The finished shards of a world's split, in order."""
     return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
+
+
+def kinds_in(folder: Path, split: str, world: str = DEFAULT_WORLD) -> tuple[str, ...]:
+    """The kinds that a world's shards can hold: the world's, then the user's own meshes'."""
+    for path in list_shards(folder, split, world)[:1]:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                if "kind_names" in file.files:
+                    return tuple(str(kind) for kind in file["kind_names"])
+        except _DAMAGE:
+            break
+    return world_spec(world).kinds
 
 
 def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORLD) -> str:

@@ -131,21 +131,45 @@ class Light:
 
 
 @dataclass(frozen=True)
+class Settling:
+    """How a world whose objects fall into place draws its tables (`settled`, `pantry`).
+
+    kinds: in a model at once. variants: bodies of each. views: pictures of an arrangement, in new
+    colours, light and from elsewhere. objects: least and most. spread: metres around the middle
+    that they are let go in. piled: share of tables where they fall onto each other. lens: radial
+    distortion at the corner, barrel below 0. rims: share of tables with a rim around them.
+    octagon: whether table tops have eight corners. distractors: most things that have no name.
+    """
+
+    kinds: int = 14
+    variants: int = 5
+    views: int = 2
+    objects: tuple[int, int] = (3, 12)
+    spread: Range = (0.09, 0.22)
+    piled: float = 0.33
+    lens: Range = (-0.1, 0.05)
+    rims: float = 0.33
+    octagon: bool = False
+    distractors: int = 6
+
+
+@dataclass(frozen=True)
 class WorldSpec:
     """One world.
 
     nouns: the kinds and what people call them. The order is the shards' numbering, as is that of
-    colors (HSV ranges, fractions).
+    colors (HSV ranges, fractions). stock: makes a `Stock`, or a `Pantry` for worlds that settle.
     scenes_per_shard: of a file. scenes_per_model: pictures until textures and bodies are made
     anew. min_side: least visible side of a box as a fraction of the picture. min_fill: least
     share of its box that an object shows; None where shapes are too thin for that, then
-    min_visible counts: the least share of the object that no other one hides.
+    min_visible counts: the least share of the object that no other one hides. language: how people
+    talk about it (`clue_ros.data.languages`). settling: for worlds that physics arranges.
     """
 
     name: str
     nouns: Mapping[str, tuple[str, ...]]
     colors: Mapping[str, Hsv]
-    stock: Callable[[], Stock]
+    stock: Callable[[], Any]
     camera: Camera
     tables: tuple[Table, ...]
     surfaces: Surfaces
@@ -156,6 +180,8 @@ class WorldSpec:
     min_side: float = 0.08
     min_fill: float | None = None
     min_visible: float | None = None
+    language: str = "plain"
+    settling: Settling | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:

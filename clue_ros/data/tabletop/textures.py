@@ -124,6 +124,60 @@ def tiles(rng: np.random.Generator, size: int = SIZE) -> Texture:
     return _bytes(out + 0.03 * _field(rng, size, 16, 16)[..., None])
 
 
+def terrazzo(rng: np.random.Generator, size: int = SIZE) -> Texture:
+    """Pale stone with chips of many colours."""
+    out = np.tile(np.array(_dye(rng, 0.06, 0.7, 0.9)), (size, size, 1))
+    for _ in range(int(rng.integers(120, 220))):
+        x, y = (int(v) for v in rng.integers(0, size, 2))
+        turn = np.sort(rng.uniform(0, 2 * np.pi, 5))
+        reach = rng.uniform(0.008, 0.022) * size
+        chip = np.stack([x + reach * np.cos(turn), y + reach * np.sin(turn)], axis=1)
+        cv2.fillPoly(out, [chip.astype(np.int32)], _dye(rng, rng.uniform(0, 0.4), 0.25, 0.8))
+    return _bytes(out)
+
+
+def herringbone(rng: np.random.Generator, size: int = SIZE) -> Texture:
+    """Short boards laid in zigzag."""
+    count = int(rng.integers(6, 10))
+    y, x = np.mgrid[0:size, 0:size] / size * count
+    zig = y + np.where(np.floor(x) % 2 == 0, x % 1, 1 - x % 1)
+    board = np.floor(zig).astype(np.int64) % 32
+    tone = _dye(rng, 0.0, 0.5, 0.8)[0]
+    shade = (0.75 + 0.35 * rng.uniform(size=32))[board] * tone
+    seam = ((zig % 1) < 0.06) | ((x % 1) < 0.03)
+    hue = np.array(colorsys.hsv_to_rgb(rng.uniform(0.03, 0.12), rng.uniform(0.2, 0.5), 1.0))
+    return _bytes(shade[..., None] * hue * np.where(seam, 0.5, 1.0)[..., None])
+
+
+# Of objects: light, so that they shade the object's own colour and leave its name true.
+
+
+def grain(rng: np.random.Generator, size: int) -> Texture:
+    """Long fibres, as of wood or brushed metal."""
+    out = 0.92 + 0.06 * _field(rng, size, size // 2, 3) + 0.03 * _field(rng, size, 12, 2)
+    return _bytes(np.repeat(out.clip(0.72, 1)[..., None], 3, axis=2))
+
+
+def mottled(rng: np.random.Generator, size: int) -> Texture:
+    """Cloudy noise of three scales, as of stoneware."""
+    out = 0.93 + sum(0.04 * _field(rng, size, n, n) for n in (5, 13, 41))
+    return _bytes(np.repeat(np.asarray(out).clip(0.72, 1)[..., None], 3, axis=2))
+
+
+def stripes(rng: np.random.Generator, size: int) -> Texture:
+    """Bands a shade darker."""
+    count = int(rng.integers(2, 6))
+    rows = np.mgrid[0:size, 0:size][0] * 2 * count // size
+    return _bytes(np.repeat(np.where(rows % 2 == 0, 1.0, 0.72)[..., None], 3, axis=2))
+
+
+def woven(rng: np.random.Generator, size: int) -> Texture:
+    """Threads that cross, with some noise."""
+    y, x = np.mgrid[0:size, 0:size] / size * int(rng.integers(14, 26)) * np.pi
+    out = 0.9 + 0.1 * np.sin(x) * np.sin(y) + 0.03 * rng.standard_normal((size, size))
+    return _bytes(np.repeat(out.clip(0.7, 1)[..., None], 3, axis=2))
+
+
 CLOTHS = (checks, dots, bands)
 
 

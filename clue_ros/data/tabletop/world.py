@@ -91,15 +91,22 @@ class TabletopWorld:
         self._stock = self.spec.stock()
         assets, bodies = self._stock.xml(self._rng)
         largest = max(h for h, _ in self._sizes), max(w for _, w in self._sizes)
-        model = mujoco.MjModel.from_xml_string(_model_xml(self.spec, largest, assets, bodies))
+        model = mujoco.MjModel.from_xml_string(self._xml(largest, assets, bodies))
         for i, texture in enumerate(self.spec.surfaces.make(self._rng)):
             start = int(model.tex_adr[model.texture(f"t{i}").id])
             model.tex_data[start : start + texture.size] = texture.reshape(-1)
         self._model, self._data = model, mujoco.MjData(model)
         try:
-            self._renderers = [mujoco.Renderer(model, h, w) for h, w in self._sizes]
+            self._renderers = [mujoco.Renderer(model, h, w) for h, w in self._picture_sizes()]
         except Exception as error:
             raise _no_renderer(error) from error
+
+    def _picture_sizes(self) -> list[tuple[int, int]]:
+        """What a renderer is needed for, (height, width)."""
+        return self._sizes
+
+    def _xml(self, largest: tuple[int, int], assets: str, bodies: str) -> str:
+        return _model_xml(self.spec, largest, assets, bodies)
 
     def close(self) -> None:
         """Free the renderers."""

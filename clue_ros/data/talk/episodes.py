@@ -1,0 +1,187 @@
+"""Whole dialogues about a table: requests of every sort, questions, answers, the truth throughout.
+
+`State`s are those of `clue_ros.data.dialogues`, so that training does not know the language it
+reads. A request that names nothing there gets "I don't see a banana", and often another name after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clue_ros.data.dialogues import State
+from clue_ros.data.language import AXES
+from clue_ros.data.tabletop.scene import SceneObject
+from clue_ros.data.talk.answering import UNSURE_RATE, answer, naming
+from clue_ros.data.talk.asking import MAX_QUESTIONS, Question, ask, nothing
+from clue_ros.data.talk.phrases import Speech, pick
+from clue_ros.data.talk.references import Landmark, Reference, meant
+from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
+
+Objects = Sequence[SceneObject]
+WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
+INSTEAD_RATE = 0.03  # of answers that name another thing after all
+# How often a request is of each sort; "plain" says kind, colour or both.
+SORTS: dict[str, float] = {
+    "plain": 0.34, "place": 0.2, "relation": 0.14, "order": 0.1, "size": 0.09, "negation": 0.06,
+    "plural": 0.07,
+}  # fmt: skip
+
+
+def random_reference(objects: Objects, rng: np.random.Generator) -> Reference:
+    """A reference to something on the table, of any sort; it may mean several, or be unclear."""
+    o = objects[int(rng.integers(len(objects)))]
+    kind: str | None = o.kind
+    color: str | None = None
+    anything = rng.uniform() < 0.12
+    if anything:
+        kind = None
+    sort = str(rng.choice(list(SORTS), p=list(SORTS.values())))
+    if rng.uniform() < (0.5 if sort == "plain" else 0.2):
+        color = o.color
+    if sort == "plain":
+        return Reference(kind, color)
+    if sort == "place":
+        places = [*AXES, "middle"]
+        return Reference(kind, color, place=places[int(rng.integers(len(places)))])
+    if sort == "relation":
+        other = objects[int(rng.integers(len(objects)))]
+        landmark = Landmark(other.kind, other.color if rng.uniform() < 0.4 else None)
+        relation = pick(rng, [*DIRECTIONS, "next"])
+        return Reference(kind, color, relation=(relation, landmark))
+    if sort == "order":
+        side = str(rng.choice(["left", "right", "top", "bottom"], p=[0.4, 0.4, 0.1, 0.1]))
+        return Reference(kind, color, order=(int(rng.integers(1, 5)), side))
+    if sort == "size":
+        return Reference(kind, color, size=pick(rng, list(SIZES)))
+    if sort == "negation":
+        colors = sorted({p.color for p in objects} - {o.color})
+        return Reference(kind, None, not_color=pick(rng, colors) if colors else None)
+    same = sum(p.kind == o.kind and color in (None, p.color) for p in objects)
+    return Reference(o.kind, color, plural=same if rng.uniform() < 0.4 else 0)
+
+
+def absent_reference(
+    objects: Objects, kinds: Sequence[str], colors: Sequence[str], rng: np.random.Generator
+) -> Reference:
+    """A kind, colour or both, of the world, that may not be on the table."""
+    form = rng.uniform()
+    if form < 0.55:
+        return Reference(pick(rng, kinds), pick(rng, colors) if rng.uniform() < 0.3 else None)
+    if form < 0.9 and objects:  # a kind that is there, in another colour
+        return Reference(objects[int(rng.integers(len(objects)))].kind, pick(rng, colors))
+    return Reference(None, pick(rng, colors))
+
+
+class Episodes:
+    """Draws dialogues in one world's words.
+
+    kinds, colors: of the world, for what is not there.
+    """
+
+    def __init__(self, speech: Speech, kinds: Sequence[str], colors: Sequence[str]) -> None:
+        self.speech = speech
+        self._kinds, self._colors = list(kinds), list(colors)
+        self.nouns = {kind: names[0] for kind, names in speech.nouns.items()}
+
+    def reference(
+        self, objects: Objects, rng: np.random.Generator, want: str, tries: int = 60
+    ) -> tuple[Reference, tuple[int, ...]] | None:
+        """A reference that is "clear", "ambiguous" or "absent", and what it means; None of none."""
+        if not objects:
+            return None
+        for _ in range(tries):
+            if want == "absent":
+                reference = absent_reference(objects, self._kinds, self._colors, rng)
+            else:
+                reference = random_reference(objects, rng)
+            candidates = meant(reference, objects)
+            if candidates is None or reference == Reference():
+                continue
+            found = "absent" if not candidates else "clear" if len(candidates) == 1 else "ambiguous"
+            if found == want:
+                return reference, candidates
+        return None
+
+    def states(
+        self, objects: Objects, rng: np.random.Generator, want: str | None = None
+    ) -> list[State]:
+        """A random dialogue; [] when none of the kind was found."""
+        if want is None:
+            want = str(rng.choice(list(WANTS), p=list(WANTS.values())))
+        found = self.reference(objects, rng, want)
+        if found is None:
+            return []
+        reference, candidates = found
+        text = self.speech.request(reference, rng)
+        missing = self.speech.missing(reference) if not candidates else ""
+        return self.states_of(text, candidates, objects, rng, missing=missing)
+
+    def states_of(
+        self,
+        text: str,
+        candidates: tuple[int, ...],
+        objects: Objects,
+        rng: np.random.Generator,
+        missing: str = "",
+    ) -> list[State]:
+        """The cumulative reveal of a dialogue that begins with `text`.
+
+        It ends in a box, after MAX_QUESTIONS, or where nothing more is said. missing: what is to
+        be said not to be there when it names nothing.
+        """
+        target = int(rng.choice(candidates if candidates else range(len(objects))))
+        context, states = text, list[State]()
+        for asked in range(MAX_QUESTIONS + 1):
+            if len(candidates) == 1:
+                return [*states, State(context, candidates, None)]
+            if asked == MAX_QUESTIONS:
+                return states
+            question = (
+                ask(candidates, objects, self.nouns, asked=asked)
+                if candidates
+                else nothing(missing)
+            )
+            states.append(State(context, candidates, question.text, question.options))
+            said = self._said(question, target, candidates, objects, rng)
+            if said is None:
+                return states
+            context = f"{context} assistant: {question.text} user: {said[0]}"
+            candidates = said[1]
+            if target not in candidates:  # left to the robot, or another thing after all
+                target = int(rng.choice(candidates))
+        return states
+
+    def _said(
+        self,
+        question: Question,
+        target: int,
+        candidates: tuple[int, ...],
+        objects: Objects,
+        rng: np.random.Generator,
+    ) -> tuple[str, tuple[int, ...]] | None:
+        if question.axis == "nothing":
+            return self.renamed(target, objects, rng)
+        if rng.uniform() < INSTEAD_RATE:
+            other = self.reference(objects, rng, "clear", tries=10)
+            if other is not None and other[1][0] not in candidates:
+                text = pick(rng, INSTEAD).format(self.speech.phrase(other[0], rng))
+                return self.speech.typed(text, rng), other[1]
+        said = answer(question, target, candidates, objects, self.speech, rng, unsure=UNSURE_RATE)
+        return None if said is None else (self.speech.typed(said[0], rng), said[1])
+
+    def renamed(
+        self, target: int, objects: Objects, rng: np.random.Generator
+    ) -> tuple[str, tuple[int, ...]] | None:
+        """A name for something that is there, after one that was not; None if none is plain."""
+        found = naming(target, objects)
+        if not found:
+            return None
+        text = pick(rng, RENAMED).format(self.speech.phrase(pick_first(found, rng), rng))
+        return self.speech.typed(text, rng), (target,)
+
+
+def pick_first(found: Sequence[Reference], rng: np.random.Generator) -> Reference:
+    """Mostly the shortest one."""
+    return found[0] if rng.uniform() < 0.6 else found[int(rng.integers(len(found)))]
