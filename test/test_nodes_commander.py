@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,6 +237,26 @@ def test_it_may_be_called_in_a_callback_of_another_node(
     publisher.publish(String(data=REQUEST))
     wait_until(lambda: results, "the grounding")
     assert results[0].expression == REQUEST
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_code_in_the_integration_guide_works(client: Client, asks: bool) -> None:
+    text = (ros_helpers.ROOT / "docs" / "integration.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    client.set(threshold=0.0 if asks else 1.0)  # it asks twice, its max_turns, and gives up
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="the left one\nthe red one\n",
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("robot:") == (2 if asks else 0)
+    words = "MAX_TURNS: still unclear" if asks else "no pose: no depth image has arrived on /depth"
+    assert words in done.stdout
+    assert ("box from x" in done.stdout) is not asks
 
 
 # A grasp planner.

@@ -163,6 +163,16 @@ def test_a_depth_image_on_its_way_is_waited_for(depths: Depths) -> None:
     assert matched(depths, wanted) == SECOND
 
 
+def test_depth_that_lags_behind_some_images_finds_its_own(depths: Depths) -> None:
+    period = SECOND // 30
+    wanted = [follow(depths, SECOND + i * period) for i in range(4)]
+    for i in range(4):
+        depths.put(wall(SECOND + i * period))
+    for later in range(KEPT + 1):  # the model has taken its time
+        depths.put(wall(2 * SECOND + later * period))
+    assert [matched(depths, w) for w in wanted] == [SECOND + i * period for i in range(4)]
+
+
 def test_an_images_depth_is_kept_however_long_its_dialogue_lasts(depths: Depths) -> None:
     depths.put(wall(SECOND))
     wanted = follow(depths, SECOND)

@@ -27,7 +27,7 @@ from clue_ros.spatial.place import locate
 DEPTH_QOS = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=5, reliability=ReliabilityPolicy.BEST_EFFORT
 )
-KEPT = 8  # depth images, for a colour image that comes after its depth
+KEPT = 8  # depth images, for a colour image that comes after its depth, and the other way round
 SETTLE = 0.3  # seconds to wait for the depth of an image, while depth images come
 ALIVE = 1.0  # seconds since the last depth image in which more are expected
 SAME = 1_000_000  # nanoseconds between stamps of one exposure
@@ -161,7 +161,7 @@ class Depths:
         self._settings, self._clock = settings, clock
         self._news = threading.Condition()
         self._kept: deque[Image] = deque(maxlen=KEPT)
-        self._followed: list[Wanted] = []  # the newest colour image's, and those of open requests
+        self._followed: deque[Wanted] = deque(maxlen=KEPT)  # of the newest colour images
         self._info: CameraInfo | None = None
         self._arrival = -math.inf
         self._node: Node | None = None
@@ -214,13 +214,13 @@ class Depths:
     def follow(self, header: Any) -> Wanted:
         """Return the depth of the newest colour image, which has this header.
 
-        It goes on being filled until the next colour image, or while `match` waits for it.
+        It is filled as depth images come, until KEPT colour images later.
         """
         wanted = Wanted(self, header)
         with self._news:
             for message in self._kept:
                 wanted.offer(message)
-            self._followed = [wanted]
+            self._followed.append(wanted)
         return wanted
 
     def given(self, header: Any, depth: Image, info: CameraInfo) -> Wanted:
@@ -238,17 +238,14 @@ class Depths:
             if wanted.best is None:
                 raise NoPoseError("the request has an image and no depth")
             return wanted.best, wanted.info, settings
-        if not self._subscriptions:
+        topics = [subscription.topic_name for subscription in self._subscriptions]
+        if not topics:
             no_depth()
+        depth_topic, of_info = topics
         with self._news:
             if not wanted.settled and self._clock() - self._arrival < ALIVE:
-                if wanted not in self._followed:
-                    self._followed.append(wanted)
-                    for message in self._kept:
-                        wanted.offer(message)
                 self._news.wait_for(lambda: wanted.settled, SETTLE)
             best, info = wanted.best, self._info
-        depth_topic, of_info = (s.topic_name for s in self._subscriptions)
         if best is None:
             raise NoPoseError(
                 f"no depth image has arrived on {depth_topic}: is `depth` remapped to its topic?"

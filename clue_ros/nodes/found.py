@@ -58,8 +58,9 @@ def locator(depth: Any, width: int, height: int) -> Locate:
         return no_depth
     try:
         found: Locate = depth.locator(width, height)
-    except NoPoseError as error:
-        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with depth, the box is right
+        kind = "" if isinstance(error, NoPoseError) else f"{type(error).__name__}: "
+        reason = f"{kind}{error}"
 
         def fail(_box: Box) -> NoReturn:
             raise NoPoseError(reason)
