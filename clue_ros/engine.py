@@ -204,10 +204,9 @@ class Clue:
 
         In the order of `estimate.peaks`, which is that of a question's candidates.
         """
-        from clue_ros.model.attention import peak_mask
+        from clue_ros.model.attention import peak_masks
 
-        width, height = view.width, view.height
-        return tuple(peak_mask(estimate.attention, peak, width, height) for peak in estimate.peaks)
+        return peak_masks(estimate.attention, estimate.peaks, view.width, view.height)
 
     def reply(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -49,9 +50,14 @@ def test_waiting_for_a_perception_that_is_not_active_ends_with_a_word(
     grounder: CommandGrounder, shared: Client
 ) -> None:
     assert shared.state() == "unconfigured"
-    with pytest.raises(GroundingError, match="perception is unconfigured") as caught:
-        grounder.wait_until_active(timeout=2.0)
-    assert caught.value.code == "INACTIVE"
+
+    def refusal() -> GroundingError:
+        with pytest.raises(GroundingError) as caught:
+            grounder.wait_until_active(timeout=1.0)
+        return caught.value
+
+    wait_until(lambda: refusal().code == "INACTIVE", "the discovery of perception")
+    assert "perception is unconfigured" in refusal().message
     with pytest.raises(GroundingError, match="configure") as caught:
         grounder.ground(REQUEST, timeout=TIMEOUT)
     assert caught.value.code == "INACTIVE"
@@ -158,7 +164,8 @@ def test_how_it_ends_is_the_errors_code(
             text, on_question=lambda _q: answers.get(code), **{"timeout": TIMEOUT, **fields}
         )
     assert caught.value.code == code
-    assert str(caught.value)
+    assert caught.value.message
+    assert str(caught.value).startswith(f"{code}: ")
     client.set(threshold=1.0)
     assert grounder.ground(REQUEST, timeout=TIMEOUT)
 
@@ -257,6 +264,30 @@ def test_the_code_in_the_integration_guide_works(client: Client, asks: bool) -> 
     words = "MAX_TURNS: still unclear" if asks else "no pose: no depth image has arrived on /depth"
     assert words in done.stdout
     assert ("box from x" in done.stdout) is not asks
+
+
+def test_ctrl_c_at_a_question_leaves_no_dialogue_open(
+    grounder: CommandGrounder, client: Client
+) -> None:
+    text = (ros_helpers.ROOT / "docs" / "integration.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    client.set(threshold=0.0)
+    person = subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        stdin=subprocess.PIPE,  # nobody types
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert person.stdout is not None
+    assert b"robot:" in person.stdout.readline()
+    client.set(threshold=1.0)
+    with pytest.raises(GroundingError) as caught:
+        grounder.ground(REQUEST, timeout=TIMEOUT)
+    assert caught.value.code == "BUSY"
+    person.send_signal(signal.SIGINT)
+    _, error = person.communicate(timeout=TIMEOUT)
+    assert b"KeyboardInterrupt" in error
+    assert grounder.ground(REQUEST, timeout=TIMEOUT)
 
 
 # A grasp planner.

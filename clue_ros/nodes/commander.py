@@ -7,7 +7,7 @@
         try:
             result = grounder.ground("the red mug", on_question=lambda asked: input(asked.text))
         except GroundingError as error:
-            print(error.code, error)
+            print(error)
         else:
             print(result.target.box, result.target.pose)
 
@@ -33,6 +33,7 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.action import ActionClient
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from clue_ros.nodes.messages import duration
@@ -55,11 +56,12 @@ class GroundingError(Exception):
         code: an error of the action (ANSWER_TIMEOUT, BUSY, MAX_TURNS, ...; docs/ros.md has all), or
             NO_SERVER: perception is not there; SERVER_LOST: it died during the dialogue;
             REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS is.
+        message: what was wrong and what to do about it, one line.
     """
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message or code)
-        self.code = code
+        super().__init__(f"{code}: {message}")
+        self.code, self.message = code, message
 
 
 def error_name(number: int) -> str:
@@ -221,7 +223,8 @@ class CommandGrounder:
 
     name, namespace: of its node; the names of topics, services and the action are relative, as
     those of perception are. perception: perception's node name, for `wait_until_active`. context:
-    None is the default one, which is initialised (and shut down by `close`) if nobody has.
+    None is the default one, which is initialised (and shut down by `close`) if nobody has; where
+    somebody has called rclpy.init, Ctrl-C shuts ROS down before a dialogue can be canceled.
     """
 
     def __init__(
@@ -235,7 +238,8 @@ class CommandGrounder:
         self._context = context or rclpy.get_default_context()
         self._owns_context = not self._context.ok()
         if self._owns_context:
-            rclpy.init(context=self._context)
+            # Ctrl-C is Python's, so that there still is a context to cancel the dialogue with.
+            rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
         self.node = rclpy.create_node(name, namespace=namespace, context=self._context)
         self._client = ActionClient(self.node, GroundWithDialogue, "ground_with_dialogue")
         self._ground = self.node.create_client(Ground, "ground")
@@ -283,6 +287,7 @@ class CommandGrounder:
                 topic = self.node.resolve_topic_name("ground_with_dialogue")
                 raise GroundingError(code, f"{topic}: {seen}, after {timeout:g} s")
             if self._client.server_is_ready() and self._state.service_is_ready():
+                seen = "it is there and does not say its state"
                 with contextlib.suppress(GroundingError):
                     state = self._call(self._state, GetState.Request(), min(left or 5.0, 5.0))
                     if state.current_state.id == State.PRIMARY_STATE_ACTIVE:
@@ -326,7 +331,7 @@ class CommandGrounder:
         try:
             return task.result(left, on_question)
         except BaseException:
-            if not task.done():
+            if not task.done() and self._context.ok():
                 task.cancel()
                 task._ended.wait(SETTLE)  # so that the next request does not find it BUSY
             raise
