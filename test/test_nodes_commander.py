@@ -24,7 +24,8 @@ from geometry_msgs.msg import PoseStamped  # noqa: E402
 from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
 from ros_helpers import TIMEOUT, Client, Process, wait_until  # noqa: E402
 
-from clue_ros.nodes.commander import CommandGrounder, GroundingError, error_name  # noqa: E402
+from clue_ros.nodes.commander import CommandGrounder, GroundingError  # noqa: E402
+from clue_ros.nodes.commander_node import error_name  # noqa: E402
 from clue_ros.spatial.place import quaternion, rotation  # noqa: E402
 
 __all__ = ["client", "model", "node", "shared"]  # fixtures
