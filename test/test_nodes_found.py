@@ -106,6 +106,11 @@ def test_masks_that_would_be_too_much_for_one_message_are_left_out() -> None:
     view.width = MAX_MASK_PIXELS // (len(PEAKS) * view.height) + 1
     assert [found.mask for found in find(clue, view, question())] == [None, None]
     assert clue.masked == 0
+    view.width *= len(PEAKS)
+    reply = Grounding(SCENE.box(0), "block", 0.7, estimate())
+    (found,) = find(clue, view, reply, by_depth)
+    assert found.place is not None
+    assert found.mask is None
 
 
 def test_what_fails_in_the_geometry_costs_the_pose_and_nothing_else() -> None:

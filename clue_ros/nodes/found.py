@@ -82,11 +82,13 @@ def find(
     Runs in the worker's thread: the attention's masks come from torch. `masks`: whether to give
     them.
     """
+    pixels = view.width * view.height
     if isinstance(reply, Grounding):
+        masks = masks and pixels <= MAX_MASK_PIXELS
         return (_placed(reply.box, reply.label, reply.score, None, locate, masks),)
     peaks, boxes = reply.ambiguity.peaks, reply.candidates
     known = len(peaks) == len(boxes)
-    wanted = masks and known and 0 < len(boxes) * view.width * view.height <= MAX_MASK_PIXELS
+    wanted = masks and known and 0 < len(boxes) * pixels <= MAX_MASK_PIXELS
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
