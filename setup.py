@@ -45,6 +45,7 @@ setup(
         "console_scripts": [
             "clue = clue_ros.cli:main",
             "demo = clue_ros.nodes.demo:main",
+            "grasp_example_node = clue_ros.nodes.grasp_example:main",
             "image_source_node = clue_ros.nodes.image_source:main",
             "perception_node = clue_ros.nodes.perception:main",
             "speech_node = clue_ros.nodes.speech:main",

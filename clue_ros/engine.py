@@ -197,6 +197,17 @@ class Clue:
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
 
+    def peak_masks(
+        self, view: View, estimate: AmbiguityEstimate
+    ) -> tuple[npt.NDArray[np.bool_], ...]:
+        """The pixels of each of the estimate's peaks, bool (H, W) of the view's image.
+
+        In the order of `estimate.peaks`, which is that of a question's candidates.
+        """
+        from clue_ros.model.attention import peak_masks
+
+        return peak_masks(estimate.attention, estimate.peaks, view.width, view.height)
+
     def reply(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:

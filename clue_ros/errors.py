@@ -36,3 +36,9 @@ class ModelError(ClueError):
     """The model cannot be loaded or does not fit its configuration."""
 
     code = "MODEL_ERROR"
+
+
+class NoPoseError(ClueError):
+    """Where an object is in space cannot be told: no depth, or none that fits the image."""
+
+    code = "NO_POSE"

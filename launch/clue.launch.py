@@ -24,6 +24,8 @@ ARGUMENTS = (
     ("device", "", "auto, cpu, cuda, cuda:1, ..."),
     ("image", "image", "the camera's topic, such as /camera/image_raw"),
     ("image_transport", "", "raw, or compressed for <image>/compressed"),
+    ("depth", "depth", "the topic of depth registered to the image, for 3D poses"),
+    ("camera_info", "", "the camera's calibration; empty: camera_info beside the image"),
     ("speech", "speech", "the topic of what people say"),
     ("say", "say", "the topic of what the robot says"),
     ("voice", "false", "true: listen (the speech node) and speak (the tts node)"),
@@ -73,7 +75,11 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         executable="perception_node",
         name="perception",
         parameters=[value["params_file"], given, language, manners],
-        remappings=[(topic, value[topic]) for topic in ("image", "speech", "say")],
+        remappings=[
+            (topic, value[topic])
+            for topic in ("image", "depth", "camera_info", "speech", "say")
+            if value[topic]
+        ],
         **common,
     )
     tts = LifecycleNode(

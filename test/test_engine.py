@@ -58,6 +58,18 @@ def test_an_estimate_has_a_probability_a_map_and_peaks_in_pixels(clue: Clue, vie
         assert 0 <= peak.box.y_min < peak.box.y_max <= 60
 
 
+def test_every_peak_has_a_mask_of_the_size_of_the_image(clue: Clue, view: View) -> None:
+    estimate = clue.ambiguity(view, "the red block")
+    masks = clue.peak_masks(view, estimate)
+    assert len(masks) == len(estimate.peaks) > 0
+    for mask, peak in zip(masks, estimate.peaks, strict=True):
+        assert (mask.shape, mask.dtype) == ((60, 80), np.bool_)
+        ys, xs = np.nonzero(mask)
+        edges = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+        # Whole pixels around a box that need not end on one.
+        assert np.abs(np.subtract(edges, peak.box.as_list())).max() <= 1
+
+
 def test_words_and_picture_both_matter(clue: Clue, view: View, picture: Image) -> None:
     first = clue.ambiguity(view, "the red block").attention
     assert not np.allclose(first, clue.ambiguity(view, "the ball on the left").attention)

@@ -42,6 +42,10 @@ MESSAGES = {
         "box": "clue_msgs/BoundingBox",
         "roi": "sensor_msgs/RegionOfInterest",
         "mask": IMAGE,
+        "has_pose": "boolean",
+        "no_pose_reason": "string",
+        "pose": "geometry_msgs/PoseStamped",
+        "size": "geometry_msgs/Vector3",
     },
     "AmbiguityEstimate": HEADER
     | {
@@ -106,6 +110,8 @@ def test_ground_service_has_the_fields_of_the_contract() -> None:
     assert fields(Ground.Request) == {
         "expression": "string",
         "image": IMAGE,
+        "depth": IMAGE,
+        "camera_info": "sensor_msgs/CameraInfo",
         "force_grounding": "boolean",
     }
     assert fields(Ground.Response) == ERROR | {
@@ -128,6 +134,8 @@ def test_action_has_the_fields_of_the_contract() -> None:
     assert fields(GroundWithDialogue.Goal) == {
         "expression": "string",
         "image": IMAGE,
+        "depth": IMAGE,
+        "camera_info": "sensor_msgs/CameraInfo",
         "max_turns": "uint32",
         "answer_timeout": DURATION,
     }

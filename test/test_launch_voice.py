@@ -92,3 +92,12 @@ def test_every_parameter_that_the_file_sets_exists(monkeypatch: pytest.MonkeyPat
             declared = find(NODES[name], parameter)
             assert declared is not None, f"{name}: {parameter}"
             assert declared.problem(value) is None
+
+
+def test_camera_info_is_remapped_only_when_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    perception = start(monkeypatch, image="/eye/image_raw", depth="/eye/depth")["perception"]
+    renamed = dict(perception.remappings)
+    assert (renamed["image"], renamed["depth"]) == ("/eye/image_raw", "/eye/depth")
+    assert "camera_info" not in renamed, "it is beside the image"
+    perception = start(monkeypatch, camera_info="/eye/calibration")["perception"]
+    assert dict(perception.remappings)["camera_info"] == "/eye/calibration"

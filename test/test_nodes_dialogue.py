@@ -29,7 +29,8 @@ def test_a_clear_request_ends_in_a_grounding_that_is_published_and_said(client: 
     end = client.result(handle)
     assert (end.status, end.result.error_code) == (GoalStatus.STATUS_SUCCEEDED, Result.NONE)
     assert end.result.num_questions == 0
-    assert end.result.grounding == client.next("grounding")
+    # NaN (no pose) is never equal
+    assert repr(end.result.grounding) == repr(client.next("grounding"))
     assert end.result.grounding.header == image.header
     assert end.result.grounding.dialogue_id == bytes(handle.goal_id.uuid).hex()
     assert [turn.text for turn in end.result.grounding.dialogue] == [REQUEST]

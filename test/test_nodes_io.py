@@ -23,6 +23,7 @@ from std_msgs.msg import String  # noqa: E402
 from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes import camera_info  # noqa: E402
 from clue_ros.nodes.convert import compressed_to_rgb, to_rgb  # noqa: E402
+from clue_ros.nodes.depth import metres  # noqa: E402
 from clue_ros.nodes.pictures import open_source  # noqa: E402
 
 
@@ -118,15 +119,24 @@ def test_image_source_is_a_camera(client: Client, tmp_path: Path) -> None:
     images = client.listen(Image, "cam/image", qos_profile_sensor_data)
     infos = client.listen(CameraInfo, "cam/camera_info", qos_profile_sensor_data)
     jpegs = client.listen(CompressedImage, "cam/image/compressed", qos_profile_sensor_data)
+    depths = client.listen(Image, "cam/depth", qos_profile_sensor_data)
     first, second = write(tmp_path / "1.png", 50), write(tmp_path / "2.png", 220, 80, 60)
+    depth = tmp_path / "depth.png"
+    cv2.imwrite(str(depth), np.full((48, 64), 1234, np.uint16))
     source = Process(
         "image_source",
         tmp_path / "log",
         *("--ros-args", "-r", "__ns:=/cam"),
-        parameters={"source": first, "rate": 20.0, "compressed": True, "frame_id": "eye"},
+        parameters={
+            "source": first,
+            "rate": 20.0,
+            "compressed": True,
+            "frame_id": "eye",
+            "depth": depth,
+        },
     )
     try:
-        wait_until(lambda: images and infos and jpegs, "an image, its CameraInfo and its JPEG")
+        wait_until(lambda: images and infos and jpegs and depths, "one of each topic")
         assert to_rgb(images[-1]).mean() == 50
         assert images[-1].header.frame_id == infos[-1].header.frame_id == "eye"
         assert (infos[-1].width, infos[-1].height) == (64, 48)
@@ -136,6 +146,9 @@ def test_image_source_is_a_camera(client: Client, tmp_path: Path) -> None:
         stamps = {(m.header.stamp.sec, m.header.stamp.nanosec) for m in infos}
         both = stamps & {(m.header.stamp.sec, m.header.stamp.nanosec) for m in images}
         assert both, "no image has the stamp of a CameraInfo"
+        assert (depths[-1].encoding, depths[-1].header.frame_id) == ("16UC1", "eye")
+        assert metres(depths[-1], 0.1, 10.0) == pytest.approx(np.full((48, 64), 1.234))
+        assert "16-bit" in set_source(client, str(first), "depth")
         refusal = set_source(client, str(tmp_path / "missing.png"))
         assert "missing.png" in refusal
         assert set_source(client, str(second)) == ""
@@ -145,14 +158,12 @@ def test_image_source_is_a_camera(client: Client, tmp_path: Path) -> None:
         assert source.stop() == 0, source.text()
 
 
-def set_source(client: Client, value: str) -> str:
+def set_source(client: Client, value: str, name: str = "source") -> str:
     from rcl_interfaces.srv import SetParameters
     from rclpy.parameter import Parameter
 
     service = client.node.create_client(SetParameters, "/cam/image_source/set_parameters")
-    request = SetParameters.Request(
-        parameters=[Parameter("source", value=value).to_parameter_msg()]
-    )
+    request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
     return str(client.call(service, request).results[0].reason)
 
 

@@ -6,6 +6,8 @@ top.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -99,16 +101,31 @@ def peak_mask(
 
     The peak is found again by its point (its box's centre where it has none).
     """
+    return peak_masks(attention, (peak,), width, height, saddle=saddle)[0]
+
+
+def peak_masks(
+    attention: npt.NDArray[np.float32],
+    peaks: Sequence[Peak],
+    width: int,
+    height: int,
+    *,
+    saddle: float = SADDLE,
+) -> tuple[npt.NDArray[np.bool_], ...]:
+    """`peak_mask` of each of a map's peaks."""
     rows, columns = attention.shape
-    hills = _merge(attention, _climb(attention), saddle)
-    x, y = peak.point if peak.point is not None else peak.box.center
-    row = min(rows - 1, max(0, int(y / height * rows)))
-    column = min(columns - 1, max(0, int(x / width * columns)))
-    top = int(hills[row, column])
-    region = _region(_finer(attention), hills, top, float(attention.flat[top]))
-    at_y = (np.arange(height) * region.shape[0]) // height
-    at_x = (np.arange(width) * region.shape[1]) // width
-    return np.asarray(region[at_y[:, None], at_x[None]], dtype=np.bool_)
+    hills, fine = _merge(attention, _climb(attention), saddle), _finer(attention)
+    at_y = (np.arange(height) * fine.shape[0]) // height
+    at_x = (np.arange(width) * fine.shape[1]) // width
+    masks = []
+    for peak in peaks:
+        x, y = peak.point if peak.point is not None else peak.box.center
+        row = min(rows - 1, max(0, int(y / height * rows)))
+        column = min(columns - 1, max(0, int(x / width * columns)))
+        top = int(hills[row, column])
+        region = _region(fine, hills, top, float(attention.flat[top]))
+        masks.append(np.asarray(region[at_y[:, None], at_x[None]], dtype=np.bool_))
+    return tuple(masks)
 
 
 def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

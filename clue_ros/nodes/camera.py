@@ -14,6 +14,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 
 from clue_ros.nodes.convert import Rgb, compressed_to_rgb, to_rgb
+from clue_ros.nodes.depth import Depths, Wanted
 
 # Sensor-data QoS with depth 1: a queue of frames would only make the newest one older.
 SENSOR_QOS = QoSProfile(
@@ -27,6 +28,7 @@ class Frame:
 
     message: Image | CompressedImage
     arrival: float  # of the clock the Camera was given, seconds
+    depth: Wanted | None = None  # the depth image that belongs to it
 
     @property
     def header(self) -> Any:
@@ -47,8 +49,11 @@ class Camera:
     or a bag, has stamps that say nothing about whether images still come.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, depths: Depths | None = None
+    ) -> None:
         self._clock = clock
+        self._depths = depths
         self._lock = threading.Lock()
         self._frame: Frame | None = None
         self._since = clock()
@@ -63,6 +68,8 @@ class Camera:
         self._node = node
         with self._lock:
             self._frame, self._since, self._warned_at = None, self._clock(), None
+        if self._depths is not None:
+            self._depths.open(node, callback_group)
         self._subscription = node.create_subscription(
             kind, image_topic(node, transport), self.put, SENSOR_QOS, callback_group=callback_group
         )
@@ -72,6 +79,8 @@ class Camera:
         if self._node is not None and self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
         self._subscription = None
+        if self._depths is not None:
+            self._depths.close()
         with self._lock:
             self._frame = None
 
@@ -87,8 +96,9 @@ class Camera:
 
     def put(self, message: Image | CompressedImage) -> None:
         """Keep this message as the newest frame."""
+        depth = self._depths.follow(message.header) if self._depths is not None else None
         with self._lock:
-            self._frame = Frame(message, self._clock())
+            self._frame = Frame(message, self._clock(), depth)
             self._count += 1
             self._warned_at = None
 

@@ -256,6 +256,7 @@ _TYPES = {
     "rgb8": (np.uint8, 3),
     "bgr8": (np.uint8, 3),
     "mono8": (np.uint8, 1),
+    "16UC1": (np.uint16, 1),
     "32FC1": (np.float32, 1),
 }
 
@@ -263,7 +264,7 @@ _TYPES = {
 def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
     """Fill a sensor_msgs/Image (all but its header) from (H, W) or (H, W, 3) pixels, and return it.
 
-    `encoding` is rgb8, bgr8, mono8 or 32FC1 and must fit the array's type. Data goes in as
+    `encoding` is rgb8, bgr8, mono8, 16UC1 or 32FC1 and must fit the array's type. Data goes in as
     array.array: assigning an ndarray makes rclpy check every element (128 ms a VGA frame instead of
     1).
     """

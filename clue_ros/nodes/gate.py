@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from sensor_msgs.msg import Image
-
 from clue_ros.dialogue import clean_text
 from clue_ros.errors import ClueError
 from clue_ros.nodes.camera import Frame
@@ -49,11 +47,11 @@ class Gate:
             session.stop(Outcome("INACTIVE", f"perception became {state} during the request"))
 
     def open(
-        self, dialogue_id: str, text: str, image: Image | None, limits: Limits
+        self, dialogue_id: str, text: str, given: Frame | None, limits: Limits
     ) -> Session | Outcome:
         """Open the session, or say why not. Who gets a session must call `close`.
 
-        An image of no size and no data means the camera's newest one.
+        `given`: the request's own image; None: the camera's newest one.
         """
         with self._lock:
             if self._state != "active":
@@ -64,8 +62,7 @@ class Gate:
                 return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
             try:
                 clean_text(text)
-                given = image is not None and (image.width or image.height or len(image.data))
-                frame = Frame(image, 0.0) if given else self._newest()
+                frame = given or self._newest()
                 if not isinstance(frame, Frame):
                     return Outcome(*frame)
                 self._session = self._make(dialogue_id, text, frame, limits)

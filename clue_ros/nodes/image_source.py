@@ -2,8 +2,8 @@
 
 Publishes a picture, a folder, a video or a webcam as a camera driver would.
 
-Topics: image (sensor-data QoS), camera_info, and image/compressed when asked for. `source` may be
-set while it runs.
+Topics: image (sensor-data QoS), camera_info, image/compressed when asked for, and depth where there
+is a depth picture. `source` and `depth` may be set while it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clue_ros.nodes import camera_info
 from clue_ros.nodes.convert import Rgb, fill_image
 from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.parameters import IMAGE_SOURCE, Value
-from clue_ros.nodes.pictures import Pictures, open_source
+from clue_ros.nodes.pictures import Pictures, load_depth, open_source
 from clue_ros.nodes.process import run_node
 
 
@@ -39,12 +39,14 @@ class ImageSource(Node):
         if self._value("camera_info"):
             self._calibration = camera_info.from_file(self._value("camera_info"))
         self._pictures: Pictures = open_source(self._value("source"), self._value("loop"))
+        self._depth = self._load_depth(self._value("depth"))
         self._shown: Rgb | None = None  # the picture that self._message holds
         self._message = Image()
         self._ended = False
         guard(self, IMAGE_SOURCE, check=self._check)
         self._image = self.create_publisher(Image, "image", qos_profile_sensor_data)
         self._info = self.create_publisher(CameraInfo, "camera_info", qos_profile_sensor_data)
+        self._depths = self.create_publisher(Image, "depth", qos_profile_sensor_data)
         self._compressed = None
         if self._value("compressed"):
             topic = self.resolve_topic_name("image") + "/compressed"
@@ -69,9 +71,15 @@ class ImageSource(Node):
                 self._pictures, self._ended = pictures, False
             elif name == "camera_info":
                 self._calibration = camera_info.from_file(str(value)) if value else None
+            elif name == "depth":
+                self._depth = self._load_depth(str(value))
         except (BadImageError, camera_info.BadCalibrationError) as error:
             return str(error)
         return None
+
+    @staticmethod
+    def _load_depth(path: str) -> Image | None:
+        return fill_image(Image(), load_depth(path), "16UC1") if path else None
 
     def _tick(self) -> None:
         if self._ended:
@@ -97,6 +105,9 @@ class ImageSource(Node):
         info = self._camera_info(picture)
         info.header = header
         self._info.publish(info)
+        if self._depth is not None:
+            self._depth.header = header
+            self._depths.publish(self._depth)
         if self._compressed is not None:
             quality = [cv2.IMWRITE_JPEG_QUALITY, self._value("jpeg_quality")]
             _, jpeg = cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), quality)

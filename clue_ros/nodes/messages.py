@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from builtin_interfaces.msg import Duration, Time
 from clue_msgs.msg import (
     AmbiguityEstimate,
@@ -20,11 +21,13 @@ from clue_msgs.msg import (
     GroundingResult,
 )
 from clue_msgs.srv import AnswerClarification
+from geometry_msgs.msg import Point, Quaternion, Vector3
 from sensor_msgs.msg import Image, RegionOfInterest
 from std_msgs.msg import Header
 
 from clue_ros import dialogue as dlg
 from clue_ros.nodes.convert import fill_image
+from clue_ros.nodes.found import Found
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,33 @@ def roi(box: dlg.Box, width: int, height: int) -> RegionOfInterest:
     )
 
 
-def object_msg(
-    source: Source, box: dlg.Box, label: str = "", score: float = math.nan
-) -> GroundedObject:
-    """Return one object found in the image; score is NaN where there is none."""
-    return GroundedObject(
+def object_msg(source: Source, found: Found) -> GroundedObject:
+    """Return one object found in the image, with its mask and its pose where they are known."""
+    message = GroundedObject(
         header=source.header,
         image_width=source.width,
         image_height=source.height,
-        label=label,
-        score=float(score),
-        box=box_msg(box),
-        roi=roi(box, source.width, source.height),
+        label=found.label,
+        score=float(found.score),
+        box=box_msg(found.box),
+        roi=roi(found.box, source.width, source.height),
+        has_pose=found.place is not None,
+        no_pose_reason=found.no_place,
     )
+    if found.mask is not None:
+        fill_image(message.mask, found.mask.astype(np.uint8) * np.uint8(255), "mono8")
+        message.mask.header = source.header
+    message.pose.header = source.header
+    unknown = (math.nan,) * 3  # not 0 0 0, where the camera itself is
+    place = found.place
+    x, y, z = map(float, place.position if place else unknown)
+    message.pose.pose.position = Point(x=x, y=y, z=z)
+    if place:
+        x, y, z, w = place.orientation
+        message.pose.pose.orientation = Quaternion(x=x, y=y, z=z, w=w)
+    x, y, z = map(float, place.size if place else unknown)
+    message.size = Vector3(x=x, y=y, z=z)
+    return message
 
 
 def attention_msg(source: Source, estimate: dlg.AmbiguityEstimate) -> Image:
@@ -115,9 +132,14 @@ def estimate_msg(
 
 
 def question_msg(
-    source: Source, question: dlg.Question, dialogue_id: str, turn: int, timeout: float
+    source: Source,
+    question: dlg.Question,
+    found: Sequence[Found],
+    dialogue_id: str,
+    turn: int,
+    timeout: float,
 ) -> ClarificationQuestion:
-    """Return a question.
+    """Return a question; `found` are its candidates.
 
     `turn` counts from 1, `timeout` is in seconds (0: nobody waits for an answer).
     """
@@ -126,7 +148,7 @@ def question_msg(
         dialogue_id=dialogue_id,
         turn=turn,
         text=question.text,
-        candidates=[object_msg(source, box) for box in question.candidates],
+        candidates=[object_msg(source, candidate) for candidate in found],
         suggested_answers=list(question.suggested_answers),
         answer_timeout=duration(timeout),
     )
@@ -145,18 +167,19 @@ def turn_msgs(turns: Sequence[tuple[dlg.Turn, float]]) -> list[DialogueTurn]:
 def grounding_msg(
     source: Source,
     grounding: dlg.Grounding,
+    found: Found,
     *,
     request: str,
     context: str,
     dialogue_id: str = "",
     turns: Sequence[tuple[dlg.Turn, float]] = (),
 ) -> GroundingResult:
-    """Return a grounding with how it came about."""
+    """Return a grounding with how it came about; `found` is its object."""
     return GroundingResult(
         header=source.header,
         dialogue_id=dialogue_id,
         expression=request,
-        target=object_msg(source, grounding.box, grounding.label, grounding.score),
+        target=object_msg(source, found),
         ambiguity=estimate_msg(source, context, grounding.ambiguity),
         dialogue=turn_msgs(turns),
     )

@@ -43,6 +43,7 @@ class Outputs:
         message = messages.question_msg(
             session.source,
             question,
+            session.found,
             session.id,
             session.conversation.dialogue.questions,
             session.limits.answer_timeout,
@@ -53,7 +54,11 @@ class Outputs:
 
     def point(self, session: Session, grounding: Grounding) -> None:
         """Publish where the object is."""
-        self._grounding.publish(session.grounding_msg(grounding))
+        message = session.grounding_msg(grounding)
+        depth, target = session.frame.depth, message.target
+        if not target.has_pose and depth is not None and depth.expected:
+            self._node.get_logger().warning(f"no pose: {target.no_pose_reason}")
+        self._grounding.publish(message)
 
     def estimate(self, session: Session, reply: Question | Grounding) -> None:
         """Publish the attention map of a reply and, while somebody looks, its picture."""

@@ -165,6 +165,42 @@ PERCEPTION: tuple[Parameter, ...] = (
         range=(0.5, 3600.0),
     ),
     Parameter(
+        "masks",
+        True,
+        "Give each object its mask, an image as large as the camera's.",
+    ),
+    Parameter(
+        "use_depth",
+        True,
+        "Subscribe to depth and camera_info, and give each object its pose where they fit the "
+        "image.",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "depth_slop",
+        0.05,
+        "Seconds that the stamps of an image and of its depth image may be apart.",
+        range=(0.0, 10.0),
+    ),
+    Parameter(
+        "min_depth",
+        0.1,
+        "Metres; what the depth image has nearer counts as a hole.",
+        range=(0.0, 100.0),
+    ),
+    Parameter(
+        "max_depth",
+        10.0,
+        "Metres; what the depth image has farther counts as a hole.",
+        range=(0.1, 1000.0),
+    ),
+    Parameter(
+        "rectified",
+        False,
+        "The images are rectified (image_rect): the matrix P of camera_info counts; false: K, with "
+        "the lens's distortion D undone.",
+    ),
+    Parameter(
         "debug_image",
         True,
         "Draw ~/debug_image for every reply while somebody subscribes to it.",
@@ -190,6 +226,12 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         "loop",
         True,
         "Start again at the end of a folder or video; a single picture is always repeated.",
+    ),
+    Parameter(
+        "depth",
+        "",
+        "A depth picture of `source` (16-bit PNG, millimetres), published on depth with each "
+        "image; empty: none.",
     ),
     Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header."),
     Parameter(
@@ -402,11 +444,33 @@ SPEECH: tuple[Parameter, ...] = (
     ),
 )
 
+GRASP_EXAMPLE: tuple[Parameter, ...] = (
+    Parameter(
+        "max_opening",
+        0.085,
+        "Metres between the gripper's open fingers; what is wider is not grasped.",
+        range=(0.001, 1.0),
+    ),
+    Parameter(
+        "finger_length",
+        0.04,
+        "Metres that an object may reach between the fingers.",
+        range=(0.001, 1.0),
+    ),
+    Parameter(
+        "standoff",
+        0.1,
+        "Metres from pregrasp_pose to grasp_pose.",
+        range=(0.0, 1.0),
+    ),
+)
+
 NODES: dict[str, tuple[Parameter, ...]] = {
     "perception": PERCEPTION,
     "image_source": IMAGE_SOURCE,
     "tts": TTS,
     "speech": SPEECH,
+    "grasp_example": GRASP_EXAMPLE,
 }
 
 

@@ -7,6 +7,7 @@ and does not wait in vain.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import uuid
 from typing import Any
@@ -29,6 +30,7 @@ from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
+from clue_ros.nodes.depth import Depths, Settings
 from clue_ros.nodes.gate import Gate
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
@@ -36,6 +38,7 @@ from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
 from clue_ros.voice.sayings import in_other_words
 
+DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -52,7 +55,8 @@ class PerceptionNode(LifecycleNode):
         self._clue: Any = None
         self._own_threshold = 0.5  # the model's, read when it is loaded
         self._canceled: set[str] = set()  # goals that are being canceled
-        self._camera = Camera()
+        self._depths = Depths(lambda: Settings(*map(self._value, DEPTH)))
+        self._camera = Camera(depths=self._depths)
         self._worker = Worker()
         self._health = diagnostics.Health()
         declare(self, PERCEPTION)
@@ -188,7 +192,19 @@ class PerceptionNode(LifecycleNode):
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
         language = self._value("language")
-        return Session(dialogue_id, text, frame, limits, *model, self._seconds, language)
+        return Session(
+            *(dialogue_id, text, frame, limits, *model, self._seconds, language),
+            masks=self._value("masks"),
+        )
+
+    def _given(self, request: Any) -> Frame | None:
+        """Return the image that a request brought, with its depth; None where it brought none."""
+        image = request.image
+        if not (image.width or image.height or len(image.data)):
+            return None
+        return Frame(
+            image, 0.0, self._depths.given(image.header, request.depth, request.camera_info)
+        )
 
     def _seconds(self) -> float:
         """Return the ROS time, simulated where use_sim_time says so."""
@@ -325,7 +341,7 @@ class PerceptionNode(LifecycleNode):
     ) -> Ground.Response:
         """One shot: the object, or the question that would be asked."""
         opened = self._gate.open(
-            uuid.uuid4().hex, request.expression, request.image, self._limits()
+            uuid.uuid4().hex, request.expression, self._given(request), self._limits()
         )
         if isinstance(opened, Outcome):
             self._note(opened)
@@ -343,7 +359,9 @@ class PerceptionNode(LifecycleNode):
             return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):
             response.is_question = True
-            response.question = messages.question_msg(opened.source, result, "", 1, 0.0)
+            response.question = messages.question_msg(
+                opened.source, result, opened.found, "", 1, 0.0
+            )
         elif result.grounding is not None:
             response.grounding = opened.grounding_msg(result.grounding, dialogue_id="")
         else:
@@ -356,7 +374,7 @@ class PerceptionNode(LifecycleNode):
         request, result = goal.request, GroundWithDialogue.Result()
         limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
         dialogue_id = bytes(goal.goal_id.uuid).hex()
-        opened = self._gate.open(dialogue_id, request.expression, request.image, limits)
+        opened = self._gate.open(dialogue_id, request.expression, self._given(request), limits)
         if isinstance(opened, Outcome):
             self._note(opened)
             goal.abort()

@@ -5,12 +5,14 @@ No ROS in it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from clue_ros.errors import BadImageError
 from clue_ros.images import load_image
@@ -52,6 +54,21 @@ def open_source(source: str, loop: bool) -> Pictures:
     if path.suffix.lower() in VIDEOS and path.is_file():
         return Capture(str(path), f"video {path}", loop)
     return Still(load_image(path))
+
+
+def load_depth(path: str) -> NDArray[np.uint16]:
+    """Return a depth picture, uint16 (H, W) in millimetres, 0 where there is no reading.
+
+    Raises BadImageError: nothing there, or no 16-bit picture of one channel.
+    """
+    picture = None
+    with contextlib.suppress(cv2.error):
+        picture = cv2.imread(str(Path(path).expanduser()), cv2.IMREAD_UNCHANGED)
+    if picture is None:
+        raise BadImageError(f"depth picture {path} cannot be read")
+    if picture.dtype != np.uint16 or picture.ndim != 2:
+        raise BadImageError(f"depth picture {path} is no 16-bit grey PNG (millimetres)")
+    return np.asarray(picture, dtype=np.uint16)
 
 
 class Still:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from clue_msgs.msg import GroundingResult
@@ -19,6 +19,7 @@ from rclpy.task import Future
 from clue_ros.dialogue import Grounding, NotFound, Question, clean_text
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.conversation import Ask, Conversation, Outcome, Phase, Step, Think
+from clue_ros.nodes.found import Found, find, locator
 from clue_ros.nodes.messages import Source, grounding_msg
 from clue_ros.nodes.worker import Worker, new_future
 
@@ -74,8 +75,12 @@ class Session:
         executor: Executor,
         clock: Callable[[], float] = time.time,
         language: str = "en",
+        *,
+        masks: bool = True,
     ) -> None:
         """Open the dialogue; `clock` gives the stamp of each turn, in seconds since the epoch.
+
+        `masks`: whether objects come with their masks.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
@@ -86,10 +91,12 @@ class Session:
         self.frame = frame
         self.source = Source(frame.header, 0, 0)
         self.view: Any = None
+        self.found: tuple[Found, ...] = ()  # the objects of the last reply
         self.context = self.conversation.request  # C(k) that the last reply judged
         self.latency = 0.0  # seconds from the request or answer to the model's reply
         self._asked_at = time.monotonic()
         self._clue = clue
+        self._masks = masks
         self._worker = worker
         self._executor = executor
         self._lock = threading.Lock()
@@ -178,9 +185,12 @@ class Session:
         self, grounding: Grounding, dialogue_id: str | None = None
     ) -> GroundingResult:
         """Return the outcome as a message, with everything that was said."""
+        # Also of a grounding that is the only candidate of a question, confirmed by yes.
+        known = self.found[0] if self.found else Found(grounding.box)
         return grounding_msg(
             self.source,
             grounding,
+            replace(known, label=grounding.label, score=grounding.score),
             request=self.conversation.request,
             context=self.context,
             dialogue_id=self.id if dialogue_id is None else dialogue_id,
@@ -208,13 +218,17 @@ class Session:
     async def _think(self, *, force: bool) -> Question | Grounding:
         self.listener.thinking()
         self.context = self.conversation.dialogue.context()
-        dialogue, view, clue = self.conversation.dialogue, self.view, self._clue
-        reply: Question | Grounding = await self._work(
-            lambda: clue.reply(view, dialogue, force_grounding=force)
-        )
+        reply, self.found = await self._work(lambda: self._reply(force))
         self.latency = time.monotonic() - self._asked_at
         self.listener.replied(reply)
         return reply
+
+    def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[Found, ...]]:
+        """Return the model's reply and what is known of its objects. In the worker's thread."""
+        view, clue = self.view, self._clue
+        reply = clue.reply(view, self.conversation.dialogue, force_grounding=force)
+        places = locator(self.frame.depth, view.width, view.height)
+        return reply, find(clue, view, reply, places, masks=self._masks)
 
     async def _hear(self, question: Question) -> str:
         slot = self._arm()
