@@ -30,12 +30,15 @@ ARGUMENTS = (
     ("speech_source", "microphone", "what voice:=true listens to: microphone, topic, or files"),
     ("audio", "audio", "the topic of sound, with speech_source:=topic"),
     ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ..."),
+    ("record", "", "a folder to keep every dialogue in, to learn from (docs/episodes.md)"),
     ("namespace", "", "a namespace for all nodes"),
     ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
     ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
     ("respawn", "true", "true: start a node again when it dies"),
     ("log_level", "info", "debug, info, warn, error"),
 )
+
+PASSED_ON = ("model", "device", "image_transport", "record")  # to perception, where given
 
 
 def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
@@ -55,7 +58,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     A function, so that only the arguments that were given override the parameter file.
     """
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    given = {name: value[name] for name in ("model", "device", "image_transport") if value[name]}
+    given = {name: value[name] for name in PASSED_ON if value[name]}
     given["autostart"] = value["autostart"].lower() in ("true", "1")
     voice = value["voice"].lower() in ("true", "1")
     language = {"language": value["language"]} if value["language"] else {}

@@ -32,6 +32,7 @@ from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.gate import Gate
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
+from clue_ros.nodes.recording import Recording, log_turns, together
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
 from clue_ros.voice.sayings import in_other_words
@@ -56,6 +57,9 @@ class PerceptionNode(LifecycleNode):
         self._worker = Worker()
         self._health = diagnostics.Health()
         declare(self, PERCEPTION)
+        self._recording = Recording(
+            self._value("record"), self._value("record_limit"), self.get_logger().warning
+        )
         self._gate = Gate(
             lambda: self._camera.newest(self._value("max_image_age")), self._make_session
         )
@@ -180,6 +184,7 @@ class PerceptionNode(LifecycleNode):
         """Stop before the process ends."""
         self._gate.move("finalized")
         self._worker.stop()
+        self._recording.close()
 
     def _free(self) -> None:
         self._clue = None
@@ -212,7 +217,7 @@ class PerceptionNode(LifecycleNode):
         """Return what happens as `session` goes on: outputs, feedback of the action, counters."""
 
         def replied(reply: Question | Grounding) -> None:
-            self._health.last_latency = session.latency
+            self._health.replied(session.latency, session.stages)
             self._outputs.estimate(session, reply)
             if feedback:
                 feedback.replied(session, reply)
@@ -241,7 +246,11 @@ class PerceptionNode(LifecycleNode):
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
-        session.listener = self._listen(session, feedback)
+        session.listener = together(
+            self._listen(session, feedback),
+            log_turns(session, self.get_logger().info),
+            self._recording.listener(session),
+        )
         self._health.dialogues += 1
         try:
             outcome = await session.run()
@@ -253,6 +262,8 @@ class PerceptionNode(LifecycleNode):
         else:
             self._note(outcome)
         self._outputs.say(in_words(outcome, self._value("language")))
+        self._health.end(outcome.code)
+        self._recording.end(session, outcome)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
@@ -338,7 +349,7 @@ class PerceptionNode(LifecycleNode):
             result = await opened.one_shot(force=request.force_grounding)
         finally:
             self._gate.close(opened)
-        self._health.last_latency = opened.latency
+        self._health.replied(opened.latency, opened.stages)
         if isinstance(result, Question):
             response.is_question = True
             response.question = messages.question_msg(opened.source, result, "", 1, 0.0)
@@ -388,25 +399,20 @@ class PerceptionNode(LifecycleNode):
             warning = self._camera.warning(self._value("image_timeout"))
             if warning:
                 self.get_logger().warning(warning)
-        age, health, clue = self._camera.age(), self._health, self._clue
-        values: dict[str, object] = {
-            "state": self._gate.state,
-            "model": self._value("model"),
-            "image topic": self._camera.topic,
-            "images received": self._camera.count,
-            "age of the last image (s)": diagnostics.number(age),
-            "dialogue open": self._gate.session is not None,
-            **health.values(),
-        }
-        if clue is not None:
-            values["device"] = clue.device
-            values["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
         self._diagnostics.publish(
             diagnostics.report(
                 f"{self.get_fully_qualified_name()}: clue",
                 self.get_clock().now().to_msg(),
-                diagnostics.level(self._gate.state, health, age, self._value("image_timeout")),
+                diagnostics.level(
+                    self._gate.state,
+                    self._health,
+                    self._camera.age(),
+                    self._value("image_timeout"),
+                ),
                 self._value("model"),
-                values,
+                diagnostics.values(
+                    self._gate, self._camera, self._health, self._clue, self._value("model")
+                )
+                | {"recording in": self._recording.folder or "none"},
             )
         )

@@ -88,6 +88,7 @@ class Session:
         self.view: Any = None
         self.context = self.conversation.request  # C(k) that the last reply judged
         self.latency = 0.0  # seconds from the request or answer to the model's reply
+        self.stages: dict[str, float] = {}  # seconds that each stage took last
         self._asked_at = time.monotonic()
         self._clue = clue
         self._worker = worker
@@ -202,7 +203,9 @@ class Session:
 
     async def _look(self) -> None:
         self.listener.looking()
-        self.view = await self._work(lambda: self._clue.look(self.frame.pixels()))
+        self.view = await self._work(
+            self._timed("image", lambda: self._clue.look(self.frame.pixels()))
+        )
         self.source = Source(self.frame.header, self.view.width, self.view.height)
 
     async def _think(self, *, force: bool) -> Question | Grounding:
@@ -210,11 +213,24 @@ class Session:
         self.context = self.conversation.dialogue.context()
         dialogue, view, clue = self.conversation.dialogue, self.view, self._clue
         reply: Question | Grounding = await self._work(
-            lambda: clue.reply(view, dialogue, force_grounding=force)
+            self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
         )
         self.latency = time.monotonic() - self._asked_at
+        whole, judging = self.stages.pop("reply"), reply.ambiguity.seconds
+        self.stages.update(ambiguity=judging, decoding=max(0.0, whole - judging))
         self.listener.replied(reply)
         return reply
+
+    def _timed(self, stage: str, job: Callable[[], T]) -> Callable[[], T]:
+        """Return the job, noting the seconds it takes without those it waits for its turn."""
+
+        def run() -> T:
+            begin = time.monotonic()
+            result = job()
+            self.stages[stage] = time.monotonic() - begin
+            return result
+
+        return run
 
     async def _hear(self, question: Question) -> str:
         slot = self._arm()

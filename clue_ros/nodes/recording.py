@@ -1,0 +1,104 @@
+"""What perception keeps of its dialogues: a line of log for each turn, and episodes on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from clue_ros.data.episodes import GROUNDED, Episode
+from clue_ros.data.recorder import Recorder
+from clue_ros.dialogue import Grounding, Question
+from clue_ros.nodes.conversation import Outcome
+from clue_ros.nodes.session import Listener, Session
+
+MEGABYTE = 1_000_000
+
+
+def together(*listeners: Listener) -> Listener:
+    """Return one listener that calls each of these, in order."""
+
+    def each(name: str) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            for listener in listeners:
+                getattr(listener, name)(*args)
+
+        return call
+
+    return Listener(**{field.name: each(field.name) for field in fields(Listener)})
+
+
+def log_turns(session: Session, write: Callable[[str], object]) -> Listener:
+    """Return a listener that writes one line for each turn. Texts are cleaned: one line each."""
+    name = f"dialogue {session.id[:8]}"
+
+    def thinking() -> None:
+        turns = session.conversation.dialogue.turns
+        said = "asks for" if len(turns) == 1 else "answers"
+        write(f'{name}: the person {said} "{turns[-1].text}"')
+
+    def replied(reply: Question | Grounding) -> None:
+        sure = f"ambiguity {reply.ambiguity.probability:.2f}, {session.latency:.2f} s"
+        if isinstance(reply, Question):
+            write(f'{name}: the robot asks "{reply.text}" ({sure})')
+        else:
+            corners = ", ".join(f"{side:.0f}" for side in reply.box.as_list())
+            write(f"{name}: the robot points at {corners} px ({sure}, score {reply.score:.2f})")
+
+    return Listener(thinking=thinking, replied=replied)
+
+
+class Recording:
+    """Keeps each dialogue as an episode (clue_ros.data.episodes); nothing without a folder.
+
+    Raises (on construction): RecordError where the folder cannot be written.
+    """
+
+    def __init__(self, folder: str, limit_mb: float, warn: Callable[[str], object]) -> None:
+        self._recorder = Recorder(folder, int(limit_mb * MEGABYTE), warn) if folder else None
+        self._replies: list[Question | Grounding] = []  # there is one dialogue at a time
+
+    @property
+    def folder(self) -> str:
+        """Where the episodes are, or ""."""
+        return "" if self._recorder is None else str(self._recorder.folder)
+
+    def listener(self, session: Session) -> Listener:
+        """Return a listener that saves the dialogue at each turn."""
+        if self._recorder is None:
+            return Listener()
+        self._replies = []
+        return Listener(
+            thinking=lambda: self._save(session),
+            replied=self._replies.append,
+            asked=lambda _question: self._save(session),
+        )
+
+    def end(self, session: Session, outcome: Outcome) -> None:
+        """Save how it ended."""
+        self._save(session, outcome)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _save(self, session: Session, outcome: Outcome | None = None) -> None:
+        if self._recorder is None or session.view is None:  # no picture: nothing to learn from
+            return
+        stamp = session.source.header.stamp
+        ends: dict[str, Any] = {}
+        if outcome is not None:
+            code = GROUNDED if outcome.grounding is not None else outcome.code
+            ends = {"outcome": code, "message": outcome.message, "grounding": outcome.grounding}
+        self._recorder.save(
+            Episode(
+                session.id,
+                session.view.image,
+                tuple(session.conversation.spoken),
+                tuple(self._replies),
+                frame_id=session.source.header.frame_id,
+                stamp=stamp.sec + stamp.nanosec * 1e-9,
+                **ends,
+            )
+        )
