@@ -64,19 +64,27 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     language = {"language": value["language"]} if value["language"] else {}
     # Who listens may not hear the question, or not at once: it is asked once more.
     manners = {"ask_again_after": ASK_AGAIN_AFTER} if voice else {}
+    arguments = ["--log-level", value["log_level"]]
+    secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
     common = {
         "package": "clue_ros",
         "namespace": value["namespace"],
         "output": "screen",
         "respawn": value["respawn"].lower() in ("true", "1"),
         "respawn_delay": 2.0,
-        "ros_arguments": ["--log-level", value["log_level"]],
     }
+
+    def own(name: str) -> dict[str, list[str]]:
+        """Give a node its enclave, where SROS2 is on (config/sros2/policy.xml)."""
+        enclave = ["--enclave", f"/clue/{name}"] if secure else []
+        return {"ros_arguments": arguments + enclave}
+
     perception = LifecycleNode(
         executable="perception_node",
         name="perception",
         parameters=[value["params_file"], given, language, manners],
         remappings=[(topic, value[topic]) for topic in ("image", "speech", "say")],
+        **own("perception"),
         **common,
     )
     tts = LifecycleNode(
@@ -84,6 +92,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         name="tts",
         parameters=[value["params_file"], {"autostart": given["autostart"]}, language],
         remappings=[("say", value["say"])],
+        **own("tts"),
         **common,
     )
     speech = LifecycleNode(
@@ -95,6 +104,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
             language,
         ],
         remappings=[(topic, value[topic]) for topic in ("speech", "say", "audio")],
+        **own("speech"),
         **common,
     )
     return [perception, tts, speech] if voice else [perception]

@@ -21,6 +21,7 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallb
 from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
 from clue_ros.dialogue import Grounding, Question
@@ -37,6 +38,8 @@ from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
 from clue_ros.voice.sayings import in_other_words
 
+# rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
+REQUESTS = QoSProfile(depth=64)
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -77,14 +80,18 @@ class PerceptionNode(LifecycleNode):
         group = {"callback_group": self._group}
         self.create_subscription(String, "speech", self._on_speech, 10, **group)
         self.create_subscription(Transcript, "transcript", self._on_transcript, 10, **group)
-        self.create_service(Ground, "ground", self._on_ground, **group)
-        self.create_service(AnswerClarification, "answer", self._on_answer, **group)
+        deep = {"qos_profile": REQUESTS, **group}
+        self.create_service(Ground, "ground", self._on_ground, **deep)
+        self.create_service(AnswerClarification, "answer", self._on_answer, **deep)
         self._action = ActionServer(
             self,
             GroundWithDialogue,
             "ground_with_dialogue",
             self._on_goal,
             cancel_callback=self._on_cancel,
+            goal_service_qos_profile=REQUESTS,
+            result_service_qos_profile=REQUESTS,
+            cancel_service_qos_profile=REQUESTS,
             **group,
         )
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)

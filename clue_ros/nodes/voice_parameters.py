@@ -52,7 +52,7 @@ TTS: tuple[Parameter, ...] = (
         "wav_folder",
         "",
         "A folder to keep a WAV file of everything said; empty: none.",
-        change=Change.UNCONFIGURED,
+        change=Change.NEVER,
     ),
     Parameter(
         "engine_timeout",
