@@ -32,7 +32,7 @@ def full(name: str, namespace: str, node: str) -> str:
 
 def read_policy() -> dict[str, Allowed]:
     """Map nodes to what they may do; an action is its services and topics."""
-    found = {}
+    found: dict[str, Allowed] = {}
     for profile in ET.parse(POLICY).getroot().iter("profile"):
         node, namespace = profile.attrib["node"], profile.attrib["ns"]
         allowed = found.setdefault(node, Allowed())

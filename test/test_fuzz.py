@@ -40,7 +40,7 @@ YUV = ["yuv422", "uyvy", "yuv422_yuy2", "yuyv", "nv12", "nv21"]
 ENCODINGS = [*COLOURS, *GREYS, *BAYER, *YUV, "jpeg"]
 
 
-def cases(count: int) -> Any:
+def cases(count: int) -> settings:
     """The same cases each time, none kept on disk, no limit of time: machines differ."""
     return settings(
         max_examples=count,

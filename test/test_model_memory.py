@@ -17,6 +17,7 @@ from clue_ros.dialogue import Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.model import checkpoint as module
+from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.device_memory import is_out_of_memory
 
@@ -39,7 +40,7 @@ class Full:
         return self.real(*args, **kwargs)
 
 
-STAGES = {"look": "look", "judge": "detector", "speak": "generate"}
+STAGES = ("look", "judge", "speak")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def load_on_full_gpu(
     model: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> module.Checkpoint:
     """Load where a GPU is there and full."""
-    real = module.load_backbone
+    real = load_backbone
 
     def load(base: Path, *, device: torch.device, **options: Any) -> Any:
         if device.type == "cuda":

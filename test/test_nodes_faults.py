@@ -254,6 +254,24 @@ def test_of_fifty_calls_at_once_none_is_lost(client: Client) -> None:
     client.node.destroy_client(service)
 
 
+# Nonsense. test_fuzz sends thousands to the functions, benchmarks/soak.py --fuzz to a node.
+
+
+def test_nonsense_on_the_topics_does_no_harm(client: Client, robot: Robot) -> None:
+    perception = robot.pid("perception")
+    rng = np.random.default_rng(0)
+    image = client.image()
+    for _ in range(100):
+        image.width, image.height, image.step = (int(n) for n in rng.integers(0, 2**32, 3))
+        image.encoding = str(rng.choice(["rgb8", "bayer_rggb8", "nv12", "", "\x07"]))
+        client._image.publish(image)
+        points = rng.integers(1, 0x10FFFF, int(rng.integers(0, 2000)))
+        client.speak("".join(chr(p) for p in points if not 0xD800 <= p < 0xE000))
+    client.speak("stop")
+    recovered(client)
+    assert robot.pid("perception") == perception
+
+
 # Clocks.
 
 
