@@ -38,6 +38,7 @@ ARGUMENTS = (
     ("log_level", "info", "debug, info, warn, error"),
 )
 
+RESPAWN_DELAY = 0.5  # seconds
 PASSED_ON = ("model", "device", "image_transport", "record")  # to perception, where given
 
 
@@ -71,7 +72,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         "namespace": value["namespace"],
         "output": "screen",
         "respawn": value["respawn"].lower() in ("true", "1"),
-        "respawn_delay": 2.0,
+        "respawn_delay": RESPAWN_DELAY,
     }
 
     def own(name: str) -> dict[str, list[str]]:

@@ -77,8 +77,8 @@ def test_perception_comes_up_where_the_policy_is_enforced(keystore: Path, tmp_pa
     try:
         active = "active, looking at /image"
         wait_until(lambda: active in log.read_text() or process.poll() is not None, "its start")
-        if "security" in log.read_text().lower() and process.poll() is not None:
-            pytest.skip(f"this DDS is built without security: {log.read_text()[-300:]}")
+        if "doesn't have the security libraries" in log.read_text():
+            pytest.skip("this Fast DDS is built without security (the wheels are)")
         assert active in log.read_text()
     finally:
         process.terminate()
