@@ -117,6 +117,16 @@ def test_every_turn_is_on_disk_before_the_next_one(make: Make) -> None:
     assert row["clue"]["outcome"] == "OPEN"
 
 
+def test_a_dialogue_may_begin_before_the_end_of_another_is_saved(make: Make) -> None:
+    recorder = make()
+    save(recorder, episode("first", turns=2), episode("second", turns=1), grounded("first"))
+    ends = [json.loads(p.read_text())[0]["clue"] for p in episode_files(recorder.folder)]
+    assert [(end["outcome"], len(end["turns"])) for end in ends] == [(GROUNDED, 3), ("OPEN", 1)]
+    for number in range(20):
+        save(recorder, episode(f"{number:08d}"))
+    assert len(episode_files(recorder.folder)) == 22
+
+
 KILLED = """
 import sys
 from pathlib import Path

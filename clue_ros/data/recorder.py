@@ -23,6 +23,7 @@ from clue_ros.data.episodes import NAME, Episode, episode_files, episode_row
 from clue_ros.errors import ClueError
 
 RESERVE = 200_000_000  # bytes of the disk that are left to others
+MAX_OPEN = 8  # episodes that may still change: one may begin before the end of another is saved
 PATIENCE = 5.0  # seconds that a dialogue waits at most for a slow disk
 _TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(json|png)\.tmp")
 
@@ -47,9 +48,8 @@ class Recorder:
         self._folder = _usable(Path(folder).expanduser())
         self._limit, self._warn = limit, warn
         self._warned = False
-        self._name = ""  # of the episode that is being written
-        self._id = ""
-        self._pictured = False
+        self._open: dict[str, str] = {}  # file names of the episodes begun last, by their ids
+        self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Episode | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
@@ -66,11 +66,12 @@ class Recorder:
 
         Waits until the state saved before is on the disk, so a crash loses one turn at most.
         """
-        if not self.flush():
-            self._tell(f"writing takes over {PATIENCE:g} s; a turn is left out")
-            return
-        self._idle.clear()
-        self._jobs.put(episode)
+        with self._lock:
+            if not self.flush():
+                self._tell(f"writing takes over {PATIENCE:g} s; a turn is left out")
+                return
+            self._idle.clear()
+            self._jobs.put(episode)
 
     def flush(self, seconds: float = PATIENCE) -> bool:
         """Wait until everything is on the disk; False if it is not in time."""
@@ -97,17 +98,19 @@ class Recorder:
             self._warn(f"this dialogue is not recorded in {self._folder}: {reason}")
 
     def _write(self, episode: Episode) -> None:
-        if episode.id != self._id:
-            self._id, self._name, self._pictured = episode.id, self._next_name(episode.id), False
-        if not self._pictured:
+        name = self._open.get(episode.id)
+        if name is None:
+            name = self._next_name(episode.id)
             picture = io.BytesIO()
             Image.fromarray(episode.image).save(picture, "PNG", compress_level=1)
             self._make_room(picture.getbuffer().nbytes)
-            _replace(self._folder / f"{self._name}.png", picture.getvalue())
-            self._pictured = True
-        row = episode_row(episode, f"{self._name}.png")
+            _replace(self._folder / f"{name}.png", picture.getvalue())
+            self._open[episode.id] = name
+            if len(self._open) > MAX_OPEN:
+                del self._open[next(iter(self._open))]
+        row = episode_row(episode, f"{name}.png")
         text = json.dumps([row], ensure_ascii=False, allow_nan=False)
-        _replace(self._folder / f"{self._name}.json", f"{text}\n".encode())
+        _replace(self._folder / f"{name}.json", f"{text}\n".encode())
 
     def _next_name(self, episode_id: str) -> str:
         """A number that no clock can set back, and a piece of the dialogue's id."""
@@ -135,6 +138,7 @@ class Recorder:
             for file in (path, path.with_suffix(".png")):
                 file.unlink(missing_ok=True)
             total -= sizes[path]
+            self._open = {i: name for i, name in self._open.items() if name != path.stem}
         free = shutil.disk_usage(self._folder).free
         if free < RESERVE:
             raise OSError(f"only {free / 1e6:.0f} MB are free on its disk")

@@ -253,10 +253,11 @@ class PerceptionNode(LifecycleNode):
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
+        kept = self._recording.dialogue(session)
         session.listener = together(
             self._listen(session, feedback),
             log_turns(session, self.get_logger().info),
-            self._recording.listener(session),
+            kept.listener,
         )
         self._health.dialogues += 1
         try:
@@ -269,8 +270,8 @@ class PerceptionNode(LifecycleNode):
         else:
             self._note(outcome)
         self._outputs.say(in_words(outcome, self._value("language")))
-        self._health.end(outcome.code)
-        self._recording.end(session, outcome)
+        self._health.end(outcome.code if outcome.grounding is None else "GROUNDED")
+        kept.end(outcome)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:

@@ -56,49 +56,52 @@ class Recording:
 
     def __init__(self, folder: str, limit_mb: float, warn: Callable[[str], object]) -> None:
         self._recorder = Recorder(folder, int(limit_mb * MEGABYTE), warn) if folder else None
-        self._replies: list[Question | Grounding] = []  # there is one dialogue at a time
 
     @property
     def folder(self) -> str:
         """Where the episodes are, or ""."""
         return "" if self._recorder is None else str(self._recorder.folder)
 
-    def listener(self, session: Session) -> Listener:
-        """Return a listener that saves the dialogue at each turn."""
-        if self._recorder is None:
-            return Listener()
-        self._replies = []
-        return Listener(
-            thinking=lambda: self._save(session),
-            replied=self._replies.append,
-            asked=lambda _question: self._save(session),
-        )
-
-    def end(self, session: Session, outcome: Outcome) -> None:
-        """Save how it ended."""
-        self._save(session, outcome)
+    def dialogue(self, session: Session) -> Kept:
+        """Begin to keep a dialogue."""
+        return Kept(self._recorder, session)
 
     def close(self) -> None:
         """Write what is left."""
         if self._recorder is not None:
             self._recorder.close()
 
-    def _save(self, session: Session, outcome: Outcome | None = None) -> None:
+
+class Kept:
+    """One dialogue being kept; `listener` saves it at each turn."""
+
+    def __init__(self, recorder: Recorder | None, session: Session) -> None:
+        self._recorder, self._session = recorder, session
+        self._replies: list[Question | Grounding] = []
+        self.listener = Listener(
+            thinking=self._save,
+            replied=self._replies.append,
+            asked=lambda _question: self._save(),
+        )
+
+    def end(self, outcome: Outcome) -> None:
+        """Save how it ended."""
+        code = GROUNDED if outcome.grounding is not None else outcome.code
+        self._save(outcome=code, message=outcome.message, grounding=outcome.grounding)
+
+    def _save(self, **ends: Any) -> None:
+        session = self._session
         if self._recorder is None or session.view is None:  # no picture: nothing to learn from
             return
-        stamp = session.source.header.stamp
-        ends: dict[str, Any] = {}
-        if outcome is not None:
-            code = GROUNDED if outcome.grounding is not None else outcome.code
-            ends = {"outcome": code, "message": outcome.message, "grounding": outcome.grounding}
+        header = session.source.header
         self._recorder.save(
             Episode(
                 session.id,
                 session.view.image,
                 tuple(session.conversation.spoken),
                 tuple(self._replies),
-                frame_id=session.source.header.frame_id,
-                stamp=stamp.sec + stamp.nanosec * 1e-9,
+                frame_id=header.frame_id,
+                stamp=header.stamp.sec + header.stamp.nanosec * 1e-9,
                 **ends,
             )
         )
