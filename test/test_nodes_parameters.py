@@ -74,8 +74,23 @@ def test_defaults_are_valid_and_nonsense_is_not(node: str, parameter: Parameter)
             nonsense.append(float("nan"))
     if parameter.choices:
         nonsense.append("no such choice")
+    if parameter.pattern:
+        nonsense += ["", "two words", "/lead", "\n", "x" * 5000 + "!"]
     for value in nonsense:
         assert parameter.name in (parameter.problem(value) or ""), value
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "good"),
+    [
+        ("perception", "language", ["en", "en-US", "fr_FR", "zh-Hans-CN"]),
+        ("image_source", "frame_id", ["camera", "left/camera_optical_frame"]),
+    ],
+)
+def test_texts_that_follow_a_pattern_are_taken(node: str, name: str, good: list[str]) -> None:
+    parameter = find(NODES[node], name)
+    assert parameter is not None
+    assert [parameter.problem(value) for value in good] == [None] * len(good)
 
 
 def test_a_threshold_is_a_probability_or_minus_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +24,7 @@ class Parameter:
     """One parameter: its default fixes its type.
 
     `range` is inclusive and for numbers, which have a `unit` ("1": none); `choices`
-    is for text.
+    is for text, and so is `pattern`, a regular expression that the whole text must match.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
     change: Change = Change.ANY_TIME
     unit: str = ""
+    pattern: str = ""
 
     def problem(self, value: object) -> str | None:
         """Say why `value` cannot be taken, or None.
@@ -43,6 +45,8 @@ class Parameter:
             return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
         if isinstance(value, str) and self.choices and value not in self.choices:
             return f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}"
+        if isinstance(value, str) and self.pattern and not re.fullmatch(self.pattern, value):
+            return f"{self.name} cannot be {value!r:.60}: {self.description}"
         if self.range is not None and isinstance(value, (int, float)):
             low, high = self.range
             if not low <= value <= high:  # NaN ends here too
@@ -51,6 +55,9 @@ class Parameter:
             return f"threshold must be from 0 to 1, or -1 for the model's own; got {value!r}"
         return None
 
+
+LANGUAGE_TAG = r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*"
+FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
 
 _TYPE_NAMES: dict[type, str] = {
     bool: "true or false",

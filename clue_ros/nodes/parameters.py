@@ -7,7 +7,7 @@ import it.
 
 from __future__ import annotations
 
-from clue_ros.nodes.parameter import Change, Parameter, Value, find
+from clue_ros.nodes.parameter import FRAME, LANGUAGE_TAG, Change, Parameter, Value, find
 from clue_ros.nodes.voice_parameters import SPEECH, TTS
 
 __all__ = [
@@ -107,6 +107,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "en-US",
         "Language of the robot's own sentences and of yes, no and stop, as a tag such as en-US or "
         "fr-FR; the model's questions are in the model's language.",
+        pattern=LANGUAGE_TAG,
     ),
     Parameter(
         "image_transport",
@@ -171,7 +172,7 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         True,
         "Start again at the end of a folder or video; a single picture is always repeated.",
     ),
-    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header."),
+    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header.", pattern=FRAME),
     Parameter(
         "camera_info",
         "",

@@ -24,19 +24,19 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
-from clue_ros.dialogue import Grounding, Question
+from clue_ros.dialogue import Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.gate import Gate
+from clue_ros.nodes.listeners import log_turns, tell_all, together
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
-from clue_ros.nodes.recording import Recording, log_turns, together
+from clue_ros.nodes.recording import Recording
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
-from clue_ros.voice.sayings import in_other_words
 
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
 REQUESTS = QoSProfile(depth=64)
@@ -106,6 +106,9 @@ class PerceptionNode(LifecycleNode):
 
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
+
+    def _language(self) -> str:
+        return str(self._value("language"))
 
     def _start(self) -> None:
         """Configure and activate without a manager.
@@ -220,42 +223,12 @@ class PerceptionNode(LifecycleNode):
             clue.policy = self._value("policy")
             clue.threshold = self._own_threshold if threshold < 0 else threshold
 
-    def _listen(self, session: Session, feedback: Feedback | None) -> Listener:
-        """Return what happens as `session` goes on: outputs, feedback of the action, counters."""
-
-        def replied(reply: Question | Grounding) -> None:
-            self._health.replied(session.latency, session.stages)
-            self._outputs.estimate(session, reply)
-            if feedback:
-                feedback.replied(session, reply)
-
-        def asked(question: Question) -> None:
-            self._health.questions += 1
-            message = self._outputs.ask(session, question)
-            if feedback:
-                feedback.asked(message)
-
-        def asked_again(question: Question, heard: bool) -> None:
-            self._outputs.say(in_other_words(question.text, self._value("language"), heard=heard))
-
-        def thinking() -> None:
-            self._apply_decision()
-            if feedback:
-                feedback.thinking()
-
-        return Listener(
-            looking=feedback.looking if feedback else lambda: None,
-            thinking=thinking,
-            replied=replied,
-            asked=asked,
-            asked_again=asked_again,
-        )
-
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
         kept = self._recording.dialogue(session)
         session.listener = together(
-            self._listen(session, feedback),
+            Listener(thinking=self._apply_decision),
+            tell_all(session, self._outputs, self._health, self._language, feedback),
             log_turns(session, self.get_logger().info),
             kept.listener,
         )
@@ -269,7 +242,7 @@ class PerceptionNode(LifecycleNode):
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
-        self._outputs.say(in_words(outcome, self._value("language")))
+        self._outputs.say(in_words(outcome, self._language()))
         self._health.end(outcome.code if outcome.grounding is None else "GROUNDED")
         kept.end(outcome)
         return outcome
@@ -283,7 +256,7 @@ class PerceptionNode(LifecycleNode):
     def _on_speech(self, message: String) -> None:
         """Take what was said as the answer if a question is open, else as a new request."""
         session = self._gate.session
-        if manners.settled(session, message.data, self._value("language"), self._outputs.say):
+        if manners.settled(session, message.data, self._language(), self._outputs.say):
             return
         if session is not None and session.waiting:
             try:
@@ -315,7 +288,7 @@ class PerceptionNode(LifecycleNode):
 
     def _refuse(self, outcome: Outcome) -> None:
         self._note(outcome)
-        self._outputs.say(in_words(outcome, self._value("language")))
+        self._outputs.say(in_words(outcome, self._language()))
 
     def _on_answer(
         self, request: AnswerClarification.Request, response: AnswerClarification.Response

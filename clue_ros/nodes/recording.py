@@ -1,9 +1,8 @@
-"""What perception keeps of its dialogues: a line of log for each turn, and episodes on disk."""
+"""What perception keeps of its dialogues: episodes on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from clue_ros.data.episodes import GROUNDED, Episode
@@ -13,39 +12,6 @@ from clue_ros.nodes.conversation import Outcome
 from clue_ros.nodes.session import Listener, Session
 
 MEGABYTE = 1_000_000
-
-
-def together(*listeners: Listener) -> Listener:
-    """Return one listener that calls each of these, in order."""
-
-    def each(name: str) -> Callable[..., None]:
-        def call(*args: Any) -> None:
-            for listener in listeners:
-                getattr(listener, name)(*args)
-
-        return call
-
-    return Listener(**{field.name: each(field.name) for field in fields(Listener)})
-
-
-def log_turns(session: Session, write: Callable[[str], object]) -> Listener:
-    """Return a listener that writes one line for each turn. Texts are cleaned: one line each."""
-    name = f"dialogue {session.id[:8]}"
-
-    def thinking() -> None:
-        turns = session.conversation.dialogue.turns
-        said = "asks for" if len(turns) == 1 else "answers"
-        write(f'{name}: the person {said} "{turns[-1].text}"')
-
-    def replied(reply: Question | Grounding) -> None:
-        sure = f"ambiguity {reply.ambiguity.probability:.2f}, {session.latency:.2f} s"
-        if isinstance(reply, Question):
-            write(f'{name}: the robot asks "{reply.text}" ({sure})')
-        else:
-            corners = ", ".join(f"{side:.0f}" for side in reply.box.as_list())
-            write(f"{name}: the robot points at {corners} px ({sure}, score {reply.score:.2f})")
-
-    return Listener(thinking=thinking, replied=replied)
 
 
 class Recording:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clue_ros.nodes.parameter import Change, Parameter
+from clue_ros.nodes.parameter import LANGUAGE_TAG, Change, Parameter
 
 VOICE_LANGUAGE = "Language, as a tag such as en-US or fr-FR."
 
@@ -15,7 +15,9 @@ TTS: tuple[Parameter, ...] = (
         choices=("auto", "pyttsx3", "print"),
         change=Change.UNCONFIGURED,
     ),
-    Parameter("language", "en-US", VOICE_LANGUAGE, change=Change.UNCONFIGURED),
+    Parameter(
+        "language", "en-US", VOICE_LANGUAGE, pattern=LANGUAGE_TAG, change=Change.UNCONFIGURED
+    ),
     Parameter(
         "voice",
         "",
@@ -96,7 +98,9 @@ SPEECH: tuple[Parameter, ...] = (
         ),
         change=Change.UNCONFIGURED,
     ),
-    Parameter("language", "en-US", VOICE_LANGUAGE, change=Change.UNCONFIGURED),
+    Parameter(
+        "language", "en-US", VOICE_LANGUAGE, pattern=LANGUAGE_TAG, change=Change.UNCONFIGURED
+    ),
     Parameter(
         "model_path",
         "",
