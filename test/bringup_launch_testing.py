@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import unittest
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ def child(node: str) -> int | None:
     return None
 
 
+def replaced(node: str, pid: int) -> bool:
+    """Return whether the node runs in another process than `pid`."""
+    return child(node) not in (None, pid)
+
+
 class TestBringUp(unittest.TestCase):
     """While the nodes run."""
 
@@ -62,11 +68,9 @@ class TestBringUp(unittest.TestCase):
         """Kill each with SIGKILL; then a request works, and its dialogue is recorded."""
         proc_output.assertWaitFor("active, looking at /image", timeout=TIMEOUT)
         for node in NODES:
-            before = wait_until(lambda node=node: child(node), f"{node} to run")
+            before = wait_until(partial(child, node), f"{node} to run")
             os.kill(before, signal.SIGKILL)
-            wait_until(
-                lambda node=node, pid=before: child(node) not in (None, pid), f"{node}'s return"
-            )
+            wait_until(partial(replaced, node, before), f"{node}'s return")
         with ros_client("launch_tester") as client:
             client.start_camera()
             recovered(client)
