@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-from ros_helpers import Client, Process, picture, wait_until
+from ros_helpers import TIMEOUT, Client, Process, picture, wait_until
 
 RESPAWN_DELAY = 0.2  # seconds
 
@@ -123,4 +123,4 @@ def recovered(client: Client, text: str = "pick up the block") -> None:
         time.sleep(0.2)
         return False
 
-    wait_until(works, "a request that works")
+    wait_until(works, "a request that works", 3 * TIMEOUT)

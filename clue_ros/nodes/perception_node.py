@@ -22,6 +22,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros.dialogue import Question
@@ -40,6 +41,7 @@ from clue_ros.nodes.worker import Worker
 
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
 REQUESTS = QoSProfile(depth=64)
+RESULT_TIMEOUT = 10  # seconds that a result is kept; Humble's default, 900, fills the memory
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -92,6 +94,7 @@ class PerceptionNode(LifecycleNode):
             goal_service_qos_profile=REQUESTS,
             result_service_qos_profile=REQUESTS,
             cancel_service_qos_profile=REQUESTS,
+            result_timeout=RESULT_TIMEOUT,
             **group,
         )
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -347,6 +350,7 @@ class PerceptionNode(LifecycleNode):
         limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
         dialogue_id = bytes(goal.goal_id.uuid).hex()
         opened = self._gate.open(dialogue_id, request.expression, request.image, limits)
+        request.image = Image()  # rclpy keeps the request for a while after its end
         if isinstance(opened, Outcome):
             self._note(opened)
             goal.abort()
