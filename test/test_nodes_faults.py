@@ -82,13 +82,17 @@ def test_perception_killed_in_a_dialogue_is_started_again_and_the_others_go_on(
     begin(client, state)
     others = {name: robot.pid(name) for name in OTHERS}
     killed = robot.kill("perception")
-    spoken = client.node.create_publisher(String, "say", 10)
-    words = f"still here, {state}"
-    wait_until(lambda: spoken.publish(String(data=words)) or words in robot.text("tts"), words)
+    speaks(client, robot, f"still here, {state}")
     recovered(client)
     assert robot.pid("perception") != killed
     assert {name: robot.pid(name) for name in OTHERS} == others
-    client.node.destroy_publisher(spoken)
+
+
+def speaks(client: Client, robot: Robot, words: str) -> None:
+    """Wait until tts says something; a voice that has just started hears nothing for a moment."""
+    publisher = client.node.create_publisher(String, "say", 10)
+    wait_until(lambda: publisher.publish(String(data=words)) or words in robot.text("tts"), words)
+    client.node.destroy_publisher(publisher)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -105,6 +109,7 @@ def test_the_others_killed_in_a_dialogue_do_not_end_it_and_come_back(
     assert client.result(handle).status == GoalStatus.STATUS_CANCELED
     wait_until(lambda: all(robot.pid(n) != pid for n, pid in killed.items()), "their return")
     # Every one of them does its work again: what is typed is asked about what the camera sees.
+    speaks(client, robot, f"back again, {state}")
     client.clear()
     requests = "take the other block"
     wait_until(lambda: typed_and_asked(client, robot, requests), "the answer to a typed request")
