@@ -32,12 +32,16 @@ ARGUMENTS = (
     ("speech_source", "microphone", "what voice:=true listens to: microphone, topic, or files"),
     ("audio", "audio", "the topic of sound, with speech_source:=topic"),
     ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ..."),
+    ("record", "", "a folder to keep every dialogue in, to learn from (docs/episodes.md)"),
     ("namespace", "", "a namespace for all nodes"),
     ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
     ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
     ("respawn", "true", "true: start a node again when it dies"),
     ("log_level", "info", "debug, info, warn, error"),
 )
+
+RESPAWN_DELAY = 0.5  # seconds
+PASSED_ON = ("model", "device", "image_transport", "record")  # to perception, where given
 
 
 def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
@@ -57,20 +61,27 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     A function, so that only the arguments that were given override the parameter file.
     """
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
-    given = {name: value[name] for name in ("model", "device", "image_transport") if value[name]}
+    given = {name: value[name] for name in PASSED_ON if value[name]}
     given["autostart"] = value["autostart"].lower() in ("true", "1")
     voice = value["voice"].lower() in ("true", "1")
     language = {"language": value["language"]} if value["language"] else {}
     # Who listens may not hear the question, or not at once: it is asked once more.
     manners = {"ask_again_after": ASK_AGAIN_AFTER} if voice else {}
+    arguments = ["--log-level", value["log_level"]]
+    secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
     common = {
         "package": "clue_ros",
         "namespace": value["namespace"],
         "output": "screen",
         "respawn": value["respawn"].lower() in ("true", "1"),
-        "respawn_delay": 2.0,
-        "ros_arguments": ["--log-level", value["log_level"]],
+        "respawn_delay": RESPAWN_DELAY,
     }
+
+    def own(name: str) -> dict[str, list[str]]:
+        """Give a node its enclave, where SROS2 is on (config/sros2/policy.xml)."""
+        enclave = ["--enclave", f"/clue/{name}"] if secure else []
+        return {"ros_arguments": arguments + enclave}
+
     perception = LifecycleNode(
         executable="perception_node",
         name="perception",
@@ -80,6 +91,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
             for topic in ("image", "depth", "camera_info", "speech", "say")
             if value[topic]
         ],
+        **own("perception"),
         **common,
     )
     tts = LifecycleNode(
@@ -87,6 +99,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         name="tts",
         parameters=[value["params_file"], {"autostart": given["autostart"]}, language],
         remappings=[("say", value["say"])],
+        **own("tts"),
         **common,
     )
     speech = LifecycleNode(
@@ -98,6 +111,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
             language,
         ],
         remappings=[(topic, value[topic]) for topic in ("speech", "say", "audio")],
+        **own("speech"),
         **common,
     )
     return [perception, tts, speech] if voice else [perception]

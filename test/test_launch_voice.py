@@ -6,11 +6,17 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 LAUNCH = Path(__file__).resolve().parents[1] / "launch" / "clue.launch.py"
+
+
+class Context(dict[str, str]):
+    """Stands in for LaunchContext: the arguments' values."""
+
+    environment: ClassVar[dict[str, str]] = {}
 
 
 class Configuration:
@@ -49,7 +55,7 @@ def start(monkeypatch: pytest.MonkeyPatch, **given: str) -> dict[str, SimpleName
     assert spec.loader is not None
     file = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(file)
-    context = {name: default for name, default, _ in file.ARGUMENTS} | given
+    context = Context({name: default for name, default, _ in file.ARGUMENTS} | given)
     return {node.name: node for node in file.start(context)}
 
 
@@ -83,10 +89,25 @@ def test_voice_starts_ears_and_mouth_that_share_topics(monkeypatch: pytest.Monke
     }
 
 
+def test_where_security_is_on_each_node_has_its_enclave(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = (LAUNCH.parents[1] / "config" / "sros2" / "policy.xml").read_text()
+    assert "--enclave" not in start(monkeypatch)["perception"].ros_arguments
+    monkeypatch.setitem(Context.environment, "ROS_SECURITY_ENABLE", "true")
+    for name, node in start(monkeypatch, voice="true").items():
+        assert node.ros_arguments[-2:] == ["--enclave", f"/clue/{name}"]
+        assert f'<enclave path="/clue/{name}">' in policy
+
+
 def test_every_parameter_that_the_file_sets_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     from clue_ros.nodes.parameters import NODES, find
 
-    everything = {"voice": "true", "language": "en-GB", "model": "m", "device": "cpu"}
+    everything = {
+        "voice": "true",
+        "language": "en-GB",
+        "model": "m",
+        "device": "cpu",
+        "record": "r",
+    }
     for name, node in start(monkeypatch, **everything).items():
         for parameter, value in parameters(node).items():
             declared = find(NODES[name], parameter)

@@ -63,3 +63,24 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
             process.send_signal(signal.SIGINT)
             process.wait(TIMEOUT)
     assert "Traceback" not in log.read_text()
+
+
+def test_under_launch_testing_every_killed_node_comes_back(tmp_path: Path) -> None:
+    if importlib.util.find_spec("launch_testing") is None:
+        pytest.skip("launch_testing is not installed (it comes with ROS 2, not as a wheel)")
+    from clue_ros.model.tiny import write_random_model
+
+    own = {
+        "CLUE_TEST_MODEL": str(write_random_model(tmp_path / "model")),
+        "CLUE_TEST_RECORD": str(tmp_path / "episodes"),
+        "ROS_LOG_DIR": str(tmp_path / "log"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "launch_testing.launch_test", "test/bringup_launch_testing.py"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=isolate() | own,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from clue_ros.nodes.parameters import NODES, PERCEPTION, Parameter, find, markdown
+from clue_ros.nodes import parameter_docs
+from clue_ros.nodes.parameters import NODES, PERCEPTION, Parameter, find
 
 ROOT = Path(__file__).parents[1]
 EVERY = [(node, parameter) for node, table in NODES.items() for parameter in table]
@@ -32,17 +33,19 @@ def test_the_yaml_file_has_every_parameter_with_the_codes_default() -> None:
             assert type(config()[node][name]) is type(default), f"{node}: {name}"
 
 
-def test_the_yaml_file_describes_every_parameter() -> None:
-    lines = [line.strip() for line in (ROOT / "config" / "clue.yaml").read_text().splitlines()]
-    for _, parameter in EVERY:
-        places = [i for i, line in enumerate(lines) if line.startswith(f"{parameter.name}:")]
-        assert any(lines[i - 1].startswith("#") for i in places), parameter.name
-
-
-def test_the_documentation_has_the_generated_tables() -> None:
+def test_the_yaml_file_and_the_documentation_are_made_from_the_tables() -> None:
+    advice = "rerun: python -m clue_ros.nodes.parameter_docs"
+    assert (ROOT / "config" / "clue.yaml").read_text() == parameter_docs.yaml(), advice
     text = (ROOT / "docs" / "ros.md").read_text()
+    assert parameter_docs.documented(text) == text, advice
     for node in NODES:
-        assert markdown(node) in text, f"rerun: python -m clue_ros.nodes.parameters ({node})"
+        assert parameter_docs.markdown(node) in text, node
+
+
+@pytest.mark.parametrize(("node", "parameter"), EVERY, ids=lambda v: getattr(v, "name", str(v)))
+def test_every_number_has_a_range_and_a_unit(node: str, parameter: Parameter) -> None:
+    number = isinstance(parameter.default, (int, float)) and type(parameter.default) is not bool
+    assert number == (parameter.range is not None) == bool(parameter.unit), node
 
 
 def test_the_documentation_has_every_launch_argument() -> None:
@@ -71,8 +74,23 @@ def test_defaults_are_valid_and_nonsense_is_not(node: str, parameter: Parameter)
             nonsense.append(float("nan"))
     if parameter.choices:
         nonsense.append("no such choice")
+    if parameter.pattern:
+        nonsense += ["", "two words", "/lead", "\n", "x" * 5000 + "!"]
     for value in nonsense:
         assert parameter.name in (parameter.problem(value) or ""), value
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "good"),
+    [
+        ("perception", "language", ["en", "en-US", "fr_FR", "zh-Hans-CN"]),
+        ("image_source", "frame_id", ["camera", "left/camera_optical_frame"]),
+    ],
+)
+def test_texts_that_follow_a_pattern_are_taken(node: str, name: str, good: list[str]) -> None:
+    parameter = find(NODES[node], name)
+    assert parameter is not None
+    assert [parameter.problem(value) for value in good] == [None] * len(good)
 
 
 def test_a_threshold_is_a_probability_or_minus_one() -> None:

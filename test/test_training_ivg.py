@@ -18,9 +18,12 @@ from safetensors.torch import load_file
 from test_model_processor import gemma_processor
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from clue_ros.data.episodes import GROUNDED, Episode
 from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
+from clue_ros.data.recorder import Recorder
 from clue_ros.data.tabletop import shards
 from clue_ros.data.vocabulary import vocabulary
+from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import tiny_config
@@ -60,6 +63,23 @@ def dialogues(count: int, first: int = 0) -> list[InvigSample]:
     ]
 
 
+def write_episodes(folder: Path) -> None:
+    """Four dialogues that a robot held to the end, and one that it did not."""
+    recorder = Recorder(folder, 10**9, print)
+    box, estimate = (
+        Box(4, 5, 30, 20),
+        AmbiguityEstimate(0.1, 0.5, np.zeros((2, 2), np.float32), (), 0.0),
+    )
+    for i in range(5):
+        ends: dict[str, Any] = {
+            "outcome": GROUNDED,
+            "grounding": Grounding(box, "cup", 0.9, estimate),
+        }
+        turns = tuple((turn, 1.0) for turn in dialogues(1, first=i)[0].dialogue().turns)
+        recorder.save(Episode(f"e{i}", noise(i)(), turns, **(ends if i < 4 else {})))
+    recorder.close()
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Drawn scenes, drawn IT2P photographs, made-up InViG; a model of our tokenizer, and Gemma's.
@@ -74,6 +94,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_it2p(root / "it2p")
     write_invig(dialogues(8), root / "invig", split="train")
     write_invig(dialogues(3, 100), root / "invig", split="validation")
+    write_episodes(root / "episodes")
     write_random_model(root / "model", vocabulary())
     processor = gemma_processor()
     sizes = {**SIZES, "image_size": 56, "patch_size": 14}
@@ -96,6 +117,7 @@ def command(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         parser = argparse.ArgumentParser()
         ivg.add_arguments(parser)
         words = ["--tabletop", root / "scenes", "--invig", root / "invig", "--device", "cpu"]
+        words += ["--episodes", root / "episodes"]
         words += ["--model", root / "model", "--run", tmp_path / "run", "--out", tmp_path / "out"]
         words += ["--steps", 2, "--batch", 2, *more]
         assert ivg.run(parser.parse_args([str(word) for word in words])) == 0
@@ -119,6 +141,8 @@ def log(folder: Path) -> list[dict[str, float]]:
         (["tabletop"], {"val"}, True),
         (["it2p"], set(), True),  # its two photographs are both for training
         (["invig"], {"invig"}, False),
+        (["episodes"], set(), False),
+        (["invig", "episodes"], {"invig"}, False),
         (["tabletop", "it2p", "invig"], {"val", "invig"}, True),
     ],
 )
@@ -135,6 +159,16 @@ def test_every_data_set_trains_with_its_own_defaults(
     assert {name.split("_")[0] for name in figures} == held_out
     assert {f"{name}_loss" for name in held_out} <= set(figures)
     assert ("invig_look" in figures) is False, "InViG has no masks"
+
+
+def test_a_robots_own_dialogues_are_learned_from_if_they_ended_in_a_box(
+    command: Callable[..., Path], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = json.loads((command("--data", "episodes") / "ivg.json").read_text())
+    assert notes["training"]["episodes"] == 4
+    assert "left out, as they ended without a box: 1 OPEN" in capsys.readouterr().err
+    with pytest.raises(ClueError, match="no episodes there"):
+        command("--data", "episodes", "--episodes", root / "nowhere")
 
 
 def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
@@ -257,7 +291,7 @@ def test_mixed_data_gives_each_its_share_and_each_dialogue_its_turn(root: Path) 
             return position
 
     pictures = Counted(dialogues(4), lambda x: x, pairs=0, seed=0)
-    data = IvgData(None, pictures, [], 0.3)
+    data = IvgData(None, pictures, {}, 0.3)
     settings = Settings(steps=10, batch=5, lr=1.0)
     positions: list[list[Any]] = [
         [slot() for slot in data.slots(settings, step)] for step in range(10)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.baselines import BASELINES
 from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate
 from clue_ros.model.detector import Detector, load_detector
+from clue_ros.model.device_memory import give_back, is_out_of_memory, out_of_memory, with_room
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, load_ivg_settings
 from clue_ros.model.processor import decode_text, encode_prompts, escape, load_processor
@@ -47,12 +50,14 @@ class Checkpoint:
     ivg: IvgSettings
     vocabulary: Vocabulary
 
+    @with_room
     @torch.inference_mode()
     def look(self, image: npt.NDArray[np.uint8]) -> torch.Tensor:
         """RGB (H, W, 3) -> features (1, N, D) on the model's device."""
         pixels = self.processor.image_processor(Image.fromarray(image), return_tensors="pt")
         return self.backbone.look(pixels["pixel_values"])
 
+    @with_room
     @torch.inference_mode()
     def judge(self, features: torch.Tensor, context: str) -> tuple[float, npt.NDArray[np.float32]]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
@@ -84,6 +89,7 @@ class Checkpoint:
         ]
         return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
 
+    @with_room
     def speak(self, features: torch.Tensor, context: str, mode: Mode) -> Generation:
         """Decode one reply to `context` through adapter B."""
         self.adapters.use(IVG)
@@ -139,11 +145,37 @@ def load_checkpoint(
 
     detector: another detector's folder, or a baseline's name (`baselines`); None: the model's own.
     ivg: another folder of adapter B; None: the model's own. quantization: of the decoder's weights
-    (`quantization`). Raises ModelError on anything wrong.
+    (`quantization`). Where device "auto" finds a GPU that the model does not fit into, it goes to
+    the CPU, with a warning. Raises ModelError on anything wrong.
     """
     check_quantization(quantization)
     place = choose_device(device)
     folder = find_model(model, revision)
+    load = partial(
+        _load, folder, dtype=dtype, detector=detector, ivg=ivg, quantization=quantization
+    )
+    try:
+        return load(place)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    give_back()
+    if device != "auto" or place.type == "cpu":
+        raise out_of_memory(place)
+    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", stacklevel=2)
+    return load(torch.device("cpu"))
+
+
+def _load(
+    folder: Path,
+    place: torch.device,
+    *,
+    dtype: str,
+    detector: str | Path | None,
+    ivg: str | Path | None,
+    quantization: str,
+) -> Checkpoint:
+    """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
     backbone = load_backbone(
         base, device=place, dtype=choose_dtype(dtype, place), quantization=quantization

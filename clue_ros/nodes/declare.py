@@ -59,6 +59,8 @@ def descriptor(parameter: Parameter) -> ParameterDescriptor:
 
 def _constraints(parameter: Parameter) -> str:
     words = [f"one of {', '.join(parameter.choices)}"] if parameter.choices else []
+    if parameter.unit:
+        words.append(f"unit: {parameter.unit}")
     if parameter.change is not Change.ANY_TIME:
         words.append(f"may change: {parameter.change.value}")
     return "; ".join(words)

@@ -69,6 +69,10 @@ class Processes:
         pipe.write(" ".join(text.split()).encode() + b"\n")
         pipe.flush()
 
+    def pid(self, module: str) -> int:
+        """Return a node's process id."""
+        return self._running[module].pid
+
     def check(self) -> None:
         """Raise GraphError with the end of its log if a node has ended."""
         for module, process in self._running.items():

@@ -8,6 +8,9 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
+from clue_ros.nodes.camera import Camera
+from clue_ros.nodes.gate import Gate
+
 
 @dataclass
 class Health:
@@ -16,10 +19,20 @@ class Health:
     load_error: str = ""
     last_error: str = ""
     last_latency: float | None = None  # seconds from request to the last reply of the model
+    stages: dict[str, float] = field(default_factory=dict)  # seconds of each stage of it
     dialogues: int = 0
     questions: int = 0
     groundings: int = 0
     errors: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)  # dialogues, by outcome
+
+    def replied(self, latency: float, stages: dict[str, float]) -> None:
+        """Note how long the last reply took."""
+        self.last_latency, self.stages = latency, dict(stages)
+
+    def end(self, outcome: str) -> None:
+        """Count a dialogue's end."""
+        self.ended[outcome] = self.ended.get(outcome, 0) + 1
 
     def failed(self, code: str, message: str) -> None:
         """Count an error."""
@@ -29,11 +42,14 @@ class Health:
     def values(self) -> dict[str, object]:
         """Return what is counted here, and the process's memory."""
         counted = ", ".join(f"{code} {count}" for code, count in self.errors.items())
+        ended = ", ".join(f"{outcome} {count}" for outcome, count in self.ended.items())
         return {
             "last reply took (s)": number(self.last_latency),
+            **{f"last {name} took (s)": number(took) for name, took in self.stages.items()},
             "dialogues": self.dialogues,
             "questions": self.questions,
             "groundings": self.groundings,
+            "dialogues ended": ended or "none",
             "errors": counted or "none",
             "last error": self.last_error or "none",
             "process memory (MB)": f"{memory_mb():.0f}",
@@ -68,6 +84,23 @@ def level(state: str, health: Health, frame_age: float | None, timeout: float) -
     if frame_age > timeout:
         return DiagnosticStatus.WARN, f"active, but the last image came {frame_age:.1f} s ago"
     return DiagnosticStatus.OK, "active"
+
+
+def values(gate: Gate, camera: Camera, health: Health, clue: Any, model: str) -> dict[str, object]:
+    """Return everything that the node knows about itself; `clue` is None while none is loaded."""
+    found: dict[str, object] = {
+        "state": gate.state,
+        "model": model,
+        "image topic": camera.topic,
+        "images received": camera.count,
+        "age of the last image (s)": number(camera.age()),
+        "dialogue open": gate.session is not None,
+        **health.values(),
+    }
+    if clue is not None:
+        found["device"] = clue.device
+        found["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
+    return found
 
 
 def report(

@@ -1,67 +1,26 @@
 """Every parameter of every node, declared once.
 
-The nodes declare from this table, docs/ros.md is generated from it (`python -m
-clue_ros.nodes.parameters`), and a test compares it with config/clue.yaml. No ROS is needed to
+The nodes declare from these tables; `python -m clue_ros.nodes.parameter_docs` writes
+config/clue.yaml and the tables of docs/ros.md from them, and a test compares. No ROS is needed to
 import it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
+from clue_ros.nodes.parameter import FRAME, LANGUAGE_TAG, Change, Parameter, Value, find
+from clue_ros.nodes.voice_parameters import SPEECH, TTS
 
-Value = bool | int | float | str
-
-
-class Change(Enum):
-    """When a parameter may change after the node has started."""
-
-    ANY_TIME = "any time"
-    NOT_ACTIVE = "while not active"
-    UNCONFIGURED = "while unconfigured"
-    NEVER = "read-only"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter: its default fixes its type.
-
-    `range` is inclusive and for numbers, `choices` for text.
-    """
-
-    name: str
-    default: Value
-    description: str
-    range: tuple[float, float] | None = None
-    choices: tuple[str, ...] = ()
-    change: Change = Change.ANY_TIME
-
-    def problem(self, value: object) -> str | None:
-        """Say why `value` cannot be taken, or None.
-
-        A type the default does not have is nonsense too.
-        """
-        if type(value) is not type(self.default):
-            return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
-        if isinstance(value, str) and self.choices and value not in self.choices:
-            return f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}"
-        if self.range is not None and isinstance(value, (int, float)):
-            low, high = self.range
-            if not low <= value <= high:  # NaN ends here too
-                return f"{self.name} must be from {low:g} to {high:g}, got {value!r}"
-        if self.name == "threshold" and isinstance(value, float) and -1.0 < value < 0.0:
-            return f"threshold must be from 0 to 1, or -1 for the model's own; got {value!r}"
-        return None
-
-
-_TYPE_NAMES: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number with a decimal point",
-    str: "text",
-}
+__all__ = [
+    "IMAGE_SOURCE",
+    "NODES",
+    "PERCEPTION",
+    "SPEECH",
+    "TTS",
+    "Change",
+    "Parameter",
+    "Value",
+    "find",
+]
 
 PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
@@ -114,6 +73,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         -1.0,
         "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
         range=(-1.0, 1.0),
+        unit="1",
     ),
     Parameter(
         "autostart",
@@ -126,24 +86,28 @@ PERCEPTION: tuple[Parameter, ...] = (
         3,
         "Questions in one dialogue before it ends with MAX_TURNS.",
         range=(0, 20),
+        unit="1",
     ),
     Parameter(
         "answer_timeout",
         30.0,
         "Seconds to wait for each answer before the dialogue ends with ANSWER_TIMEOUT.",
         range=(0.1, 3600.0),
+        unit="s",
     ),
     Parameter(
         "ask_again_after",
         0.0,
         "Seconds of silence after which a question is asked once more in other words; 0: never.",
         range=(0.0, 3600.0),
+        unit="s",
     ),
     Parameter(
         "language",
         "en-US",
         "Language of the robot's own sentences and of yes, no and stop, as a tag such as en-US or "
         "fr-FR; the model's questions are in the model's language.",
+        pattern=LANGUAGE_TAG,
     ),
     Parameter(
         "image_transport",
@@ -157,12 +121,28 @@ PERCEPTION: tuple[Parameter, ...] = (
         2.0,
         "Seconds since the newest image arrived after which a request gets STALE_IMAGE.",
         range=(0.05, 3600.0),
+        unit="s",
     ),
     Parameter(
         "image_timeout",
         5.0,
         "Seconds without an image after which the node warns, naming the topic.",
         range=(0.5, 3600.0),
+        unit="s",
+    ),
+    Parameter(
+        "record",
+        "",
+        "A folder to keep every dialogue in as an episode (docs/episodes.md); empty: none.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "record_limit",
+        1000.0,
+        "Megabytes of episodes; beyond, the oldest ones are removed.",
+        range=(1.0, 1e6),
+        unit="MB",
+        change=Change.NEVER,
     ),
     Parameter(
         "masks",
@@ -181,18 +161,21 @@ PERCEPTION: tuple[Parameter, ...] = (
         0.05,
         "Seconds that the stamps of an image and of its depth image may be apart.",
         range=(0.0, 10.0),
+        unit="s",
     ),
     Parameter(
         "min_depth",
         0.1,
         "Metres; what the depth image has nearer counts as a hole.",
         range=(0.0, 100.0),
+        unit="m",
     ),
     Parameter(
         "max_depth",
         10.0,
         "Metres; what the depth image has farther counts as a hole.",
         range=(0.1, 1000.0),
+        unit="m",
     ),
     Parameter(
         "rectified",
@@ -210,6 +193,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         1.0,
         "Seconds between two messages on /diagnostics.",
         range=(0.1, 60.0),
+        unit="s",
         change=Change.NEVER,
     ),
 )
@@ -221,7 +205,7 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         "A picture, a folder of pictures, a video, or a webcam's number ('0'); a new one may be "
         "set while the node runs.",
     ),
-    Parameter("rate", 10.0, "Images a second.", range=(0.1, 120.0), change=Change.NEVER),
+    Parameter("rate", 10.0, "Images a second.", range=(0.1, 120.0), unit="Hz", change=Change.NEVER),
     Parameter(
         "loop",
         True,
@@ -233,7 +217,7 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         "A depth picture of `source` (16-bit PNG, millimetres), published on depth with each "
         "image; empty: none.",
     ),
-    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header."),
+    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header.", pattern=FRAME),
     Parameter(
         "camera_info",
         "",
@@ -244,203 +228,15 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         60.0,
         "Horizontal field of view in degrees, for CameraInfo where no file is given.",
         range=(1.0, 179.0),
+        unit="degrees",
     ),
     Parameter("compressed", False, "Publish image/compressed (JPEG) as well.", change=Change.NEVER),
-    Parameter("jpeg_quality", 90, "Quality of image/compressed.", range=(1, 100)),
-)
-
-VOICE_LANGUAGE = "Language, as a tag such as en-US or fr-FR."
-
-TTS: tuple[Parameter, ...] = (
     Parameter(
-        "engine",
-        "auto",
-        "auto: pyttsx3 where it works, else print; pyttsx3: fail where it does not; print: "
-        "never speak.",
-        choices=("auto", "pyttsx3", "print"),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter("language", "en-US", VOICE_LANGUAGE, change=Change.UNCONFIGURED),
-    Parameter(
-        "voice",
-        "",
-        "The voice's id, name or language as pyttsx3 lists it, with espeak also a variant "
-        "(en-us+f3); empty: the first one of the language.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter("rate", 160, "Words a minute.", range=(60, 400), change=Change.UNCONFIGURED),
-    Parameter("volume", 1.0, "Loudness, 0 to 1.", range=(0.0, 1.0), change=Change.UNCONFIGURED),
-    Parameter(
-        "output",
-        "auto",
-        "Where the sound goes. auto: a sound device, or none with a warning; device: fail without "
-        "one; topic: spoken_audio, as fast as it would be heard; none: nowhere.",
-        choices=("auto", "device", "topic", "none"),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "device",
-        "",
-        "Sound device as the player (pw-play, paplay or aplay) names it; empty: the default.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "wav_folder",
-        "",
-        "A folder to keep a WAV file of everything said; empty: none.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "engine_timeout",
-        10.0,
-        "Seconds for one sentence after which a hung engine is started again.",
-        range=(0.5, 120.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "autostart",
-        True,
-        "Configure and activate at start. False: wait for a manager.",
-        change=Change.NEVER,
-    ),
-)
-
-SPEECH: tuple[Parameter, ...] = (
-    Parameter(
-        "source",
-        "stdin",
-        "Where speech comes from: stdin (typed lines), microphone, topic (audio), or the path of "
-        "an audio file or a folder of them.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "engine",
-        "sphinx",
-        "The recognizer; docs/voice.md says what each needs.",
-        choices=(
-            "sphinx",
-            "vosk",
-            "faster_whisper",
-            "whisper",
-            "google",
-            "google_cloud",
-            "azure",
-            "wit",
-            "openai",
-            "groq",
-        ),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter("language", "en-US", VOICE_LANGUAGE, change=Change.UNCONFIGURED),
-    Parameter(
-        "model_path",
-        "",
-        "The engine's model: a folder or file, for whisper also a size; empty: the one it brings.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "hints",
-        True,
-        "Help the engine with what is likely to be said: commands, or answers to the open "
-        "question. False: plain dictation.",
-    ),
-    Parameter(
-        "mode",
-        "continuous",
-        "continuous: always listen; push_to_talk: only during ~/listen, and after a question.",
-        choices=("continuous", "push_to_talk"),
-    ),
-    Parameter(
-        "accept_confidence",
-        0.6,
-        "Confidence from which what was heard is acted on without asking back.",
-        range=(0.0, 1.0),
-    ),
-    Parameter(
-        "confirm_confidence",
-        0.25,
-        "Confidence from which it is asked back (did you say ...?); below, it was not understood.",
-        range=(0.0, 1.0),
-    ),
-    Parameter(
-        "device",
-        "",
-        "The microphone's number, or a part of its name; empty: the default.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "ambient_seconds",
-        1.0,
-        "Seconds at the start in which the room's noise is measured; 0: never.",
-        range=(0.0, 30.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "ambient_margin",
-        6.0,
-        "Decibels above the room's noise from which sound may be speech.",
-        range=(0.0, 40.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "vad_mode",
-        2,
-        "How much the voice detector rejects: 0 (takes much for speech) to 3.",
-        range=(0, 3),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "end_silence",
-        0.6,
-        "Seconds of silence that end a phrase.",
-        range=(0.2, 5.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "max_phrase",
-        10.0,
-        "Seconds after which a phrase is cut and recognized as it is.",
-        range=(1.0, 60.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "listen_timeout",
-        8.0,
-        "Seconds that ~/listen waits for somebody to speak, and that a confirming question "
-        "waits for yes or no.",
-        range=(0.5, 120.0),
-    ),
-    Parameter(
-        "partial_period",
-        0.0,
-        "Seconds between transcripts of a phrase that is still being spoken; 0: none.",
-        range=(0.0, 10.0),
-    ),
-    Parameter(
-        "mute_tail",
-        0.4,
-        "Seconds after the robot's own voice in which nothing is listened to.",
-        range=(0.0, 5.0),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "barge_in",
-        "off",
-        "Whether a person may interrupt the robot. voice: any voice silences it (needs an echo "
-        "canceller); words: a phrase that was understood and is not its own does; off: never.",
-        choices=("off", "voice", "words"),
-    ),
-    Parameter(
-        "prompt",
-        "you> ",
-        "Shown before each typed line when stdin is a terminal.",
-        change=Change.NEVER,
-    ),
-    Parameter(
-        "autostart",
-        True,
-        "Configure and activate at start. False: wait for a manager.",
-        change=Change.NEVER,
+        "jpeg_quality",
+        90,
+        "Quality of image/compressed.",
+        range=(1, 100),
+        unit="%",
     ),
 )
 
@@ -450,18 +246,21 @@ GRASP_EXAMPLE: tuple[Parameter, ...] = (
         0.085,
         "Metres between the gripper's open fingers; what is wider is not grasped.",
         range=(0.001, 1.0),
+        unit="m",
     ),
     Parameter(
         "finger_length",
         0.04,
         "Metres that an object may reach between the fingers.",
         range=(0.001, 1.0),
+        unit="m",
     ),
     Parameter(
         "standoff",
         0.1,
         "Metres from pregrasp_pose to grasp_pose.",
         range=(0.0, 1.0),
+        unit="m",
     ),
 )
 
@@ -472,26 +271,3 @@ NODES: dict[str, tuple[Parameter, ...]] = {
     "speech": SPEECH,
     "grasp_example": GRASP_EXAMPLE,
 }
-
-
-def find(table: Sequence[Parameter], name: str) -> Parameter | None:
-    """Return the table's parameter of that name, or None."""
-    return next((parameter for parameter in table if parameter.name == name), None)
-
-
-def markdown(node: str) -> str:
-    """Return the parameter table of one node as Markdown, for docs/ros.md."""
-    lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
-    for p in NODES[node]:
-        default = f"`{json.dumps(p.default)}`"
-        limits = f" ({p.range[0]:g} to {p.range[1]:g})" if p.range else ""
-        choices = f" ({', '.join(p.choices)})" if p.choices else ""
-        lines.append(
-            f"| `{p.name}` | {default} | {p.change.value} | {p.description}{limits}{choices} |"
-        )
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    for node_name in NODES:
-        print(f"### {node_name}\n\n{markdown(node_name)}\n")

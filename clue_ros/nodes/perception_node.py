@@ -22,9 +22,11 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallb
 from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from clue_ros.dialogue import Grounding, NotFound, Question
+from clue_ros.dialogue import NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
@@ -32,13 +34,17 @@ from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.depth import Depths, Settings
 from clue_ros.nodes.gate import Gate
+from clue_ros.nodes.listeners import log_turns, tell_all, together
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
+from clue_ros.nodes.recording import Recording
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
-from clue_ros.voice.sayings import in_other_words
 
 DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
+# rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
+REQUESTS = QoSProfile(depth=64)
+RESULT_TIMEOUT = 10  # seconds that a result is kept; Humble's default, 900, fills the memory
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -60,6 +66,9 @@ class PerceptionNode(LifecycleNode):
         self._worker = Worker()
         self._health = diagnostics.Health()
         declare(self, PERCEPTION)
+        self._recording = Recording(
+            self._value("record"), self._value("record_limit"), self.get_logger().warning
+        )
         self._gate = Gate(
             lambda: self._camera.newest(self._value("max_image_age")), self._make_session
         )
@@ -77,14 +86,19 @@ class PerceptionNode(LifecycleNode):
         group = {"callback_group": self._group}
         self.create_subscription(String, "speech", self._on_speech, 10, **group)
         self.create_subscription(Transcript, "transcript", self._on_transcript, 10, **group)
-        self.create_service(Ground, "ground", self._on_ground, **group)
-        self.create_service(AnswerClarification, "answer", self._on_answer, **group)
+        deep = {"qos_profile": REQUESTS, **group}
+        self.create_service(Ground, "ground", self._on_ground, **deep)
+        self.create_service(AnswerClarification, "answer", self._on_answer, **deep)
         self._action = ActionServer(
             self,
             GroundWithDialogue,
             "ground_with_dialogue",
             self._on_goal,
             cancel_callback=self._on_cancel,
+            goal_service_qos_profile=REQUESTS,
+            result_service_qos_profile=REQUESTS,
+            cancel_service_qos_profile=REQUESTS,
+            result_timeout=RESULT_TIMEOUT,
             **group,
         )
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -99,6 +113,9 @@ class PerceptionNode(LifecycleNode):
 
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
+
+    def _language(self) -> str:
+        return str(self._value("language"))
 
     def _start(self) -> None:
         """Configure and activate without a manager.
@@ -184,6 +201,7 @@ class PerceptionNode(LifecycleNode):
         """Stop before the process ends."""
         self._gate.move("finalized")
         self._worker.stop()
+        self._recording.close()
 
     def _free(self) -> None:
         self._clue = None
@@ -224,40 +242,15 @@ class PerceptionNode(LifecycleNode):
             clue.policy = self._value("policy")
             clue.threshold = self._own_threshold if threshold < 0 else threshold
 
-    def _listen(self, session: Session, feedback: Feedback | None) -> Listener:
-        """Return what happens as `session` goes on: outputs, feedback of the action, counters."""
-
-        def replied(reply: Question | Grounding) -> None:
-            self._health.last_latency = session.latency
-            self._outputs.estimate(session, reply)
-            if feedback:
-                feedback.replied(session, reply)
-
-        def asked(question: Question) -> None:
-            self._health.questions += 1
-            message = self._outputs.ask(session, question)
-            if feedback:
-                feedback.asked(message)
-
-        def asked_again(question: Question, heard: bool) -> None:
-            self._outputs.say(in_other_words(question.text, self._value("language"), heard=heard))
-
-        def thinking() -> None:
-            self._apply_decision()
-            if feedback:
-                feedback.thinking()
-
-        return Listener(
-            looking=feedback.looking if feedback else lambda: None,
-            thinking=thinking,
-            replied=replied,
-            asked=asked,
-            asked_again=asked_again,
-        )
-
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
-        session.listener = self._listen(session, feedback)
+        kept = self._recording.dialogue(session)
+        session.listener = together(
+            Listener(thinking=self._apply_decision),
+            tell_all(session, self._outputs, self._health, self._language, feedback),
+            log_turns(session, self.get_logger().info),
+            kept.listener,
+        )
         self._health.dialogues += 1
         try:
             outcome = await session.run()
@@ -268,7 +261,9 @@ class PerceptionNode(LifecycleNode):
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
-        self._outputs.say(in_words(outcome, self._value("language")))
+        self._outputs.say(in_words(outcome, self._language()))
+        self._health.end(outcome.code if outcome.grounding is None else "GROUNDED")
+        kept.end(outcome)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
@@ -280,7 +275,7 @@ class PerceptionNode(LifecycleNode):
     def _on_speech(self, message: String) -> None:
         """Take what was said as the answer if a question is open, else as a new request."""
         session = self._gate.session
-        if manners.settled(session, message.data, self._value("language"), self._outputs.say):
+        if manners.settled(session, message.data, self._language(), self._outputs.say):
             return
         if session is not None and session.waiting:
             try:
@@ -312,7 +307,7 @@ class PerceptionNode(LifecycleNode):
 
     def _refuse(self, outcome: Outcome) -> None:
         self._note(outcome)
-        self._outputs.say(in_words(outcome, self._value("language")))
+        self._outputs.say(in_words(outcome, self._language()))
 
     def _on_answer(
         self, request: AnswerClarification.Request, response: AnswerClarification.Response
@@ -354,7 +349,7 @@ class PerceptionNode(LifecycleNode):
             result = await opened.one_shot(force=request.force_grounding)
         finally:
             self._gate.close(opened)
-        self._health.last_latency = opened.latency
+        self._health.replied(opened.latency, opened.stages)
         if isinstance(result, NotFound):
             return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):
@@ -375,6 +370,8 @@ class PerceptionNode(LifecycleNode):
         limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
         dialogue_id = bytes(goal.goal_id.uuid).hex()
         opened = self._gate.open(dialogue_id, request.expression, self._given(request), limits)
+        # rclpy keeps the request for a while after its end.
+        request.image, request.depth = Image(), Image()
         if isinstance(opened, Outcome):
             self._note(opened)
             goal.abort()
@@ -408,25 +405,20 @@ class PerceptionNode(LifecycleNode):
             warning = self._camera.warning(self._value("image_timeout"))
             if warning:
                 self.get_logger().warning(warning)
-        age, health, clue = self._camera.age(), self._health, self._clue
-        values: dict[str, object] = {
-            "state": self._gate.state,
-            "model": self._value("model"),
-            "image topic": self._camera.topic,
-            "images received": self._camera.count,
-            "age of the last image (s)": diagnostics.number(age),
-            "dialogue open": self._gate.session is not None,
-            **health.values(),
-        }
-        if clue is not None:
-            values["device"] = clue.device
-            values["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
         self._diagnostics.publish(
             diagnostics.report(
                 f"{self.get_fully_qualified_name()}: clue",
                 self.get_clock().now().to_msg(),
-                diagnostics.level(self._gate.state, health, age, self._value("image_timeout")),
+                diagnostics.level(
+                    self._gate.state,
+                    self._health,
+                    self._camera.age(),
+                    self._value("image_timeout"),
+                ),
                 self._value("model"),
-                values,
+                diagnostics.values(
+                    self._gate, self._camera, self._health, self._clue, self._value("model")
+                )
+                | {"recording in": self._recording.folder or "none"},
             )
         )

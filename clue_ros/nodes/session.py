@@ -94,6 +94,7 @@ class Session:
         self.found: tuple[Found, ...] = ()  # the objects of the last reply
         self.context = self.conversation.request  # C(k) that the last reply judged
         self.latency = 0.0  # seconds from the request or answer to the model's reply
+        self.stages: dict[str, float] = {}  # seconds that each stage took last
         self._asked_at = time.monotonic()
         self._clue = clue
         self._masks = masks
@@ -212,7 +213,9 @@ class Session:
 
     async def _look(self) -> None:
         self.listener.looking()
-        self.view = await self._work(lambda: self._clue.look(self.frame.pixels()))
+        self.view = await self._work(
+            self._timed("image", lambda: self._clue.look(self.frame.pixels()))
+        )
         self.source = Source(self.frame.header, self.view.width, self.view.height)
 
     async def _think(self, *, force: bool) -> Question | Grounding:
@@ -220,15 +223,33 @@ class Session:
         self.context = self.conversation.dialogue.context()
         reply, self.found = await self._work(lambda: self._reply(force))
         self.latency = time.monotonic() - self._asked_at
+        whole, judging = self.stages.pop("reply"), reply.ambiguity.seconds
+        self.stages.update(ambiguity=judging, decoding=max(0.0, whole - judging))
         self.listener.replied(reply)
         return reply
 
     def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[Found, ...]]:
         """Return the model's reply and what is known of its objects. In the worker's thread."""
         view, clue = self.view, self._clue
-        reply = clue.reply(view, self.conversation.dialogue, force_grounding=force)
-        places = locator(self.frame.depth, view.width, view.height)
-        return reply, find(clue, view, reply, places, masks=self._masks)
+        dialogue = self.conversation.dialogue
+        reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))()
+
+        def place() -> tuple[Found, ...]:
+            places = locator(self.frame.depth, view.width, view.height)
+            return find(clue, view, reply, places, masks=self._masks)
+
+        return reply, self._timed("placing", place)()
+
+    def _timed(self, stage: str, job: Callable[[], T]) -> Callable[[], T]:
+        """Return the job, noting the seconds it takes without those it waits for its turn."""
+
+        def run() -> T:
+            begin = time.monotonic()
+            result = job()
+            self.stages[stage] = time.monotonic() - begin
+            return result
+
+        return run
 
     async def _hear(self, question: Question) -> str:
         slot = self._arm()

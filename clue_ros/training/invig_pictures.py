@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from clue_ros.data.episodes import load_episodes
 from clue_ros.data.invig import Invig, InvigSample, load_invig, reveal_pairs
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.errors import ClueError
@@ -132,18 +133,35 @@ def load_splits(
     known = {sample.id for sample in samples}
     fresh = [sample for sample in held_out.samples if sample.id not in known]
     if not fresh:
-        fresh = [s for s in samples if zlib.crc32(s.image_id.encode()) % _ONE_IN == 0]
-        pictures = {s.image_id for s in fresh}
-        samples = [s for s in samples if s.image_id not in pictures]
+        samples, fresh = _one_in_fifty(samples)
     return samples, fresh[:HELD_OUT]
+
+
+def split_episodes(folder: str, report: Path | None) -> tuple[list[InvigSample], list[InvigSample]]:
+    """The robot's own dialogues that ended in a box, one in fifty of them held out.
+
+    Those left out are named as those of InViG are. InvigError says what is missing.
+    """
+    found = load_episodes(folder)
+    _tell(found.problems, None if report is None else report.with_name("left_out_episodes.txt"))
+    samples, fresh = _one_in_fifty(list(found.samples))
+    return samples, fresh[:HELD_OUT]
+
+
+def _one_in_fifty(samples: list[InvigSample]) -> tuple[list[InvigSample], list[InvigSample]]:
+    """Always the same pictures are held out; never all of them."""
+    fresh = [s for s in samples if zlib.crc32(s.image_id.encode()) % _ONE_IN == 0]
+    pictures = {s.image_id for s in fresh}
+    rest = [s for s in samples if s.image_id not in pictures]
+    return (rest, fresh) if rest else (samples, [])
 
 
 def _tell(problems: Sequence[str], report: Path | None) -> None:
     for problem in problems[:_SHOWN]:
-        print(f"InViG: {problem}", file=sys.stderr)
+        print(f"note: {problem}", file=sys.stderr)
     if report is None or not problems:
         return
     report.parent.mkdir(parents=True, exist_ok=True)
     report.write_text("".join(f"{problem}\n" for problem in problems))
     if len(problems) > _SHOWN:
-        print(f"InViG: {len(problems)} rows in all, see {report}", file=sys.stderr)
+        print(f"note: {len(problems)} rows in all, see {report}", file=sys.stderr)

@@ -292,7 +292,7 @@ def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[
         "alpha": args.alpha,
         "dropout": args.dropout,
     }
-    if "invig" in args.data:
+    if {"invig", "episodes"} & set(args.data):
         notes |= {"pairs": args.pairs, "invig_share": data.invig_share}
         notes |= {"invig_language": args.invig_language}
     return notes

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Whether the memory of perception stays flat, and every request gets an answer.
+
+    scripts/run python benchmarks/soak.py [--dialogues 2000] [--cycles 100] [--fuzz 2000]
+        [--model M] [--record FOLDER]
+
+Perception runs in a process of its own and is talked to over DDS. `--dialogues`: each asks once, is
+answered, and ends in a box; every tenth is canceled instead, every fiftieth is left to time out.
+`--cycles`: configure, activate, deactivate, cleanup, with a camera at 30 Hz. `--fuzz`: broken
+images and texts, and a good one after each hundred. Memory is the process's resident set; its
+growth is that of the line through the second half of the samples, from end to end, in percent of
+their mean: the first half fills caches. Prints JSON. It measures and judges nothing: no test
+depends on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REQUEST = "pick up the block"
+PATIENCE = 300.0  # seconds for any one answer
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of a process in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
+def growth(samples: list[int]) -> dict[str, float]:
+    """Say how a series of bytes grew over its second half."""
+    later = np.asarray(samples[len(samples) // 2 :], np.float64)
+    slope = np.polyfit(np.arange(len(later)), later, 1)[0] if len(later) > 1 else 0.0
+    return {
+        "first_mb": round(samples[0] / 1e6, 1),
+        "middle_mb": round(later[0] / 1e6, 1),
+        "last_mb": round(later[-1] / 1e6, 1),
+        "highest_mb": round(max(samples) / 1e6, 1),
+        "growth_percent": round(100 * slope * (len(later) - 1) / later.mean(), 3),
+    }
+
+
+class Soak:
+    """A client that works perception hard."""
+
+    def __init__(self, watcher: Any, pid: int, report: int) -> None:
+        from clue_msgs.action import GroundWithDialogue
+        from clue_msgs.srv import AnswerClarification, Ground
+        from rcl_interfaces.srv import SetParameters
+        from rclpy.action import ActionClient
+
+        self._watcher, self._pid, self._report = watcher, pid, report
+        node = watcher.node
+        self._client = ActionClient(node, GroundWithDialogue, "ground_with_dialogue")
+        self._answer = node.create_client(AnswerClarification, "answer")
+        self._ground = node.create_client(Ground, "ground")
+        self._set = node.create_client(SetParameters, "perception/set_parameters")
+        self._asked = threading.Event()
+        watcher.on_question = self._asked.set
+        rng = np.random.default_rng(0)
+        self._pictures = rng.integers(0, 255, (4, 480, 640, 3), dtype=np.uint8)
+        watcher.wait(self._client.server_is_ready, "the action server", 60.0)
+        for client in (self._answer, self._ground, self._set):
+            watcher.wait(client.service_is_ready, client.srv_name, 60.0)
+
+    def image(self, number: int) -> Any:
+        """Return one of four pictures of noise, 640x480."""
+        from sensor_msgs.msg import Image
+
+        from clue_ros.nodes.convert import fill_image
+
+        return fill_image(Image(), self._pictures[number % 4], "rgb8")
+
+    def sample(self, samples: list[int], number: int, what: str) -> None:
+        """Note the memory, and say now and then how far it is."""
+        samples.append(resident(self._pid))
+        if self._report and number % self._report == 0:
+            print(f"{what} {number}: {samples[-1] / 1e6:.1f} MB", file=sys.stderr, flush=True)
+
+    def call(self, client: Any, request: Any) -> Any:
+        """Call a service and return its response."""
+        future = client.call_async(request)
+        self._watcher.wait(future.done, f"the response of {client.srv_name}", PATIENCE)
+        return future.result()
+
+    def threshold(self, value: float) -> None:
+        """Have perception ask whatever comes (0) or never (1)."""
+        from rcl_interfaces.srv import SetParameters
+        from rclpy.parameter import Parameter
+
+        message = Parameter("threshold", value=value).to_parameter_msg()
+        self.call(self._set, SetParameters.Request(parameters=[message]))
+
+    def dialogues(self, count: int) -> dict[str, Any]:
+        """Hold dialogues one after the other."""
+        samples: list[int] = []
+        ends: Counter[str] = Counter()
+        begin = time.perf_counter()
+        for number in range(1, count + 1):
+            how = "timeout" if number % 50 == 0 else "cancel" if number % 10 == 0 else "answer"
+            ends[f"{how}: {self._dialogue(number, how)}"] += 1
+            self.sample(samples, number, "dialogue")
+        seconds = time.perf_counter() - begin
+        return {**growth(samples), "seconds": round(seconds), "ends": dict(ends)}
+
+    def _dialogue(self, number: int, how: str) -> str:
+        """Hold one dialogue and return how it ended."""
+        from builtin_interfaces.msg import Duration
+        from clue_msgs.action import GroundWithDialogue
+        from clue_msgs.srv import AnswerClarification
+
+        goal = GroundWithDialogue.Goal(expression=REQUEST, image=self.image(number), max_turns=1)
+        goal.answer_timeout = (
+            Duration(nanosec=50_000_000) if how == "timeout" else Duration(sec=300)
+        )
+        self.threshold(0.0)
+        self._asked.clear()
+        # in the thread that spins: rclpy 9.1 may lose the acceptance that another thread takes
+        sending = self._watcher.node.executor.create_task(self._client.send_goal_async, goal)
+        self._watcher.wait(sending.done, "the goal to be sent", PATIENCE)
+        handle = self._done(sending.result(), "the acceptance")
+        if not self._asked.wait(PATIENCE):
+            raise TimeoutError("no question came")
+        if how == "answer":
+            self.threshold(1.0)
+            self.call(self._answer, AnswerClarification.Request(text="the left one"))
+        elif how == "cancel":
+            self._done(handle.cancel_goal_async(), "the cancellation")
+        result = self._done(handle.get_result_async(), "the result").result
+        return code_name(result)
+
+    def _done(self, future: Any, what: str) -> Any:
+        self._watcher.wait(future.done, what, PATIENCE)
+        return future.result()
+
+    def cycles(self, count: int) -> dict[str, Any]:
+        """Through all states, from and to unconfigured, with a camera that never stops."""
+        samples: list[int] = []
+        with self._camera():
+            for number in range(1, count + 1):
+                for name in ("configure", "activate", "deactivate", "cleanup"):
+                    self._watcher.transition(name, PATIENCE)
+                self.sample(samples, number, "cycle")
+        return growth(samples)
+
+    @contextlib.contextmanager
+    def _camera(self) -> Iterator[None]:
+        """Publish images 30 times a second."""
+        from rclpy.qos import qos_profile_sensor_data
+        from sensor_msgs.msg import Image
+
+        publisher = self._watcher.node.create_publisher(Image, "image", qos_profile_sensor_data)
+        stop = threading.Event()
+        image = self.image(0)
+
+        def run() -> None:
+            while not stop.wait(1 / 30):
+                publisher.publish(image)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def fuzz(self, count: int) -> dict[str, Any]:
+        """Send nonsense, and something good after each hundred."""
+        from clue_msgs.srv import Ground
+
+        rng = np.random.default_rng(1)
+        codes: Counter[str] = Counter()
+        for number in range(1, count + 1):
+            request = Ground.Request(expression=nonsense(rng), image=broken(rng))
+            codes[code_name(self.call(self._ground, request))] += 1
+            if number % 100 == 0:
+                good = Ground.Request(
+                    expression=REQUEST, image=self.image(number), force_grounding=True
+                )
+                codes[f"good: {code_name(self.call(self._ground, good))}"] += 1
+        return {"answers": dict(codes)}
+
+
+def nonsense(rng: np.random.Generator) -> str:
+    """Return a text of any characters that a ROS string can carry."""
+    length = int(rng.choice([0, 1, 3, 20, 300, 3000]))
+    points = rng.integers(1, 0x11000, length)
+    return "".join(chr(p) for p in points if not 0xD800 <= p < 0xE000)
+
+
+def broken(rng: np.random.Generator) -> Any:
+    """Return an image message whose parts need not fit together."""
+    import array
+
+    from sensor_msgs.msg import Image
+
+    encodings = [
+        "rgb8",
+        "bgr8",
+        "mono8",
+        "mono16",
+        "bayer_rggb8",
+        "yuv422",
+        "nv12",
+        "16UC1",
+        "",
+        "x",
+    ]
+    side = [0, 1, 2, 7, 64, 2**16, 2**32 - 1]
+    message = Image(
+        width=int(rng.choice(side)),
+        height=int(rng.choice(side)),
+        step=int(rng.choice([0, 1, 21, 192, 2**32 - 1])),
+        encoding=str(rng.choice(encodings)),
+        is_bigendian=int(rng.choice([0, 1, 255])),
+    )
+    message.data = array.array("B", rng.bytes(int(rng.choice([0, 1, 100, 12_288]))))
+    return message
+
+
+def code_name(response: Any) -> str:
+    """Return the name of a response's error code."""
+    from clue_msgs.srv import AnswerClarification
+
+    kinds = AnswerClarification.Response
+    names = [n for n in dir(kinds) if n.isupper() and getattr(kinds, n) == response.error_code]
+    return names[0] if names else str(response.error_code)
+
+
+def main() -> int:
+    """Soak and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--dialogues", type=int, default=2000)
+    parser.add_argument("--cycles", type=int, default=0)
+    parser.add_argument("--fuzz", type=int, default=0)
+    parser.add_argument("--model", default="tabletop")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--record", default="", help="a folder: keep the dialogues as episodes")
+    parser.add_argument("--report", type=int, default=100, help="a line on stderr every so many")
+    options = parser.parse_args()
+    from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
+
+    stay_on_this_machine()
+    result: dict[str, Any] = {"model": options.model}
+    with tempfile.TemporaryDirectory(prefix="clue_soak_") as logs:
+        processes = Processes(Path(logs))
+        watcher: Watcher | None = None
+        try:
+            extra = {"record": options.record} if options.record else {}
+            processes.start("perception", model=options.model, device=options.device, **extra)
+            watcher = Watcher(processes)
+            soak = Soak(watcher, processes.pid("perception"), options.report)
+            if options.cycles:
+                result["cycles"] = {"n": options.cycles, **soak.cycles(options.cycles)}
+            watcher.transition("configure", PATIENCE)
+            watcher.transition("activate")
+            if options.fuzz:
+                result["fuzz"] = {"n": options.fuzz, **soak.fuzz(options.fuzz)}
+            if options.dialogues:
+                result["dialogues"] = {"n": options.dialogues, **soak.dialogues(options.dialogues)}
+        finally:
+            processes.stop()
+            if watcher is not None:
+                watcher.close()
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Writes what is made from the parameter tables: config/clue.yaml and the tables of docs/ros.md.
+
+python -m clue_ros.nodes.parameter_docs        # in the repository
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from clue_ros.nodes.parameter import Change, Parameter
+from clue_ros.nodes.parameters import NODES
+
+ROOT = Path(__file__).resolve().parents[2]
+_HEAD = """\
+# Every parameter of every node with its default, made by `python -m clue_ros.nodes.parameter_docs`
+# from what the nodes declare. `/**/` matches any namespace.
+"""
+
+
+def markdown(node: str) -> str:
+    """Return the parameter table of one node as Markdown, for docs/ros.md."""
+    lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
+    for p in NODES[node]:
+        default = f"`{json.dumps(p.default)}`"
+        limits = f" ({_limits(p)})" if p.range else ""
+        choices = f" ({', '.join(p.choices)})" if p.choices else ""
+        lines.append(
+            f"| `{p.name}` | {default} | {p.change.value} | {p.description}{limits}{choices} |"
+        )
+    return "\n".join(lines)
+
+
+def yaml() -> str:
+    """Return the parameter file with every default."""
+    lines = [_HEAD]
+    for node, table in NODES.items():
+        lines += [f"/**/{node}:", "  ros__parameters:"]
+        for p in table:
+            lines += [f"    # {line}" for line in textwrap.wrap(_described(p), 92)]
+            lines.append(f"    {p.name}: {json.dumps(p.default)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _described(p: Parameter) -> str:
+    text = p.description
+    if p.range:
+        text += f" Range: {_limits(p)}."
+    if p.choices:
+        text += f" One of: {', '.join(p.choices)}."
+    if p.change is not Change.ANY_TIME:
+        text += f" Change: {p.change.value}."
+    return text
+
+
+def _limits(p: Parameter) -> str:
+    low, high = p.range or (0, 0)
+    return f"{low:g} to {high:g}" + (f" {p.unit}" if p.unit != "1" else "")
+
+
+def documented(text: str) -> str:
+    """Return the text of docs/ros.md with its tables as they must be."""
+    for node in NODES:
+        heading = f"### `{node}`\n\n"
+        before, found, rest = text.partition(f"{heading}|")
+        if found:
+            end = re.search(r"\n\n|\n*\Z", rest)
+            assert end is not None
+            text = before + heading + markdown(node) + rest[end.start() :]
+    return text
+
+
+def main() -> int:
+    """Write both files."""
+    (ROOT / "config" / "clue.yaml").write_text(yaml(), encoding="utf-8")
+    page = ROOT / "docs" / "ros.md"
+    page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

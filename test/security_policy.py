@@ -1,0 +1,66 @@
+"""config/sros2/policy.xml, read as SROS2 reads it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from typing import Any
+
+from ros_helpers import ROOT
+
+POLICY = ROOT / "config" / "sros2" / "policy.xml"
+# What a node has only on some occasions: simulated time, compressed images, and ROS from Jazzy on.
+SOMETIMES = {"/clock", "/image/compressed", "get_type_description"}
+
+
+@dataclass
+class Allowed:
+    """What one enclave may do, by full names."""
+
+    publish: set[str] = field(default_factory=set)
+    subscribe: set[str] = field(default_factory=set)
+    reply: set[str] = field(default_factory=set)
+    request: set[str] = field(default_factory=set)
+
+
+def full(name: str, namespace: str, node: str) -> str:
+    """Return the name as the graph has it."""
+    if name.startswith("~/"):
+        name = f"{node}{name[1:]}"
+    return name if name.startswith("/") else f"{namespace.rstrip('/')}/{name}"
+
+
+def read_policy() -> dict[str, Allowed]:
+    """Map nodes to what they may do; an action is its services and topics."""
+    found: dict[str, Allowed] = {}
+    for profile in ET.parse(POLICY).getroot().iter("profile"):
+        node, namespace = profile.attrib["node"], profile.attrib["ns"]
+        allowed = found.setdefault(node, Allowed())
+        for group in profile:
+            names = [full((item.text or "").strip(), namespace, node) for item in group]
+            for what, rule in group.attrib.items():
+                assert rule == "ALLOW", f"{node}: {what} is {rule}"
+                if what == "execute":
+                    allowed.publish |= {f"{n}/_action/{p}" for n in names for p in ACTION_TOPICS}
+                    allowed.reply |= {f"{n}/_action/{p}" for n in names for p in ACTION_SERVICES}
+                else:
+                    getattr(allowed, what).update(names)
+    return found
+
+
+ACTION_TOPICS = ("feedback", "status")
+ACTION_SERVICES = ("send_goal", "cancel_goal", "get_result")
+
+
+def graph_of(observer: Any, node: str) -> Allowed:
+    """Return what a running node has, as another node sees it in the graph."""
+
+    def names(pairs: Any) -> set[str]:
+        return {name for name, _ in pairs}
+
+    return Allowed(
+        names(observer.get_publisher_names_and_types_by_node(node, "/")),
+        names(observer.get_subscriber_names_and_types_by_node(node, "/")),
+        names(observer.get_service_names_and_types_by_node(node, "/")),
+        names(observer.get_client_names_and_types_by_node(node, "/")),
+    )
