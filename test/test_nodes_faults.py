@@ -91,7 +91,13 @@ def test_perception_killed_in_a_dialogue_is_started_again_and_the_others_go_on(
 def speaks(client: Client, robot: Robot, words: str) -> None:
     """Wait until tts says something; a voice that has just started hears nothing for a moment."""
     publisher = client.node.create_publisher(String, "say", 10)
-    wait_until(lambda: publisher.publish(String(data=words)) or words in robot.text("tts"), words)
+
+    def said() -> bool:
+        publisher.publish(String(data=words))
+        time.sleep(0.5)  # no more than it can say: what it hears is queued
+        return words in robot.text("tts")
+
+    wait_until(said, words)
     client.node.destroy_publisher(publisher)
 
 
