@@ -148,14 +148,18 @@ def test_a_camera_unplugged_is_told_and_works_again_when_it_is_back(
     assert "/image" in stale.error_msg
     statuses = client.heard["/diagnostics"]
     words = "active, but the last image came"
-    wait_until(lambda: statuses[-1].status[0].message.startswith(words), "it in /diagnostics")
+    wait_until(
+        lambda: statuses and statuses[-1].status[0].message.startswith(words), "it in /diagnostics"
+    )
     warning = "no image on /image for"
     wait_until(lambda: warning in robot.text("perception"), "a warning that names the topic")
     given = client.ground(REQUEST, image=client.image(), force=True)
     assert given.error_code == Result.NONE, "an image in the request still works"
     robot.start("image_source")
     recovered(client)
-    wait_until(lambda: statuses[-1].status[0].message == "active", "health in /diagnostics")
+    wait_until(
+        lambda: statuses and statuses[-1].status[0].message == "active", "health in /diagnostics"
+    )
     assert client.set(max_image_age=5.0) == ""
 
 
