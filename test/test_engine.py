@@ -63,7 +63,8 @@ def test_every_peak_has_a_mask_of_the_size_of_the_image(clue: Clue, view: View) 
     masks = clue.peak_masks(view, estimate)
     assert len(masks) == len(estimate.peaks) > 0
     for mask, peak in zip(masks, estimate.peaks, strict=True):
-        assert (mask.shape, mask.dtype) == ((60, 80), np.bool_)
+        assert mask.shape == (60, 80)
+        assert mask.dtype == np.dtype(bool)
         ys, xs = np.nonzero(mask)
         edges = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
         # Whole pixels around a box that need not end on one.
