@@ -267,6 +267,10 @@ def test_the_code_in_the_integration_guide_works(client: Client, asks: bool) -> 
     assert ("box from x" in done.stdout) is not asks
 
 
+# Python leaves SIGINT alone where it is ignored at its start, as in a shell's background.
+HEEDS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def test_ctrl_c_at_a_question_leaves_no_dialogue_open(
     grounder: CommandGrounder, client: Client
 ) -> None:
@@ -274,7 +278,7 @@ def test_ctrl_c_at_a_question_leaves_no_dialogue_open(
     code = text.split("```python\n")[1].split("```")[0]
     client.set(threshold=0.0)
     person = subprocess.Popen(
-        [sys.executable, "-u", "-c", code],
+        [sys.executable, "-u", "-c", HEEDS_CTRL_C + code],
         stdin=subprocess.PIPE,  # nobody types
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
