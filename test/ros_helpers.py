@@ -69,7 +69,7 @@ def isolate() -> dict[str, str]:
     old = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")  # Fast DDS 2
     name = "FASTRTPS_DEFAULT_PROFILES_FILE" if old else "FASTDDS_DEFAULT_PROFILES_FILE"
     os.environ.setdefault(name, profile)
-    return dict(os.environ)
+    return {**os.environ, "PYTHONFAULTHANDLER": "1"}
 
 
 class Process:
@@ -116,7 +116,8 @@ class Process:
             try:
                 self.popen.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
-                self.kill()
+                self.popen.send_signal(signal.SIGABRT)  # its log tells where each thread is
+                self.popen.wait()
         self._file.close()
         return int(self.popen.returncode)
 
