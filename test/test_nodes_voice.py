@@ -259,6 +259,10 @@ class Ears:
         with self._lock:
             self._waiting += [sound[i : i + 480] for i in range(0, len(sound), 480)]
 
+    def is_heard(self) -> bool:
+        """Whether a node listens."""
+        return bool(self._audio.get_subscription_count() > 0)
+
     def close(self) -> None:
         """Be a microphone no more."""
         self._stopping.set()
@@ -284,6 +288,7 @@ class Ears:
 def all_of_ears(client: Client, speech: Process) -> Iterator[Ears]:
     ears = Ears(client)
     wait_until(lambda: "listens to /ears/audio" in speech.text(), "speech to be configured")
+    wait_until(ears.is_heard, "speech to be connected: what is said before is lost")
     yield ears
     ears.close()
 
