@@ -19,12 +19,15 @@ from rclpy.executors import (
     MultiThreadedExecutor,
     SingleThreadedExecutor,
 )
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.signals import uninstall_signal_handlers
 
 from clue_ros.errors import ClueError
 from clue_ros.nodes.camera_info import BadCalibrationError
 from clue_ros.nodes.declare import BadParameterError
 
+RCLError = rclpy_implementation.RCLError
+LOOK_UP = 1.0  # seconds
 # What a person gave at start and can mend: one line, exit status 2, no traceback.
 MISTAKES = (ClueError, BadCalibrationError, BadParameterError)
 
@@ -34,14 +37,16 @@ def spin(executor: Executor) -> None:
 
     A subscription may be destroyed by a callback (deactivate) while the spinning thread builds what
     it waits for. rclpy leaves out such a subscription, but raises for its events, which would end
-    the node: what is destroyed is gone at the next turn.
+    the node: what is destroyed is gone at the next turn. A signal that shuts the context down at
+    that moment raises too, and is an end like any other. It looks up now and then because rclpy
+    loses a wake-up, of a signal too, once in some hundred times.
     """
-    while True:
+    while executor.context.ok():
         try:
-            executor.spin()
-        except InvalidHandle:
-            continue
-        return
+            executor.spin_once(timeout_sec=LOOK_UP)
+        except (InvalidHandle, RCLError) as error:
+            if isinstance(error, RCLError) and executor.context.ok():
+                raise
 
 
 def run_node(

@@ -6,6 +6,7 @@ callback waits for them.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -44,7 +45,7 @@ from clue_ros.voice.sphinx import Heard
 
 LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the first words are sent
 FILE_PAUSE = 1.0  # seconds of silence before each file
-CLOCKS_APART = 1.0  # seconds; beyond, a chunk's stamp is of another clock and its arrival counts
+CLOCKS_APART = 1.0  # seconds; beyond, the stamps of chunks are of another clock, or missing
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
@@ -65,6 +66,7 @@ class SpeechNode(Managed):
         self._source: Source | None = None
         self._threshold = PhraseLimits().threshold
         self._typed: TypedLines | None = None
+        self._delay = math.inf  # seconds that sound needs to come here, by its stamps
         self._typing = False  # whether typed lines are passed on
         self._speech = self.create_publisher(String, "speech", 10)
         self._transcript = self.create_publisher(Transcript, "transcript", 10)
@@ -158,6 +160,7 @@ class SpeechNode(Managed):
             ),
             lambda: self.value("partial_period"),
         )
+        self._delay = math.inf
         if self._source is not None:
             self._source.start(self._hearing.put, self._now)
 
@@ -223,7 +226,9 @@ class SpeechNode(Managed):
             return
         stamp = message.header.stamp
         start, arrived = stamp.sec + stamp.nanosec * 1e-9, self._now() - audio.seconds
-        hearing.put(audio, start if abs(start - arrived) < CLOCKS_APART else arrived)
+        # The least of all delays: a chunk that came late in a busy moment is of the same clock.
+        self._delay = min(self._delay, arrived - start)
+        hearing.put(audio, start if abs(self._delay) < CLOCKS_APART else start + self._delay)
 
     # What was heard, from the threads of `Hearing`.
 
