@@ -27,6 +27,7 @@ from clue_msgs.msg import GroundingResult, Speaking, Transcript
 from std_msgs.msg import String
 from voice_roundtrip import VOICES, questions, say
 
+from clue_ros.nodes import messages
 from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
 from clue_ros.nodes.demo_room import Room
 from clue_ros.nodes.demo_scenes import find_scenes
@@ -243,7 +244,7 @@ class Person:
                 return
             time.sleep(0.005)
         transcript, arrived = heard
-        latency = transcript.latency.sec + transcript.latency.nanosec * 1e-9
+        latency = messages.seconds(transcript.latency)
         noticed = PhraseLimits().end_silence
         sounding = later[0] + 0.1  # tts tells it so much earlier
         times = (

@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import scene_helpers
 from drawn_scenes import draw_scene, random_scenes
 
 from clue_ros import cli
@@ -34,16 +35,7 @@ CLEAR = AmbiguityEstimate(0.0, 0.5, np.zeros((1, 1), np.float32), (), 0.0)
 
 def draw(count: int) -> list[Scene]:
     """Scenes of the novel world; skips the test where nothing renders."""
-    pytest.importorskip("mujoco")
-    world = TabletopWorld(SEED, spec=NOVEL)
-    try:
-        return [world.scene() for _ in range(count)]
-    except RuntimeError as error:
-        if "no OpenGL renderer" not in str(error):
-            raise
-        pytest.skip(str(error))
-    finally:
-        world.close()
+    return scene_helpers.draw(lambda: TabletopWorld(SEED, spec=NOVEL), count)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import scene_helpers
 from test_household import edges, volume
 
 from clue_ros import cli
@@ -30,16 +31,13 @@ SEED = 4
 
 def draw(count: int, spec: WorldSpec = RICH) -> tuple[list[Scene], SettledWorld]:
     """Scenes of the rich world; skips the test where nothing renders."""
-    pytest.importorskip("mujoco")
-    world = SettledWorld(SEED, spec=spec)
-    try:
-        return [world.scene() for _ in range(count)], world
-    except RuntimeError as error:
-        if "no OpenGL renderer" not in str(error):
-            raise
-        pytest.skip(str(error))
-    finally:
-        world.close()
+    worlds: list[SettledWorld] = []
+
+    def make() -> SettledWorld:
+        worlds.append(SettledWorld(SEED, spec=spec))
+        return worlds[0]
+
+    return scene_helpers.draw(make, count), worlds[0]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import scene_helpers
 from drawn_scenes import draw_scene, random_scenes
 
 from clue_ros import cli
@@ -36,16 +37,7 @@ FIRST_BOXES = [
 
 def draw(seed: int, count: int) -> list[Scene]:
     """Scenes of the simulator; skips the test where nothing renders."""
-    pytest.importorskip("mujoco")
-    world = TabletopWorld(seed)
-    try:
-        return [world.scene() for _ in range(count)]
-    except RuntimeError as error:
-        if "no OpenGL renderer" not in str(error):
-            raise
-        pytest.skip(str(error))
-    finally:
-        world.close()
+    return scene_helpers.draw(lambda: TabletopWorld(seed), count)
 
 
 @pytest.fixture(scope="module")

@@ -137,13 +137,14 @@ def meant(reference: Reference, objects: Sequence[SceneObject]) -> tuple[int, ..
     return placed(pool, objects, reference.place)
 
 
-def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    """One of them, all equally likely."""
     return options[int(rng.integers(len(options)))]
 
 
 def noun_of(kind: str | None, rng: np.random.Generator) -> str:
     """A noun for a kind, or for anything."""
-    return _pick(rng, NOUNS[kind] if kind is not None else ANY_NOUNS)
+    return pick(rng, NOUNS[kind] if kind is not None else ANY_NOUNS)
 
 
 def phrase(reference: Reference, rng: np.random.Generator) -> str:
@@ -157,10 +158,10 @@ def phrase(reference: Reference, rng: np.random.Generator) -> str:
     if place is None:
         return f"the {before}{noun}{after}"
     if rng.uniform() < 0.5:
-        ahead = _pick(rng, AHEAD[place])
+        ahead = pick(rng, AHEAD[place])
         order = f"{before}{ahead} " if rng.uniform() < 0.1 else f"{ahead} {before}"
         return f"the {order}{noun}{after}"
-    return f"the {before}{noun} {_pick(rng, BEHIND[place])}{after}"
+    return f"the {before}{noun} {pick(rng, BEHIND[place])}{after}"
 
 
 AHEAD: dict[str, tuple[str, ...]] = {
@@ -187,7 +188,7 @@ BEHIND: dict[str, tuple[str, ...]] = {
 
 def request(reference: Reference, rng: np.random.Generator) -> str:
     """A whole request."""
-    return _pick(rng, VERBS).format(phrase(reference, rng))
+    return pick(rng, VERBS).format(phrase(reference, rng))
 
 
 def indefinite(noun_phrase: str) -> str:

@@ -52,9 +52,9 @@ def load_samples(
 
 
 def _sample(image: It2pImage, per_image: int, seed: int) -> Sample:
-    clear = _choose(image.commands, per_image, f"{seed}:{image.id}:clear")
-    ambiguous = _choose(image.ambiguous, 0, f"{seed}:{image.id}:ambiguous")[: len(clear)]
-    dialogues = _choose(image.interactive, per_image, f"{seed}:{image.id}:interactive")
+    clear = choose(image.commands, per_image, f"{seed}:{image.id}:clear")
+    ambiguous = choose(image.ambiguous, 0, f"{seed}:{image.id}:ambiguous")[: len(clear)]
+    dialogues = choose(image.interactive, per_image, f"{seed}:{image.id}:interactive")
     return Sample(
         name=image.path.name,
         load=_loader(image.path),
@@ -66,7 +66,7 @@ def _sample(image: It2pImage, per_image: int, seed: int) -> Sample:
     )
 
 
-def _choose(items: Sequence[ItemT], at_most: int, seed: str) -> list[ItemT]:
+def choose(items: Sequence[ItemT], at_most: int, seed: str) -> list[ItemT]:
     """At most so many of the items (0: all), in a random order that the seed fixes."""
     mixed = random.Random(seed).sample(list(items), len(items))
     return mixed[:at_most] if at_most else mixed

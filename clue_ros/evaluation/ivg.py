@@ -24,7 +24,7 @@ from clue_ros.dialogue import Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.it2p import NEAR_PX
 from clue_ros.evaluation.ivg_data import DATA, Told, Wanted, load_told
-from clue_ros.evaluation.metrics import center_inside, center_near, iou, ratio, wilson
+from clue_ros.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
 from clue_ros.evaluation.protocol import Grounder
 from clue_ros.evaluation.tables import table
 
@@ -108,7 +108,7 @@ def summary(guesses: Sequence[Guess]) -> dict[str, Any]:
     }
     whole = _scores(guesses)
     whole["curve"] = {
-        str(level): _round(ratio(sum(g.iou >= level for g in guesses), len(guesses)))
+        str(level): rounded(ratio(sum(g.iou >= level for g in guesses), len(guesses)))
         for level in CURVE
     }
     return {"guesser": whole, "by_questions": by_questions}
@@ -118,22 +118,17 @@ def _scores(guesses: Sequence[Guess]) -> dict[str, Any]:
     right, n = sum(guess.iou >= MIN_IOU for guess in guesses), len(guesses)
     low, high = wilson(right, n)
     scores: dict[str, Any] = {
-        "accuracy": _round(ratio(right, n)),
-        "low": _round(low),
-        "high": _round(high),
-        "mean_iou": _round(sum(g.iou for g in guesses) / n if n else math.nan),
-        "center": _round(ratio(sum(g.center for g in guesses), n)),
+        "accuracy": rounded(ratio(right, n)),
+        "low": rounded(low),
+        "high": rounded(high),
+        "mean_iou": rounded(sum(g.iou for g in guesses) / n if n else math.nan),
+        "center": rounded(ratio(sum(g.center for g in guesses), n)),
     }
     points = [guess.near for guess in guesses if guess.near is not None]
     if points:
-        scores["near_20px"] = _round(ratio(sum(points), len(points)))
+        scores["near_20px"] = rounded(ratio(sum(points), len(points)))
         scores["stand_in_boxes"] = sum(not guess.estimated for guess in guesses)
     return scores | {"n": n}
-
-
-def _round(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if math.isnan(value) else round(value, 4)
 
 
 _COLUMNS = {

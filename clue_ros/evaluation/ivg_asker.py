@@ -16,7 +16,7 @@ from clue_ros.data.invig import reveal_pairs
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError
 from clue_ros.evaluation.ivg_data import Told
-from clue_ros.evaluation.metrics import ratio
+from clue_ros.evaluation.metrics import ratio, rounded
 from clue_ros.evaluation.tabletop import question_axis
 
 
@@ -47,13 +47,9 @@ def score_questions(
                 said = checkpoint.words(checkpoint.speak(seen[1], context, "question"))
                 same_axis += question_axis(said) == question_axis(question)
     shares: dict[str, float | int | None] = {
-        "token_accuracy": _plain(ratio(right, tokens)),
-        "perplexity": _plain(math.exp(loss / tokens) if tokens else math.nan),
+        "token_accuracy": rounded(ratio(right, tokens)),
+        "perplexity": rounded(math.exp(loss / tokens) if tokens else math.nan),
     }
     if axes:
-        shares["right_axis"] = _plain(ratio(same_axis, questions))
+        shares["right_axis"] = rounded(ratio(same_axis, questions))
     return shares | {"n": questions}
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 4)

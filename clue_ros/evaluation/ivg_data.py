@@ -11,12 +11,10 @@ tabletop  simulated scenes: a drawn request, then the oracle's questions and a p
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +29,12 @@ from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.tabletop.shards import SPLITS, read_scenes
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD
 from clue_ros.errors import BadImageError, ClueError
+from clue_ros.evaluation.it2p import choose
 from clue_ros.evaluation.tabletop import requests_about
 from clue_ros.images import load_image
 
 DATA = ("invig", "it2p", "tabletop")
 _MAX_TURNS = 6  # a person who has not said which one by then is left out
-
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -176,11 +173,11 @@ def it2p_told(
             problems.append(str(error))
             continue
         photo = _Photo(image, regions)
-        clear = _choose(image.commands, per_image, f"{seed}:{image.id}:clear")
+        clear = choose(image.commands, per_image, f"{seed}:{image.id}:clear")
         for number, command in enumerate(clear):
             if command.text not in image.contradictory:
                 told.append(photo.told(f"clear {number}", command.text, (), command.point))
-        asked = _choose(image.interactive, per_image, f"{seed}:{image.id}:interactive")
+        asked = choose(image.interactive, per_image, f"{seed}:{image.id}:interactive")
         for number, row in enumerate(asked):
             question = photo.question(row.text, row.point)
             if question is None:
@@ -242,12 +239,6 @@ class _Photo:
             min(x_max, self._width) / self._width,
             min(y_max, self._height) / self._height,
         )
-
-
-def _choose(items: Sequence[ItemT], at_most: int, seed: str) -> list[ItemT]:
-    """At most so many of the items (0: all), in a random order that the seed fixes."""
-    mixed = random.Random(seed).sample(list(items), len(items))
-    return mixed[:at_most] if at_most else mixed
 
 
 def _pixels(scene: Scene) -> npt.NDArray[np.uint8]:

@@ -58,6 +58,11 @@ def ratio(part: int, whole: int) -> float:
     return part / whole if whole else math.nan
 
 
+def rounded(value: float) -> float | None:
+    """Four digits, as tables and JSON take them; None for NaN, which JSON does not have."""
+    return None if math.isnan(value) else round(value, 4)
+
+
 def _or_zero(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 

@@ -27,6 +27,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import String
 
+from clue_ros.nodes import messages
 from clue_ros.nodes.outputs import LATEST
 
 CALL_TIMEOUT = 30.0  # seconds for a service of another node; loading a model has its own
@@ -145,7 +146,7 @@ class Watcher:
         self.attention = message
 
     def _on_camera(self, message: CameraInfo) -> None:
-        self.newest_stamp = message.header.stamp.sec + message.header.stamp.nanosec * 1e-9
+        self.newest_stamp = messages.seconds(message.header.stamp)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:

@@ -55,8 +55,8 @@ def duration(seconds: float) -> Duration:
     return Duration(sec=int(whole), nanosec=nanoseconds)
 
 
-def seconds(value: Duration) -> float:
-    """Return a Duration in seconds."""
+def seconds(value: Duration | Time) -> float:
+    """Return a Duration, or a Time since the epoch, in seconds."""
     return float(value.sec) + float(value.nanosec) * 1e-9
 
 

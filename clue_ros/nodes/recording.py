@@ -8,6 +8,7 @@ from typing import Any
 from clue_ros.data.episodes import GROUNDED, Episode
 from clue_ros.data.recorder import Recorder
 from clue_ros.dialogue import Grounding, Question
+from clue_ros.nodes import messages
 from clue_ros.nodes.conversation import Outcome
 from clue_ros.nodes.session import Listener, Session
 
@@ -67,7 +68,7 @@ class Kept:
                 tuple(session.conversation.spoken),
                 tuple(self._replies),
                 frame_id=header.frame_id,
-                stamp=header.stamp.sec + header.stamp.nanosec * 1e-9,
+                stamp=messages.seconds(header.stamp),
                 **ends,
             )
         )

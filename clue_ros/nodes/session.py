@@ -214,7 +214,7 @@ class Session:
     async def _look(self) -> None:
         self.listener.looking()
         self.view = await self._work(
-            self._timed("image", lambda: self._clue.look(self.frame.pixels()))
+            lambda: self._timed("image", lambda: self._clue.look(self.frame.pixels()))
         )
         self.source = Source(self.frame.header, self.view.width, self.view.height)
 
@@ -232,24 +232,20 @@ class Session:
         """Return the model's reply and what is known of its objects. In the worker's thread."""
         view, clue = self.view, self._clue
         dialogue = self.conversation.dialogue
-        reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))()
+        reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
 
         def place() -> tuple[Found, ...]:
             places = locator(self.frame.depth, view.width, view.height)
             return find(clue, view, reply, places, masks=self._masks)
 
-        return reply, self._timed("placing", place)()
+        return reply, self._timed("placing", place)
 
-    def _timed(self, stage: str, job: Callable[[], T]) -> Callable[[], T]:
-        """Return the job, noting the seconds it takes without those it waits for its turn."""
-
-        def run() -> T:
-            begin = time.monotonic()
-            result = job()
-            self.stages[stage] = time.monotonic() - begin
-            return result
-
-        return run
+    def _timed(self, stage: str, job: Callable[[], T]) -> T:
+        """Do the job and note its seconds. In the worker's thread: waiting for a turn is not it."""
+        begin = time.monotonic()
+        result = job()
+        self.stages[stage] = time.monotonic() - begin
+        return result
 
     async def _hear(self, question: Question) -> str:
         slot = self._arm()

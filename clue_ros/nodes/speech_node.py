@@ -207,8 +207,7 @@ class SpeechNode(Managed):
     # What others tell.
 
     def _on_speaking(self, message: Speaking) -> None:
-        stamp = message.header.stamp
-        at = stamp.sec + stamp.nanosec * 1e-9
+        at = messages.seconds(message.header.stamp)
         if message.is_speaking:
             self._own_voice.began(at, messages.seconds(message.remaining), message.text)
         else:
@@ -224,8 +223,7 @@ class SpeechNode(Managed):
         except VoiceError as error:
             self.get_logger().warning(str(error), throttle_duration_sec=10.0)
             return
-        stamp = message.header.stamp
-        start, arrived = stamp.sec + stamp.nanosec * 1e-9, self._now() - audio.seconds
+        start, arrived = messages.seconds(message.header.stamp), self._now() - audio.seconds
         # The least of all delays: a chunk that came late in a busy moment is of the same clock.
         self._delay = min(self._delay, arrived - start)
         hearing.put(audio, start if abs(self._delay) < CLOCKS_APART else start + self._delay)

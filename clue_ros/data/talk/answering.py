@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from clue_ros.data.dialogues import place_answers
+from clue_ros.data.language import pick
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.asking import LISTED, Question, partitions
-from clue_ros.data.talk.phrases import Speech, pick
+from clue_ros.data.talk.phrases import Speech
 from clue_ros.data.talk.references import Landmark, Reference, landmark_of, meant, related
 from clue_ros.data.talk.words import (
     BY_COLOR,

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from clue_ros.data.dialogues import State
-from clue_ros.data.language import AXES
+from clue_ros.data.language import AXES, pick
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.answering import UNSURE_RATE, answer, naming
 from clue_ros.data.talk.asking import MAX_QUESTIONS, Question, ask, nothing
-from clue_ros.data.talk.phrases import Speech, pick
+from clue_ros.data.talk.phrases import Speech
 from clue_ros.data.talk.references import Landmark, Reference, meant
 from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
 

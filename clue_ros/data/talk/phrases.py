@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clue_ros.data.language import AHEAD, BEHIND
+from clue_ros.data.language import AHEAD, BEHIND, indefinite, pick
 from clue_ros.data.talk.references import Landmark, Reference
 from clue_ros.data.talk.typing_errors import mistyped
 from clue_ros.data.talk.words import (
@@ -19,14 +19,8 @@ from clue_ros.data.talk.words import (
     RELATIONS,
     REQUESTS,
     SIZES,
-    indefinite,
     plural,
 )
-
-
-def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
-    """One of them, all equally likely."""
-    return options[int(rng.integers(len(options)))]
 
 
 @dataclass(frozen=True)

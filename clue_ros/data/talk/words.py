@@ -100,12 +100,3 @@ def plural(noun: str) -> str:
     else:
         many = f"{last}s"
     return f"{head} {many}".strip()
-
-
-def indefinite(noun_phrase: str) -> str:
-    """The phrase with its article.
-
-    >>> indefinite("orange ball"), indefinite("mug")
-    ('an orange ball', 'a mug')
-    """
-    return f"{'an' if noun_phrase[0] in 'aeiou' else 'a'} {noun_phrase}"
