@@ -67,6 +67,7 @@ class SpeechNode(Managed):
         self._threshold = PhraseLimits().threshold
         self._typed: TypedLines | None = None
         self._delay = math.inf  # seconds that sound needs to come here, by its stamps
+        self._offset = 0.0  # seconds added to its stamps
         self._typing = False  # whether typed lines are passed on
         self._speech = self.create_publisher(String, "speech", 10)
         self._transcript = self.create_publisher(Transcript, "transcript", 10)
@@ -226,7 +227,9 @@ class SpeechNode(Managed):
         start, arrived = messages.seconds(message.header.stamp), self._now() - audio.seconds
         # The least of all delays: a chunk that came late in a busy moment is of the same clock.
         self._delay = min(self._delay, arrived - start)
-        hearing.put(audio, start if abs(self._delay) < CLOCKS_APART else start + self._delay)
+        if not hearing.busy:  # within a phrase time may not jump
+            self._offset = 0.0 if abs(self._delay) < CLOCKS_APART else self._delay
+        hearing.put(audio, start + self._offset)
 
     # What was heard, from the threads of `Hearing`.
 
