@@ -84,6 +84,8 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
 
     perception = LifecycleNode(
         executable="perception_node",
+        # A keeper imports torch once and starts the node again within a second (keeper.py).
+        arguments=["--keep"] if common["respawn"] else [],
         name="perception",
         parameters=[value["params_file"], given, language, manners],
         remappings=[

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -15,7 +17,10 @@ from typing import Any
 import cv2
 from ros_helpers import TIMEOUT, Client, Process, picture, wait_until
 
+from clue_ros.nodes.keeper import kept_by
+
 RESPAWN_DELAY = 0.2  # seconds
+KEPT = "perception"  # its process is a keeper, which forks the node
 
 
 class Robot:
@@ -44,6 +49,7 @@ class Robot:
         self.nodes[name] = Process(
             name,
             self._folder / f"{name}.log",
+            *(["--keep"] if name == KEPT else []),
             parameters=self._parameters[name],
             stdin=subprocess.PIPE if name == "speech" else subprocess.DEVNULL,
         )
@@ -59,16 +65,23 @@ class Robot:
 
     def pid(self, name: str) -> int:
         """Return the process id of a node, as long as it lives."""
-        return self.nodes[name].popen.pid
+        pid = self.nodes[name].popen.pid
+        return wait_until(lambda: kept_by(pid), "the kept node") if name == KEPT else pid
 
-    def kill(self, name: str, *, for_good: bool = False) -> int:
-        """End a node with SIGKILL and return what its process id was; `for_good` until `start`."""
+    def kill(self, name: str, *, for_good: bool = False, keeper: bool = False) -> int:
+        """End a node with SIGKILL and return what its process id was.
+
+        for_good: until `start`. keeper: by killing the one that would start it again at once.
+        """
         with self._lock:
             if for_good:
                 self._kept_down.add(name)
-            process = self.nodes[name]
-            process.kill()
-            return process.popen.pid
+            process, pid = self.nodes[name], self.pid(name)
+            if for_good or keeper or name != KEPT:
+                process.kill()
+            else:
+                os.kill(pid, signal.SIGKILL)
+            return pid
 
     def start(self, name: str) -> None:
         """Let a node that was killed for good start again."""

@@ -88,6 +88,16 @@ def test_perception_killed_in_a_dialogue_is_started_again_and_the_others_go_on(
     assert {name: robot.pid(name) for name in OTHERS} == others
 
 
+def test_a_keeper_that_is_killed_takes_its_node_along_and_both_are_started_again(
+    client: Client, robot: Robot
+) -> None:
+    begin(client, "waiting")
+    node = robot.kill("perception", keeper=True)
+    wait_until(lambda: not Path(f"/proc/{node}").exists(), "the end of the node")
+    recovered(client)
+    assert robot.pid("perception") != node
+
+
 def speaks(client: Client, robot: Robot, words: str) -> None:
     """Wait until tts says something; a voice that has just started hears nothing for a moment."""
     publisher = client.node.create_publisher(String, "say", 10)

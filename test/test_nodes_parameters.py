@@ -36,10 +36,12 @@ def test_the_yaml_file_has_every_parameter_with_the_codes_default() -> None:
 def test_the_yaml_file_and_the_documentation_are_made_from_the_tables() -> None:
     advice = "rerun: python -m clue_ros.nodes.parameter_docs"
     assert (ROOT / "config" / "clue.yaml").read_text() == parameter_docs.yaml(), advice
-    text = (ROOT / "docs" / "ros.md").read_text()
-    assert parameter_docs.documented(text) == text, advice
+    for page in parameter_docs.PAGES:
+        text = page.read_text()
+        assert parameter_docs.documented(text) == text, advice
+        assert parameter_docs.markdown("perception") in text, page
     for node in NODES:
-        assert parameter_docs.markdown(node) in text, node
+        assert parameter_docs.markdown(node) in (ROOT / "docs" / "ros.md").read_text(), node
 
 
 @pytest.mark.parametrize(("node", "parameter"), EVERY, ids=lambda v: getattr(v, "name", str(v)))

@@ -85,6 +85,34 @@ def test_missing_scenes_are_said_with_the_command(tmp_path: Path) -> None:
         load_training_data(options(tmp_path), SIZE)
 
 
+def test_another_world_can_be_mixed_in(folder: Path) -> None:
+    shards.write_shard(
+        shards.shard_path(folder, "train", 0, 0), random_scenes(5, 3, size=SIZE), "blocks"
+    )
+    mixed = load_training_data(options(folder, "--mix", "blocks=4", "--scenes", "6"), SIZE)
+    assert len(mixed.scenes) == 6 + 4
+    assert mixed.kinds == (*RICH.kinds, "cracker box", "cylinder")
+    assert mixed.language is rich_language()
+    for i in range(len(mixed.scenes)):
+        assert scene_queries(mixed.scenes[i], 4, np.random.default_rng(i), mixed.language)
+    with pytest.raises(FileNotFoundError, match="clue data tabletop --out"):
+        load_training_data(options(folder, "--mix", "blocks=6"), SIZE)
+
+
+@pytest.mark.parametrize("wrong", ["blocks", "blocks=", "blocks=-1", "blocks=0", "moon=3", "=3"])
+def test_what_cannot_be_mixed_in_is_refused_with_the_form(
+    wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options(folder, "--mix", wrong)
+    assert "WORLD=SCENES" in capsys.readouterr().err
+
+
+def test_a_world_with_other_colours_cannot_be_mixed_in(folder: Path) -> None:
+    with pytest.raises(ClueError, match="cyan"):
+        load_training_data(options(folder, "--mix", "novel=1"), SIZE)
+
+
 def test_dense_targets_know_every_kind(data: TrainingData) -> None:
     scenes = [data.scenes[i] for i in range(12)]
     targets = dense_targets(scenes, 4, data.kinds, data.colors)

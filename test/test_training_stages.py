@@ -33,6 +33,7 @@ from clue_ros.training.decoder_stage import alone, train_decoder
 from clue_ros.training.decoder_stage import draw as draw_queries
 from clue_ros.training.loop import Settings
 from clue_ros.training.pool import ScenePool
+from clue_ros.training.start import adopt, location_table
 from clue_ros.training.vision_stage import draw, load_tower, train_vision
 
 CPU = torch.device("cpu")
@@ -89,7 +90,7 @@ def base(work: Work, tower: Path) -> Path:
     torch.manual_seed(0)
     model = PaliGemmaForConditionalGeneration(work.config)
     init_decoder(model, *load_tower(tower, work.config.vision_config), work.tokenizer)
-    settings = Settings(steps=40, batch=2, lr=3e-3, save_every=40)
+    settings = Settings(steps=60, batch=2, lr=3e-3, save_every=40)
     train_decoder(model, work.tokenizer, work.data, settings, work.run / "decoder", CPU)
     save_base(model, work.tokenizer, work.model)
     return work.model
@@ -113,6 +114,43 @@ def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> No
     settings = Settings(steps=40, batch=4, lr=3e-3, save_every=40)
     again = train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
     assert (again, again.stat().st_mtime_ns) == (tower, before)
+
+
+def test_a_base_can_start_from_another_and_knows_its_words(work: Work, base: Path) -> None:
+    words = build_tokenizer([*vocabulary(), "zebra"])
+    config: Any = tiny_config(len(words), **SIZES)
+    model: Any = PaliGemmaForConditionalGeneration(config)
+    new = model.get_input_embeddings().weight[words.convert_tokens_to_ids("zebra")].clone()
+    assert adopt(model, words, str(base)) == len(work.tokenizer)
+    source: Any = load_backbone(base).model
+    mine, theirs = model.get_input_embeddings().weight, source.get_input_embeddings().weight
+    for token in ("block", "<loc0512>", "<image>"):
+        row = mine[words.convert_tokens_to_ids(token)]
+        assert torch.equal(row, theirs[work.tokenizer.convert_tokens_to_ids(token)])
+    assert torch.equal(mine[words.convert_tokens_to_ids("zebra")], new)
+    first = work.tokenizer.convert_tokens_to_ids("<loc0000>")
+    assert torch.equal(location_table(model, words), theirs[first : first + 1024])
+    kept = dict(source.named_parameters())
+    for name, p in model.named_parameters():
+        assert "embed_tokens" in name or torch.equal(p, kept[name]), name
+
+
+def test_a_base_of_other_sizes_is_no_start(work: Work, base: Path) -> None:
+    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "mlp": 40})
+    with pytest.raises(ClueError, match=r"--init .*mlp"):
+        adopt(PaliGemmaForConditionalGeneration(config), work.tokenizer, str(base))
+
+
+def test_the_vision_stage_goes_on_from_a_tower(work: Work, tower: Path) -> None:
+    start = load_tower(tower, work.config.vision_config)
+    losses = {}
+    for name, begin in (("fresh", None), ("started", start)):
+        settings = Settings(steps=1, batch=4, lr=1e-6, save_every=1)
+        folder = work.run / f"vision_{name}"
+        train_vision(work.config.vision_config, work.data, settings, folder, CPU, begin)
+        losses[name] = log(folder, "val_side_error")[0]
+    assert start[1].shape == (1024, SIZES["width"])
+    assert losses["started"] != losses["fresh"]
 
 
 def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, tower: Path) -> None:

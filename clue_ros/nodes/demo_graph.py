@@ -46,12 +46,12 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._files: list[IO[bytes]] = []
 
-    def start(self, module: str, *, typed: bool = False, **parameters: object) -> None:
-        """Start `clue_ros.nodes.<module>`.
+    def start(self, module: str, *options: str, typed: bool = False, **parameters: object) -> None:
+        """Start `clue_ros.nodes.<module>` with its command line's options and its parameters.
 
         With `typed` its stdin can be written with `type_line`.
         """
-        command = [sys.executable, "-m", f"clue_ros.nodes.{module}", "--ros-args"]
+        command = [sys.executable, "-m", f"clue_ros.nodes.{module}", *options, "--ros-args"]
         for name, value in parameters.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["-p", f"{name}:={text}"]

@@ -1,4 +1,4 @@
-"""Writes what is made from the parameter tables: config/clue.yaml and the tables of docs/ros.md.
+"""Writes what is made from the parameter tables: config/clue.yaml, the tables of docs and README.
 
 python -m clue_ros.nodes.parameter_docs        # in the repository
 """
@@ -15,6 +15,7 @@ from clue_ros.nodes.parameter import Change, Parameter
 from clue_ros.nodes.parameters import NODES
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "docs" / "ros.md", ROOT / "README.md")  # where tables of parameters stand
 _HEAD = """\
 # Every parameter of every node with its default, made by `python -m clue_ros.nodes.parameter_docs`
 # from what the nodes declare. `/**/` matches any namespace.
@@ -22,7 +23,7 @@ _HEAD = """\
 
 
 def markdown(node: str) -> str:
-    """Return the parameter table of one node as Markdown, for docs/ros.md."""
+    """Return the parameter table of one node as Markdown."""
     lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
     for p in NODES[node]:
         default = f"`{json.dumps(p.default)}`"
@@ -63,7 +64,7 @@ def _limits(p: Parameter) -> str:
 
 
 def documented(text: str) -> str:
-    """Return the text of docs/ros.md with its tables as they must be."""
+    """Return the text of a page with its tables as they must be."""
     for node in NODES:
         heading = f"### `{node}`\n\n"
         before, found, rest = text.partition(f"{heading}|")
@@ -75,10 +76,10 @@ def documented(text: str) -> str:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     (ROOT / "config" / "clue.yaml").write_text(yaml(), encoding="utf-8")
-    page = ROOT / "docs" / "ros.md"
-    page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

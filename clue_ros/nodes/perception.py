@@ -15,6 +15,7 @@ HOW_TO_GET_CLUE_MSGS = (
     "(ln -s clue_ros/clue_msgs src/), run `colcon build --packages-select clue_msgs`, and source "
     "install/setup.bash; without a workspace, scripts/run builds it"
 )
+KEEP = "--keep"
 
 
 def clue_msgs_missing(node: str) -> bool:
@@ -40,14 +41,29 @@ def leave_a_core_free() -> None:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until it is told to stop; returns the process's exit status."""
+    """Run the node until it is told to stop; returns the process's exit status.
+
+    With `--keep` before `--ros-args` the node is forked by a keeper (keeper.py), which starts it
+    again at once when a signal ends it.
+    """
     if clue_msgs_missing("perception"):
         return 1
     leave_a_core_free()
+    given = list(sys.argv if args is None else args)
+    keep = KEEP in given
+    given = [argument for argument in given if argument != KEEP]
     from clue_ros.nodes.perception_node import PerceptionNode
     from clue_ros.nodes.process import run_node
 
-    return run_node("perception", PerceptionNode, args, threads=4)
+    def node() -> int:
+        return run_node("perception", PerceptionNode, given, threads=4)
+
+    if not keep:
+        return node()
+    from clue_ros.nodes.keeper import Keeper, import_model_code
+
+    import_model_code()
+    return Keeper("perception", node).run()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +17,17 @@ from typing import Any
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.data.tabletop.shards import kinds_in
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.data.talk.words import plural
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_processor, build_tokenizer
-from clue_ros.training.data import add_data_arguments, load_training_data
+from clue_ros.training.data import add_data_arguments, all_kinds, load_training_data
 from clue_ros.training.decoder import init_decoder
 from clue_ros.training.decoder_stage import train_decoder
 from clue_ros.training.loop import Settings, pick_device
+from clue_ros.training.start import adopt, described, location_table
 from clue_ros.training.vision_stage import load_tower, train_vision
 
 
@@ -36,10 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("models/tabletop"), help="model folder to write"
     )
-    parser.add_argument("--vision-steps", type=int, default=3600)
-    parser.add_argument("--vision-batch", type=int, default=16, help="pictures a step")
-    parser.add_argument("--vision-lr", type=float, default=1.5e-3)
-    parser.add_argument("--decoder-steps", type=int, default=2000)
+    parser.add_argument(
+        "--init", default=None, help="a base of the same sizes to start from: a folder or a name"
+    )
+    parser.add_argument("--vision-steps", type=int, default=3000)
+    parser.add_argument("--vision-batch", type=int, default=32, help="pictures a step")
+    parser.add_argument("--vision-lr", type=float, default=2e-3)
+    parser.add_argument("--decoder-steps", type=int, default=3000)
     parser.add_argument(
         "--decoder-batch", type=int, default=8, help="pictures a step, several queries each"
     )
@@ -73,18 +77,24 @@ def run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     device = pick_device(args.device)
-    found = kinds_in(args.tabletop, "train", args.world)
-    kinds = [kind for kind in found if kind not in world_spec(args.world).kinds]
+    kinds = [kind for kind in all_kinds(args) if kind not in world_spec(args.world).kinds]
     model, tokenizer = new_model(args.seed, args.world, kinds)
     vision_config = model.config.vision_config
+    start = None
+    if args.init is not None:
+        known = adopt(model, tokenizer, args.init)
+        print(f"from {args.init}: {known} of {len(tokenizer)} tokens known", file=sys.stderr)
+        start = (model.model.vision_tower, location_table(model, tokenizer))
     data = load_training_data(args, vision_config.image_size)
-    began = time.monotonic()
+    began, notes = time.monotonic(), described(args.init)
     vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
-    tower_file = train_vision(vision_config, data, vision, args.run / "vision", device)
+    tower_file = train_vision(
+        vision_config, data, vision, args.run / "vision", device, start, notes
+    )
     tower, table = load_tower(tower_file, vision_config)
-    init_decoder(model, tower, table, tokenizer)
+    init_decoder(model, tower, table, tokenizer, fresh=start is None)
     decoder = Settings(args.decoder_steps, args.decoder_batch, args.decoder_lr, seed=args.seed)
-    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device)
+    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device, notes)
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}
     print(json.dumps(note))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import KINDS, Scene
-from clue_ros.data.tabletop.shards import kinds_in, read_scenes
+from clue_ros.data.tabletop.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 from clue_ros.training.it2p_scenes import it2p_scene
@@ -24,8 +23,8 @@ from clue_ros.training.pool import ScenePool
 class TrainingData:
     """Pools at the model's input size, and the IT2P records in the order of `photos`.
 
-    world: of the simulated scenes, and what language is spoken of everything. kinds: those that its
-    scenes can hold, the user's own among them.
+    world: of the simulated scenes, and what language is spoken of everything. kinds: those that the
+    scenes can hold, the user's own and those of `--mix` among them.
     """
 
     scenes: ScenePool
@@ -72,6 +71,14 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         "--scenes", type=int, default=None, help="use at most this many training scenes"
     )
     parser.add_argument(
+        "--mix",
+        type=mixed_world,
+        action="append",
+        default=[],
+        metavar="WORLD=SCENES",
+        help="so many scenes of another world among the training scenes, spoken of in --world's way",
+    )
+    parser.add_argument(
         "--run",
         type=Path,
         default=Path("runs/tabletop"),
@@ -82,6 +89,23 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
     )
+
+
+def mixed_world(text: str) -> tuple[str, int]:
+    """An option's WORLD=SCENES. ArgumentTypeError says what is wrong with it."""
+    world, _, count = text.partition("=")
+    if world not in WORLDS or not count.isdecimal() or int(count) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: want WORLD=SCENES, for example blocks=2000; worlds: {', '.join(WORLDS)}"
+        )
+    return world, int(count)
+
+
+def all_kinds(args: argparse.Namespace) -> tuple[str, ...]:
+    """The kinds that the training scenes of the options can hold, those of `--world` first."""
+    worlds = [args.world, *(world for world, _ in args.mix)]
+    kinds = (kind for world in worlds for kind in kinds_in(args.tabletop, "train", world))
+    return tuple(dict.fromkeys(kinds))
 
 
 def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, list[It2pImage]]:
@@ -119,9 +143,8 @@ def load_training_data(
     val_photos, val_records = load_photos(root, "val", size)
     try:
         shards = args.tabletop if "tabletop" in names else None
-        read = partial(read_scenes, world=args.world)
-        scenes = ScenePool(read(shards, "train", args.scenes) if shards else (), size)
-        val = ScenePool(read(shards, "val", held_out) if shards else (), size)
+        scenes = ScenePool(_training_scenes(shards, args) if shards else (), size)
+        val = ScenePool(read_scenes(shards, "val", held_out, args.world) if shards else (), size)
     except ValueError as error:
         raise ClueError(str(error)) from error
     print(
@@ -129,5 +152,19 @@ def load_training_data(
         f" validation {len(val)} and {len(val_photos)}",
         file=sys.stderr,
     )
-    kinds = kinds_in(args.tabletop, "train", args.world)
-    return TrainingData(scenes, photos, records, val, val_photos, val_records, args.world, kinds)
+    return TrainingData(
+        scenes, photos, records, val, val_photos, val_records, args.world, all_kinds(args)
+    )
+
+
+def _training_scenes(shards: Path, args: argparse.Namespace) -> Iterator[Scene]:
+    """Those of `--world`, then of each `--mix`; FileNotFoundError where a mixed world has fewer."""
+    yield from read_scenes(shards, "train", args.scenes, args.world)
+    for world, count in args.mix:
+        colors = set(world_spec(world).colors) - set(world_spec(args.world).colors)
+        if colors:
+            raise ClueError(f"--mix {world}: {args.world} has no {', '.join(sorted(colors))}")
+        scenes = list(read_scenes(shards, "train", count, world))
+        yield from scenes
+        if len(scenes) < count:
+            raise FileNotFoundError(how_to_make(shards, "train", count, world))

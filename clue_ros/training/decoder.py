@@ -38,14 +38,16 @@ POINT_WEIGHT = 0.15
 Number = TypeVar("Number", Tensor, float)
 
 
-def init_decoder(model: Any, tower: nn.Module, table: Tensor, tokenizer: Any) -> None:
-    """Put stage 1's tower and table into a fresh PaliGemma; its projector starts as identity."""
+def init_decoder(
+    model: Any, tower: nn.Module, table: Tensor, tokenizer: Any, *, fresh: bool = True
+) -> None:
+    """Put stage 1's tower and table into a PaliGemma; a fresh one's projector becomes identity."""
     model.model.vision_tower.load_state_dict(tower.state_dict())
     first = tokenizer.convert_tokens_to_ids("<loc0000>")
     with torch.no_grad():
         model.get_input_embeddings().weight[first : first + LOC_BINS] = table
         linear = model.model.multi_modal_projector.linear
-        if linear.weight.shape[0] == linear.weight.shape[1]:
+        if fresh and linear.weight.shape[0] == linear.weight.shape[1]:
             linear.weight.copy_(torch.eye(len(linear.weight)))
             linear.bias.zero_()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import torch
 from torch import Tensor
 
 from clue_ros.data.tabletop.scene import Scene
+from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.decoder import PackedDecoder, Teaching
 from clue_ros.training.loop import Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
 
-PHOTO_SHARE = 0.25  # share of a batch's pictures that come from IT2P
-QUERIES = 8  # a picture, packed
+WORKERS = 1  # threads that draw pictures and queries ahead
+PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
+QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
 ALONE_SHARE = 0.2  # of the steps, at the end, with PaliGemma's own mask
 SIGMA_BINS = (8.0, 1.5)
@@ -79,8 +82,12 @@ def train_decoder(
     settings: Settings,
     folder: Path,
     device: torch.device,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Train projector and decoder of `model` in place; resumes from `folder`."""
+    """Train projector and decoder of `model` in place; resumes from `folder`.
+
+    notes: more of what decides the run.
+    """
     decoder = PackedDecoder(model, tokenizer, device)
     for p in model.model.vision_tower.parameters():
         p.requires_grad_(False)
@@ -88,9 +95,11 @@ def train_decoder(
     model.model.vision_tower.eval()
     first_alone = round(settings.steps * (1 - ALONE_SHARE))
 
-    def batch_loss(step: int) -> dict[str, Tensor]:
+    def drawn(step: int) -> Batch:
+        return draw(data, settings, step, QUERIES_ALONE if step >= first_alone else QUERIES)
+
+    def batch_loss(step: int, batch: Batch) -> dict[str, Tensor]:
         is_alone = step >= first_alone
-        batch = draw(data, settings, step, QUERIES_ALONE if is_alone else QUERIES)
         features = decoder.features([scene for scene, _ in batch])
         if is_alone:
             batch, features = alone(batch, features)
@@ -117,12 +126,13 @@ def train_decoder(
         return figures
 
     learned = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    train(
-        batch_loss,
-        scratch_groups(learned),
-        settings,
-        folder,
-        evaluate=evaluate,
-        notes={"scenes": len(data.scenes), "photos": len(data.photos)},
-    )
+    with Ahead(drawn, WORKERS, settings.steps) as batches:
+        train(
+            lambda step: batch_loss(step, batches(step)),
+            scratch_groups(learned),
+            settings,
+            folder,
+            evaluate=evaluate,
+            notes={"scenes": len(data.scenes), "photos": len(data.photos), **(notes or {})},
+        )
     model.eval()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +13,22 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
+from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
 from clue_ros.training.vision import (
     SIGMA_BINS,
     DenseHeads,
+    DenseTargets,
     batch_tensor,
     dense_loss,
     dense_targets,
     init_positions,
 )
 
-PHOTO_SHARE = 0.2  # share of a batch that comes from IT2P
+STARTED_SIGMA = 4.0  # bins, in place of the first of SIGMA_BINS where a trained tower goes on
+WORKERS = 1  # threads that draw pictures ahead
+PHOTO_SHARE = 0.1  # share of a batch that comes from IT2P
 
 
 class VisionTeacher(nn.Module):
@@ -47,11 +51,18 @@ class VisionTeacher(nn.Module):
         features: Tensor = self.tower(pixel_values=pixel_values).last_hidden_state
         return features
 
-    def loss(self, scenes: list[Scene], sigma: float, device: torch.device) -> dict[str, Tensor]:
-        """Dense losses of a batch of scenes."""
-        with autocast(device):
-            features = self.features(batch_tensor(scenes, device))
+    def prepared(self, scenes: list[Scene]) -> tuple[Tensor, DenseTargets]:
+        """Pixel values (B, 3, S, S) and targets of scenes, on the CPU."""
         targets = dense_targets(scenes, self.grid, self.heads.kinds, self.heads.colors)
+        return batch_tensor(scenes, torch.device("cpu")), targets
+
+    def loss(
+        self, batch: tuple[Tensor, DenseTargets], sigma: float, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Dense losses of prepared scenes."""
+        pixel_values, targets = batch
+        with autocast(device):
+            features = self.features(pixel_values.to(device))
         return dense_loss(features.float(), self.heads, targets, sigma)
 
 
@@ -73,20 +84,29 @@ def train_vision(
     settings: Settings,
     folder: Path,
     device: torch.device,
+    start: tuple[nn.Module, Tensor] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Path:
-    """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path."""
+    """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path.
+
+    start: a tower and a location table to go on from. notes: more of what decides the run.
+    """
     out = folder / "tower.safetensors"
     if out.exists():
         return out
     torch.manual_seed(settings.seed)
-    teacher = VisionTeacher(config, data.kinds, data.colors).to(device)
+    teacher = VisionTeacher(config, data.kinds, data.colors)
+    if start is not None:
+        teacher.tower.load_state_dict(start[0].state_dict())
+        teacher.heads.table.data.copy_(start[1])
+    teacher.to(device)
 
     def sigma(step: int) -> float:
-        first, last = SIGMA_BINS
+        first, last = SIGMA_BINS if start is None else (STARTED_SIGMA, SIGMA_BINS[1])
         return float(first * (last / first) ** min(1.0, step / (0.8 * settings.steps)))
 
     def held_out_loss(scenes: list[Scene]) -> dict[str, Tensor]:
-        return teacher.loss(scenes, SIGMA_BINS[1], device)
+        return teacher.loss(teacher.prepared(scenes), SIGMA_BINS[1], device)
 
     def evaluate() -> dict[str, float]:
         teacher.eval()
@@ -99,14 +119,17 @@ def train_vision(
         teacher.train()
         return figures
 
-    train(
-        lambda step: teacher.loss(draw(data, settings, step), sigma(step), device),
-        scratch_groups(teacher.named_parameters()),
-        settings,
-        folder,
-        evaluate=evaluate,
-        notes={"scenes": len(data.scenes), "photos": len(data.photos)},
-    )
+    with Ahead(
+        lambda step: teacher.prepared(draw(data, settings, step)), WORKERS, settings.steps
+    ) as batches:
+        train(
+            lambda step: teacher.loss(batches(step), sigma(step), device),
+            scratch_groups(teacher.named_parameters()),
+            settings,
+            folder,
+            evaluate=evaluate,
+            notes={"scenes": len(data.scenes), "photos": len(data.photos), **(notes or {})},
+        )
     tensors = {
         f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()
     }
