@@ -27,6 +27,7 @@ from clue_ros.training.data import add_data_arguments, all_kinds, load_training_
 from clue_ros.training.decoder import init_decoder
 from clue_ros.training.decoder_stage import train_decoder
 from clue_ros.training.loop import Settings, pick_device
+from clue_ros.training.speed import add_speed_arguments, speed_of
 from clue_ros.training.start import adopt, described, location_table
 from clue_ros.training.vision_stage import load_tower, train_vision
 
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--decoder-batch", type=int, default=8, help="pictures a step, several queries each"
     )
     parser.add_argument("--decoder-lr", type=float, default=2e-3)
+    add_speed_arguments(parser)
 
 
 def new_model(seed: int, world: str = DEFAULT_WORLD, kinds: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -86,15 +88,15 @@ def run(args: argparse.Namespace) -> int:
         print(f"from {args.init}: {known} of {len(tokenizer)} tokens known", file=sys.stderr)
         start = (model.model.vision_tower, location_table(model, tokenizer))
     data = load_training_data(args, vision_config.image_size)
-    began, notes = time.monotonic(), described(args.init)
+    began, notes, speed = time.monotonic(), described(args.init), speed_of(args, device)
     vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
     tower_file = train_vision(
-        vision_config, data, vision, args.run / "vision", device, start, notes
+        vision_config, data, vision, args.run / "vision", device, start, notes, speed
     )
     tower, table = load_tower(tower_file, vision_config)
     init_decoder(model, tower, table, tokenizer, fresh=start is None)
     decoder = Settings(args.decoder_steps, args.decoder_batch, args.decoder_lr, seed=args.seed)
-    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device, notes)
+    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device, notes, speed)
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}
     print(json.dumps(note))

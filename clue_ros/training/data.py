@@ -76,7 +76,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WORLD=SCENES",
-        help="so many scenes of another world among the training scenes, spoken of in --world's way",
+        help="so many training scenes of another world beside them, spoken of as in --world",
     )
     parser.add_argument(
         "--run",

@@ -17,8 +17,8 @@ from clue_ros.training.decoder import PackedDecoder, Teaching
 from clue_ros.training.loop import Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
+from clue_ros.training.speed import PLAIN_SPEED, Speed
 
-WORKERS = 1  # threads that draw pictures and queries ahead
 PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
 QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
@@ -83,6 +83,7 @@ def train_decoder(
     folder: Path,
     device: torch.device,
     notes: Mapping[str, str] | None = None,
+    speed: Speed = PLAIN_SPEED,
 ) -> None:
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
@@ -126,7 +127,7 @@ def train_decoder(
         return figures
 
     learned = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    with Ahead(drawn, WORKERS, settings.steps) as batches:
+    with Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),
             scratch_groups(learned),

@@ -16,6 +16,7 @@ from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
+from clue_ros.training.speed import PLAIN_SPEED, Speed
 from clue_ros.training.vision import (
     SIGMA_BINS,
     DenseHeads,
@@ -27,7 +28,6 @@ from clue_ros.training.vision import (
 )
 
 STARTED_SIGMA = 4.0  # bins, in place of the first of SIGMA_BINS where a trained tower goes on
-WORKERS = 1  # threads that draw pictures ahead
 PHOTO_SHARE = 0.1  # share of a batch that comes from IT2P
 
 
@@ -86,6 +86,7 @@ def train_vision(
     device: torch.device,
     start: tuple[nn.Module, Tensor] | None = None,
     notes: Mapping[str, str] | None = None,
+    speed: Speed = PLAIN_SPEED,
 ) -> Path:
     """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path.
 
@@ -100,6 +101,8 @@ def train_vision(
         teacher.tower.load_state_dict(start[0].state_dict())
         teacher.heads.table.data.copy_(start[1])
     teacher.to(device)
+    if speed.compiled:
+        teacher.tower.compile()
 
     def sigma(step: int) -> float:
         first, last = SIGMA_BINS if start is None else (STARTED_SIGMA, SIGMA_BINS[1])
@@ -120,7 +123,7 @@ def train_vision(
         return figures
 
     with Ahead(
-        lambda step: teacher.prepared(draw(data, settings, step)), WORKERS, settings.steps
+        lambda step: teacher.prepared(draw(data, settings, step)), speed.workers, settings.steps
     ) as batches:
         train(
             lambda step: teacher.loss(batches(step), sigma(step), device),
