@@ -6,10 +6,10 @@ clue_msgs ends in one line that says how to get it instead of a traceback.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import sys
+
+from clue_ros.nodes import heap
 
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "
@@ -18,7 +18,6 @@ HOW_TO_GET_CLUE_MSGS = (
     "install/setup.bash; without a workspace, scripts/run builds it"
 )
 KEEP = "--keep"
-_M_ARENA_MAX = -8  # malloc.h
 
 
 def clue_msgs_missing(node: str) -> bool:
@@ -43,18 +42,6 @@ def leave_a_core_free() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) - 1)))
 
 
-def share_the_heap() -> None:
-    """Keep glibc to two heaps, unless MALLOC_ARENA_MAX says how many; before threads start.
-
-    By default each of a node's threads gets a heap of its own, in which pieces that live on keep
-    whole pages of activations from being given back: resident memory crept up by some 3 % in 500
-    dialogues, and was 60 MB larger (benchmarks/soak.py).
-    """
-    if "MALLOC_ARENA_MAX" not in os.environ:
-        with contextlib.suppress(AttributeError, OSError):  # another C library
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-
-
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is told to stop; returns the process's exit status.
 
@@ -64,7 +51,7 @@ def main(args: list[str] | None = None) -> int:
     if clue_msgs_missing("perception"):
         return 1
     leave_a_core_free()
-    share_the_heap()
+    heap.share_the_heap()
     given = list(sys.argv if args is None else args)
     keep = KEEP in given
     given = [argument for argument in given if argument != KEEP]

@@ -28,7 +28,7 @@ from std_msgs.msg import String
 
 from clue_ros.dialogue import NotFound, Question
 from clue_ros.errors import ClueError
-from clue_ros.nodes import diagnostics, manners, messages
+from clue_ros.nodes import diagnostics, heap, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard
@@ -206,6 +206,7 @@ class PerceptionNode(LifecycleNode):
     def _free(self) -> None:
         self._clue = None
         gc.collect()
+        heap.give_back()
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
@@ -264,6 +265,7 @@ class PerceptionNode(LifecycleNode):
         self._outputs.say(in_words(outcome, self._language()))
         self._health.end(outcome.code if outcome.grounding is None else "GROUNDED")
         kept.end(outcome)
+        self._worker.submit(heap.give_back, lambda _result, _error: None)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
