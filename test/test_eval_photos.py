@@ -173,10 +173,10 @@ def test_auroc_by_hand() -> None:
 
 BOX = {"text": "the cup", "truth": "clear"}
 BAD_REQUESTS: list[tuple[Any, str]] = [
-    (BOX, "clear wants exactly one of boxes, not 0"),
-    (BOX | {"boxes": [LEFT, RIGHT]}, "clear wants exactly one of boxes, not 2"),
-    (BOX | {"truth": "ambiguous", "boxes": [LEFT]}, "ambiguous wants two or more of boxes, not 1"),
-    (BOX | {"truth": "absent", "boxes": [LEFT]}, "absent wants none of boxes, not 1"),
+    (BOX, "boxes given: 0, clear wants exactly one"),
+    (BOX | {"boxes": [LEFT, RIGHT]}, "boxes given: 2, clear wants exactly one"),
+    (BOX | {"truth": "ambiguous", "boxes": [LEFT]}, "boxes given: 1, ambiguous wants two or more"),
+    (BOX | {"truth": "absent", "boxes": [LEFT]}, "boxes given: 1, absent wants none"),
     (BOX | {"truth": "maybe"}, "truth 'maybe', want clear, ambiguous, absent"),
     (BOX | {"truth": []}, "want clear, ambiguous, absent"),
     (BOX | {"boxes": [[5, 5, 81, 45]]}, "is outside the picture, 80x60 px"),

@@ -108,7 +108,7 @@ def _request(where: str, row: Any, size: tuple[int, int]) -> PhotoRequest:
         raise PhotographsError(f"{where}: boxes must be a list of [x_min, y_min, x_max, y_max]")
     boxes = tuple(_box(where, row, size) for row in rows)
     if (truth, min(len(boxes), 2)) not in (("clear", 1), ("ambiguous", 2), ("absent", 0)):
-        raise PhotographsError(f"{where}: {truth} wants {TRUTHS[truth]} of boxes, not {len(boxes)}")
+        raise PhotographsError(f"{where}: boxes given: {len(boxes)}, {truth} wants {TRUTHS[truth]}")
     return PhotoRequest(text, truth, boxes)
 
 

@@ -24,7 +24,7 @@ from clue_ros.dialogue import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.calibration import calibration
 from clue_ros.evaluation.metrics import auroc, iou, ratio, rounded, wilson
-from clue_ros.evaluation.protocol import Grounder
+from clue_ros.evaluation.protocol import Grounder, with_progress
 from clue_ros.evaluation.slices import MIN_IOU
 from clue_ros.evaluation.tables import Cell, table
 from clue_ros.images import load_image
@@ -251,7 +251,7 @@ def run(args: argparse.Namespace) -> int:
         ivg=args.ivg,
     )
     lost: list[str] = []
-    judged = judge_all(clue, _with_progress(photographs), problem=lost.append)
+    judged = judge_all(clue, with_progress(photographs, sys.stderr.isatty()), problem=lost.append)
     for reason in lost:
         print(f"note: {reason}", file=sys.stderr)
     if not judged:
@@ -269,12 +269,3 @@ def default_folder() -> Path:
     from clue_ros.model.hub import demo_folder
 
     return demo_folder() / "photos"
-
-
-def _with_progress(photographs: Sequence[Photograph]) -> Iterable[Photograph]:
-    if not sys.stderr.isatty():
-        return photographs
-    from tqdm import tqdm
-
-    progress: Iterable[Photograph] = tqdm(photographs, unit="photograph", leave=False)
-    return progress
