@@ -1,7 +1,7 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
-    clue eval it2p|tabletop                        measure a model
+    clue eval it2p|tabletop|photos                 measure a model
     clue train base|detector|ivg                   train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "layers": Command("clue_ros.evaluation.layers", "a detector per decoder block (Figure 7)"),
         "maps": Command("clue_ros.evaluation.maps", "attention pictures (Figures 5, 8, 9)"),
         "localisation": Command("clue_ros.evaluation.localisation", "do peaks hit candidates?"),
+        "photos": Command("clue_ros.evaluation.photos", "open photographs, unlike any training"),
     },
     "train": {
         "base": Command("clue_ros.training.base", "the backbone: vision, then language"),

@@ -166,10 +166,9 @@ def _wanted(args: argparse.Namespace) -> list[tuple[Image, tuple[str, ...]]]:
         if not args.sentences:
             raise ClueError(f"nothing is said of {args.image}: give at least one sentence")
         return [(load_image(args.image), tuple(clean_text(text) for text in args.sentences))]
-    from clue_ros.model.hub import EMBEDDED, find_model
+    from clue_ros.model.hub import demo_folder
 
-    folder = find_model(EMBEDDED).parents[1] / "demo"
-    return [(load_image(folder / name), sentences) for name, sentences in EXAMPLES]
+    return [(load_image(demo_folder() / name), sentences) for name, sentences in EXAMPLES]
 
 
 def _rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from clue_ros.dialogue import Box
@@ -75,6 +75,18 @@ def wilson(right: int, n: int, z: float = 1.96) -> tuple[float, float]:
     middle = (share + square / (2 * n)) / (1 + square / n)
     half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
+    """Area under the ROC curve: how often a positive scores above a negative, a tie as a half.
+
+    NaN without both a positive and a negative. Raises ValueError for lengths that differ.
+    """
+    positive = [score for score, label in zip(scores, labels, strict=True) if label]
+    negative = [score for score, label in zip(scores, labels, strict=True) if not label]
+    won = sum((p > n) + 0.5 * (p == n) for p in positive for n in negative)
+    pairs = len(positive) * len(negative)
+    return won / pairs if pairs else math.nan
 
 
 def area(box: Box) -> float:

@@ -12,7 +12,7 @@ Each picture is looked at once (:meth:`Clue.look`), whatever is then asked about
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ MAX_QUESTIONS = 3
 
 Grade = Callable[[Box], bool]
 ViewT = TypeVar("ViewT")
+PictureT = TypeVar("PictureT")
 
 
 class Grounder(Protocol[ViewT]):
@@ -284,11 +285,11 @@ def _line(name: str, rows: list[dict[str, bool]]) -> str:
     return f"{name:<20}accuracy {share:.3f} ({low:.3f} to {high:.3f}){extra}  (n = {n})"
 
 
-def with_progress(samples: list[Sample], show: bool) -> Iterator[Sample]:
-    """The samples, with a progress bar on stderr if ``show``."""
+def with_progress(pictures: Sequence[PictureT], show: bool) -> Iterator[PictureT]:
+    """The pictures, with a progress bar on stderr if ``show``."""
     if not show:
-        yield from samples
+        yield from pictures
         return
     from tqdm import tqdm
 
-    yield from tqdm(samples, unit="image", leave=False)
+    yield from tqdm(pictures, unit="image", leave=False)

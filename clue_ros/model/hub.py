@@ -59,6 +59,11 @@ def find_base(folder: Path) -> Path:
     return find_model(base, revision if isinstance(revision, str) and revision else None)
 
 
+def demo_folder() -> Path:
+    """The pictures that come with clue_ros, beside its models. Raises ModelError."""
+    return _embedded().parents[1] / "demo"
+
+
 def _embedded() -> Path:
     for folder in _shares():
         if (folder / "models" / EMBEDDED).is_dir():
