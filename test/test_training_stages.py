@@ -33,6 +33,7 @@ from clue_ros.training.decoder_stage import alone, train_decoder
 from clue_ros.training.decoder_stage import draw as draw_queries
 from clue_ros.training.loop import Settings
 from clue_ros.training.pool import ScenePool
+from clue_ros.training.speed import Speed, speed_of
 from clue_ros.training.start import adopt, location_table
 from clue_ros.training.vision_stage import draw, load_tower, train_vision
 
@@ -347,3 +348,25 @@ def test_the_base_command_has_the_shared_options() -> None:
     args = parser.parse_args(["--scenes", "5"])
     assert (args.scenes, args.out, args.seed) == (5, Path("models/tabletop"), 0)
     np.testing.assert_allclose([args.vision_lr, args.decoder_lr], [1.5e-3, 2e-3], rtol=1)
+
+
+def test_what_makes_a_stage_faster_follows_the_device_unless_given() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    cuda = torch.device("cuda")
+    assert speed_of(parser.parse_args([]), CPU) == Speed(workers=1, compiled=False)
+    assert speed_of(parser.parse_args([]), cuda) == Speed(workers=8, compiled=True)
+    given = parser.parse_args(["--workers", "0", "--no-compile"])
+    assert speed_of(given, cuda) == Speed(workers=0, compiled=False)
+    assert speed_of(parser.parse_args(["--compile"]), CPU).compiled
+
+
+def test_pictures_drawn_ahead_are_the_same(work: Work) -> None:
+    losses = []
+    for workers in (0, 3):
+        settings = Settings(steps=3, batch=2, lr=1e-3, save_every=3)
+        folder = work.run / f"ahead_{workers}"
+        vision = work.config.vision_config
+        train_vision(vision, work.data, settings, folder, CPU, speed=Speed(workers))
+        losses.append(log(folder))
+    assert losses[0] == losses[1]
