@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
 
 from clue_ros.nodes.camera import Camera
 from clue_ros.nodes.gate import Gate
+from clue_ros.nodes.recording import Recording
 
 
 @dataclass
@@ -119,3 +124,53 @@ def report(
         )
     ]
     return message
+
+
+class Reporter:
+    """Publishes /diagnostics in every lifecycle state, and warns when the camera is silent.
+
+    `clue` returns the model, None while none is loaded. Parameters: `diagnostics_period`,
+    `image_timeout` and `model` of the node.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        gate: Gate,
+        camera: Camera,
+        health: Health,
+        recording: Recording,
+        clue: Callable[[], Any],
+    ) -> None:
+        self._node, self._gate, self._camera = node, gate, camera
+        self._health, self._recording, self._clue = health, recording, clue
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # The wall's clock even under use_sim_time: a paused simulation must not silence
+        # diagnostics.
+        node.create_timer(
+            self._value("diagnostics_period"),
+            self._report,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+            callback_group=MutuallyExclusiveCallbackGroup(),
+        )
+
+    def _value(self, name: str) -> Any:
+        return self._node.get_parameter(name).value
+
+    def _report(self) -> None:
+        node, gate, camera, health = self._node, self._gate, self._camera, self._health
+        model, timeout = self._value("model"), self._value("image_timeout")
+        if gate.state == "active":
+            warning = camera.warning(timeout)
+            if warning:
+                node.get_logger().warning(warning)
+        self._publisher.publish(
+            report(
+                f"{node.get_fully_qualified_name()}: clue",
+                node.get_clock().now().to_msg(),
+                level(gate.state, health, camera.age(), timeout),
+                model,
+                values(gate, camera, health, self._clue(), model)
+                | {"recording in": self._recording.folder or "none"},
+            )
+        )

@@ -15,11 +15,9 @@ from typing import Any
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import Transcript
 from clue_msgs.srv import AnswerClarification, Ground
-from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
-from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import QoSProfile
@@ -101,14 +99,8 @@ class PerceptionNode(LifecycleNode):
             result_timeout=RESULT_TIMEOUT,
             **group,
         )
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        # The wall's clock even under use_sim_time: a paused simulation must not silence
-        # diagnostics.
-        self.create_timer(
-            self._value("diagnostics_period"),
-            self._report,
-            clock=Clock(clock_type=ClockType.STEADY_TIME),
-            callback_group=MutuallyExclusiveCallbackGroup(),
+        diagnostics.Reporter(
+            self, self._gate, self._camera, self._health, self._recording, lambda: self._clue
         )
 
     def _value(self, name: str) -> Any:
@@ -400,27 +392,3 @@ class PerceptionNode(LifecycleNode):
         if session is not None and session.id == dialogue_id:
             session.stop(_CANCELED)
         return CancelResponse.ACCEPT
-
-    def _report(self) -> None:
-        """Publish /diagnostics, and warn when the camera is silent."""
-        if self._gate.state == "active":
-            warning = self._camera.warning(self._value("image_timeout"))
-            if warning:
-                self.get_logger().warning(warning)
-        self._diagnostics.publish(
-            diagnostics.report(
-                f"{self.get_fully_qualified_name()}: clue",
-                self.get_clock().now().to_msg(),
-                diagnostics.level(
-                    self._gate.state,
-                    self._health,
-                    self._camera.age(),
-                    self._value("image_timeout"),
-                ),
-                self._value("model"),
-                diagnostics.values(
-                    self._gate, self._camera, self._health, self._clue, self._value("model")
-                )
-                | {"recording in": self._recording.folder or "none"},
-            )
-        )
