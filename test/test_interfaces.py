@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from clue_ros.nodes import message_docs
+
 CLUE_MSGS = Path(__file__).resolve().parents[1] / "clue_msgs"
 FILES = sorted(p for kind in ("msg", "srv", "action") for p in (CLUE_MSGS / kind).iterdir())
 
@@ -239,3 +241,21 @@ def test_a_message_survives_serialisation() -> None:
     assert again.target.box == result.target.box
     assert again.target.score != again.target.score
     assert [turn.text for turn in again.dialogue] == ["Which one?"]
+
+
+def test_the_page_of_messages_is_made_from_the_interface_files() -> None:
+    page = message_docs.PAGE.read_text(encoding="utf-8")
+    assert message_docs.markdown() == page, "rerun: python -m clue_ros.nodes.message_docs"
+    for path in FILES:
+        assert f"\n## {path.stem}\n" in page
+    for name, value in ERROR_CODES.items():
+        assert f"| `{name}` | {value} |" in page
+
+
+def test_what_is_no_interface_line_is_noticed() -> None:
+    section = message_docs.read("# All\n\nuint8 A=1  # one\n# First\n# [px]\nuint32[] width\n")
+    assert section.about == "All"
+    assert section.constants == [("A", "1", "one")]
+    assert section.fields == [("width", "uint32[]", "First [px]")]
+    with pytest.raises(ValueError, match="nonsense here"):
+        message_docs.read("nonsense here, please\n")
