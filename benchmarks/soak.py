@@ -29,16 +29,10 @@ from typing import Any
 
 import numpy as np
 
+from clue_ros.nodes.memory import resident
+
 REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds for any one answer
-
-
-def resident(pid: int) -> int:
-    """Return the resident memory of a process in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise ProcessLookupError(pid)
 
 
 def growth(samples: list[int]) -> dict[str, float]:

@@ -105,14 +105,6 @@ class Robot:
         return {name: process.stop() for name, process in self.nodes.items()}
 
 
-def memory(pid: int) -> int:
-    """Return the resident memory of a process in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise ProcessLookupError(pid)
-
-
 def ask(client: Client, text: str, **fields: Any) -> Any:
     """Call `ground` until somebody answers.
 

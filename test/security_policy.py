@@ -52,6 +52,18 @@ ACTION_TOPICS = ("feedback", "status")
 ACTION_SERVICES = ("send_goal", "cancel_goal", "get_result")
 
 
+def differences(observer: Any, node: str) -> list[str]:
+    """Return what a running node may do and does not, or does and may not, one line each."""
+    allowed, has = read_policy()[node], graph_of(observer, node)
+    found = []
+    for what in vars(allowed):
+        may, does = getattr(allowed, what), getattr(has, what)
+        spare = {name for name in may - does if not name.endswith(tuple(SOMETIMES))}
+        found += [f"{node} cannot {what} {name} under the policy" for name in does - may]
+        found += [f"{node} may {what} {name} and does not" for name in spare]
+    return sorted(found)
+
+
 def graph_of(observer: Any, node: str) -> Allowed:
     """Return what a running node has, as another node sees it in the graph."""
 

@@ -23,6 +23,7 @@ from clue_msgs.msg import ClarificationQuestion, GroundingResult  # noqa: E402
 from geometry_msgs.msg import PoseStamped  # noqa: E402
 from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
 from ros_helpers import TIMEOUT, Client, Process, wait_until  # noqa: E402
+from security_policy import differences  # noqa: E402
 
 from clue_ros.nodes.commander import CommandGrounder, GroundingError  # noqa: E402
 from clue_ros.nodes.commander_node import error_name  # noqa: E402
@@ -354,6 +355,13 @@ def test_the_grasp_example_publishes_where_the_gripper_goes(
     blind.target.has_pose, blind.target.no_pose_reason = False, "no depth image has arrived"
     publisher.publish(blind)
     wait_until(lambda: "no grasp of 'the block': no depth image" in planner.text(), "the reason")
+
+
+def test_the_security_policy_names_exactly_what_the_planner_has(
+    planner: Process, shared: Client
+) -> None:
+    wait_until(lambda: "grasp_example" in shared.node.get_node_names(), "the planner")
+    wait_until(lambda: not differences(shared.node, "grasp_example"), "the graph of the policy")
 
 
 # Killed in the middle. Last, because it ends the shared process.

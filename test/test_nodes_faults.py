@@ -18,13 +18,14 @@ from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration, Time  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.action import ActionClient  # noqa: E402
-from robot import Robot, ask, memory, recovered  # noqa: E402
+from robot import Robot, ask, recovered  # noqa: E402
 from ros_fixtures import LONG, REQUEST, asking_goal, model  # noqa: E402
 from ros_helpers import Client, ros_client, wait_until  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
-from security_policy import SOMETIMES, graph_of, read_policy  # noqa: E402
+from security_policy import differences  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
+from clue_ros.nodes.memory import resident  # noqa: E402
 from clue_ros.nodes.perception_node import REQUESTS  # noqa: E402
 
 ACTION = "ground_with_dialogue"
@@ -203,7 +204,7 @@ def test_configuring_again_and_again_takes_no_more_memory(client: Client, robot:
     for _ in range(5):
         assert client.transition("configure")
         assert client.transition("cleanup")
-        after.append(memory(robot.pid("perception")))
+        after.append(resident(robot.pid("perception")))
     # The first two fill allocators and caches. A model that is not freed is 26 MB each time.
     assert after[-1] - after[1] < 26e6, after
     assert client.set(model=folder) == ""
@@ -402,9 +403,4 @@ def test_the_camera_of_files_goes_on_after_its_clock_was_set_back(
 
 @pytest.mark.parametrize("node", ["perception", *OTHERS])
 def test_the_security_policy_names_exactly_what_a_node_has(client: Client, node: str) -> None:
-    allowed, has = read_policy()[node], graph_of(client.node, node)
-    for what in ("publish", "subscribe", "reply", "request"):
-        may, does = getattr(allowed, what), getattr(has, what)
-        assert does <= may, f"{node} cannot {what} under the policy"
-        spare = {name for name in may - does if not name.endswith(tuple(SOMETIMES))}
-        assert spare == set(), f"{node} may {what} more than it does"
+    assert differences(client.node, node) == []
