@@ -187,7 +187,9 @@ def test_a_picture_over_the_limit_is_told_once_and_the_next_one_works(
     save(recorder, big, big)
     assert len(told) == 1
     assert "record_limit" in told[0]
+    assert "record_limit" in recorder.trouble
     save(recorder, episode())
+    assert recorder.trouble == ""
     assert len(episode_files(recorder.folder)) == 1
 
 

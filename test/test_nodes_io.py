@@ -151,11 +151,28 @@ def test_image_source_is_a_camera(client: Client, tmp_path: Path) -> None:
         assert "16-bit" in set_source(client, str(first), "depth")
         refusal = set_source(client, str(tmp_path / "missing.png"))
         assert "missing.png" in refusal
+        both = set_together(client, source=str(second), camera_info=str(tmp_path / "no.yaml"))
+        assert "no.yaml" in both
+        count = len(images)
+        wait_until(lambda: len(images) > count + 2, "more images")
+        assert images[-1].width == 64, "of what is refused together nothing is taken"
         assert set_source(client, str(second)) == ""
         wait_until(lambda: images[-1].width == 80, "the second picture")
         assert to_rgb(images[-1]).mean() == 220
     finally:
         assert source.stop() == 0, source.text()
+
+
+def set_together(client: Client, **values: str) -> str:
+    from rcl_interfaces.srv import SetParametersAtomically
+    from rclpy.parameter import Parameter
+
+    service = client.node.create_client(
+        SetParametersAtomically, "/cam/image_source/set_parameters_atomically"
+    )
+    changes = [Parameter(name, value=value).to_parameter_msg() for name, value in values.items()]
+    request = SetParametersAtomically.Request(parameters=changes)
+    return str(client.call(service, request).result.reason)
 
 
 def set_source(client: Client, value: str, name: str = "source") -> str:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from clue_ros.nodes import parameter_docs
-from clue_ros.nodes.parameters import NODES, PERCEPTION, Parameter, find
+from clue_ros.nodes.parameters import NODES, PERCEPTION, Parameter, disorder, find
 
 ROOT = Path(__file__).parents[1]
 EVERY = [(node, parameter) for node, table in NODES.items() for parameter in table]
@@ -100,3 +100,29 @@ def test_a_threshold_is_a_probability_or_minus_one() -> None:
     assert threshold is not None
     assert all(threshold.problem(value) is None for value in (-1.0, 0.0, 0.5, 1.0))
     assert all(threshold.problem(value) for value in (-0.5, 1.5, -2.0))
+
+
+PAIRS = [
+    ("perception", "min_depth", "max_depth"),
+    ("speech", "confirm_confidence", "accept_confidence"),
+]
+
+
+def test_every_pair_that_must_be_in_order_is_known() -> None:
+    assert [(node, p.name, p.at_most) for node, p in EVERY if p.at_most] == PAIRS
+
+
+@pytest.mark.parametrize(("node", "low", "high"), PAIRS)
+def test_two_values_out_of_order_are_refused_naming_both(node: str, low: str, high: str) -> None:
+    table = NODES[node]
+    values: dict[str, object] = {parameter.name: parameter.default for parameter in table}
+    assert disorder(table, values) is None
+    first, second = find(table, low), find(table, high)
+    assert first is not None
+    assert second is not None
+    assert first.range is not None
+    assert second.range is not None
+    values |= {low: first.range[1], high: second.range[0]}
+    reason = disorder(table, values) or ""
+    assert low in reason
+    assert high in reason

@@ -137,6 +137,7 @@ def test_nonsense_parameters_are_refused_with_a_reason(client: Client) -> None:
     assert client.set(max_questions=-1) != ""
     assert client.set(answer_timeout=float("nan")) != ""
     assert client.set(model=3) != ""
+    assert "max_depth" in client.set(min_depth=50.0)
     works(client)
 
 
@@ -173,7 +174,9 @@ def test_ground_points_with_the_header_of_the_image(client: Client) -> None:
     assert attention.width == attention.height == found.ambiguity.attention_map.width > 1
 
 
-def test_ground_returns_the_question_and_leaves_no_dialogue_open(client: Client) -> None:
+def test_ground_returns_the_question_and_leaves_no_dialogue_open(
+    client: Client, node: Process
+) -> None:
     client.set(threshold=0.0)
     response = client.ground(REQUEST)
     assert (response.error_code, response.is_question) == (Result.NONE, True)
@@ -182,6 +185,11 @@ def test_ground_returns_the_question_and_leaves_no_dialogue_open(client: Client)
     assert client.answer("the left one").error_code == Result.UNKNOWN_DIALOGUE
     forced = client.ground(REQUEST, force=True)
     assert (forced.error_code, forced.is_question) == (Result.NONE, False)
+    lines = re.findall(r": request \w{8}: (.*)", node.text())
+    would = f'the robot would ask "{response.question.text}" (ambiguity '
+    assert any(line.startswith(would) for line in lines), lines
+    assert sum(line == f'the person asks for "{REQUEST}"' for line in lines) >= 2
+    assert "the robot points at" in lines[-1]
 
 
 def test_a_stopped_camera_is_a_stale_image(client: Client) -> None:

@@ -255,6 +255,12 @@ def test_the_gate_lets_one_in_while_active(start: Start) -> None:
         return opened.code if isinstance(opened, Outcome) else "open"
 
     assert code() == "INACTIVE"
+    for state, advice in (("unconfigured", "configure and activate"), ("configuring", "loads")):
+        gate.move(state)
+        refused = gate.open("id", "pick it", None, limits)
+        assert isinstance(refused, Outcome)
+        assert state in refused.message
+        assert advice in refused.message
     gate.move("active")
     assert code("") == "EMPTY_EXPRESSION"
     found[0] = ("NO_IMAGE", "dark")

@@ -47,7 +47,7 @@ class Recorder:
     def __init__(self, folder: str | Path, limit: int, warn: Callable[[str], object]) -> None:
         self._folder = _usable(Path(folder).expanduser())
         self._limit, self._warn = limit, warn
-        self._warned = False
+        self._trouble = ""
         self._open: dict[str, str] = {}  # file names of the episodes begun last, by their ids
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Episode | None] = queue.SimpleQueue()
@@ -60,6 +60,11 @@ class Recorder:
     def folder(self) -> Path:
         """Where the episodes are, an absolute path."""
         return self._folder
+
+    @property
+    def trouble(self) -> str:
+        """Why the last episode could not be written, or ""."""
+        return self._trouble
 
     def save(self, episode: Episode) -> None:
         """Write the episode as it is now, in a thread of its own.
@@ -86,15 +91,15 @@ class Recorder:
         while (episode := self._jobs.get()) is not None:
             try:
                 self._write(episode)
-                self._warned = False
+                self._trouble = ""
             except Exception as error:  # noqa: BLE001 - whatever it is, the robot goes on without
                 self._tell(" ".join(str(error).split()) or type(error).__name__)
             del episode  # keep no image alive while idle
             self._idle.set()
 
     def _tell(self, reason: str) -> None:
-        if not self._warned:
-            self._warned = True
+        first, self._trouble = not self._trouble, reason
+        if first:
             self._warn(f"this dialogue is not recorded in {self._folder}: {reason}")
 
     def _write(self, episode: Episode) -> None:

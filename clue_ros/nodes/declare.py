@@ -5,7 +5,7 @@ Declaration with descriptors, and refusal of bad changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -16,7 +16,7 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
-from clue_ros.nodes.parameters import Change, Parameter, Value, find
+from clue_ros.nodes.parameters import Change, Parameter, Value, disorder, find
 
 
 class BadParameterError(Exception):
@@ -27,7 +27,8 @@ def declare(node: Node, table: Sequence[Parameter]) -> None:
     """Declare every parameter of `table` on `node`.
 
     Raises:
-        BadParameterError: an override is of the wrong type or out of range.
+        BadParameterError: an override is of the wrong type or out of range, or two do not fit
+        together.
     """
     for parameter in table:
         try:
@@ -39,6 +40,13 @@ def declare(node: Node, table: Sequence[Parameter]) -> None:
         problem = parameter.problem(value)
         if problem:
             raise BadParameterError(f"parameter {problem}")
+    problem = disorder(table, _values(node, table))
+    if problem:
+        raise BadParameterError(f"parameter {problem}")
+
+
+def _values(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
+    return {p.name: node.get_parameter(p.name).value for p in table}
 
 
 def descriptor(parameter: Parameter) -> ParameterDescriptor:
@@ -61,6 +69,8 @@ def _constraints(parameter: Parameter) -> str:
     words = [f"one of {', '.join(parameter.choices)}"] if parameter.choices else []
     if parameter.unit:
         words.append(f"unit: {parameter.unit}")
+    if parameter.at_most:
+        words.append(f"not over {parameter.at_most}")
     if parameter.change is not Change.ANY_TIME:
         words.append(f"may change: {parameter.change.value}")
     return "; ".join(words)
@@ -70,20 +80,25 @@ def guard(
     node: Node,
     table: Sequence[Parameter],
     state: Callable[[], str] = lambda: "active",
-    check: Callable[[str, Value], str | None] = lambda _name, _value: None,
+    take: Callable[[Mapping[str, Value]], str | None] = lambda _changes: None,
 ) -> None:
-    """Refuse bad changes while the node runs.
+    """Refuse bad changes while the node runs: all that come together, or none.
 
-    `state` returns the lifecycle state's label; `check(name, value)` is the node's own last word: a
-    reason or None.
+    `state` returns the lifecycle state's label. `take` is the node's own last word on all changes
+    of a request, when nothing else is against them: a reason, or None when it has taken them.
     """
 
-    def on_set(changes: list[RosParameter]) -> SetParametersResult:
+    def refusal(changes: list[RosParameter]) -> str | None:
         for change in changes:
-            reason = _refusal(table, change, state()) or check(change.name, change.value)
+            reason = _refusal(table, change, state())
             if reason:
-                return SetParametersResult(successful=False, reason=reason)
-        return SetParametersResult(successful=True)
+                return reason
+        new = {change.name: change.value for change in changes}
+        return disorder(table, _values(node, table) | new) or take(new)
+
+    def on_set(changes: list[RosParameter]) -> SetParametersResult:
+        reason = refusal(changes)
+        return SetParametersResult(successful=reason is None, reason=reason or "")
 
     node.add_on_set_parameters_callback(on_set)
 

@@ -14,6 +14,7 @@ from rclpy.node import Node
 
 from clue_ros.nodes.camera import Camera
 from clue_ros.nodes.gate import Gate
+from clue_ros.nodes.memory import resident
 from clue_ros.nodes.recording import Recording
 
 
@@ -22,6 +23,7 @@ class Health:
     """Counters the node keeps as it works."""
 
     load_error: str = ""
+    model_error: str = ""  # of the last request, until the model replies again
     last_error: str = ""
     last_latency: float | None = None  # seconds from request to the last reply of the model
     stages: dict[str, float] = field(default_factory=dict)  # seconds of each stage of it
@@ -34,6 +36,7 @@ class Health:
     def replied(self, latency: float, stages: dict[str, float]) -> None:
         """Note how long the last reply took."""
         self.last_latency, self.stages = latency, dict(stages)
+        self.model_error = ""
 
     def end(self, outcome: str) -> None:
         """Count a dialogue's end."""
@@ -43,6 +46,8 @@ class Health:
         """Count an error."""
         self.errors[code] = self.errors.get(code, 0) + 1
         self.last_error = f"{code}: {message}"
+        if code == "MODEL_ERROR":
+            self.model_error = message
 
     def values(self) -> dict[str, object]:
         """Return what is counted here, and the process's memory."""
@@ -69,25 +74,31 @@ def number(value: float | None) -> str:
 def memory_mb() -> float:
     """Return the resident memory of this process in MB (Linux), or NaN elsewhere."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = int(file.read().split()[1])
+        return resident() / 1e6
     except OSError:
         return float("nan")
-    import resource
-
-    return pages * resource.getpagesize() / 1e6
 
 
-def level(state: str, health: Health, frame_age: float | None, timeout: float) -> tuple[Any, str]:
-    """Return the diagnostic level and a line that says why."""
+def level(
+    state: str, health: Health, frame_age: float | None, timeout: float, not_recorded: str = ""
+) -> tuple[Any, str]:
+    """Return the diagnostic level and a line that says why.
+
+    `frame_age`: seconds, None where no image has arrived. `not_recorded`: why episodes are not
+    written, or "".
+    """
     if health.load_error:
         return DiagnosticStatus.ERROR, health.load_error
     if state != "active":
         return DiagnosticStatus.OK, state
+    if health.model_error:
+        return DiagnosticStatus.ERROR, f"active, but the model failed: {health.model_error}"
     if frame_age is None:
         return DiagnosticStatus.WARN, "active, but no image has arrived"
     if frame_age > timeout:
         return DiagnosticStatus.WARN, f"active, but the last image came {frame_age:.1f} s ago"
+    if not_recorded:
+        return DiagnosticStatus.WARN, f"active, but dialogues are not recorded: {not_recorded}"
     return DiagnosticStatus.OK, "active"
 
 
@@ -168,7 +179,7 @@ class Reporter:
             report(
                 f"{node.get_fully_qualified_name()}: clue",
                 node.get_clock().now().to_msg(),
-                level(gate.state, health, camera.age(), timeout),
+                level(gate.state, health, camera.age(), timeout, self._recording.trouble),
                 model,
                 values(gate, camera, health, self._clue(), model)
                 | {"recording in": self._recording.folder or "none"},

@@ -11,6 +11,8 @@ from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.conversation import Outcome
 from clue_ros.nodes.session import Limits, Session
 
+ADVICE = "configure and activate it first"
+
 
 class Gate:
     """Holds the lifecycle state's label and the open session; thread-safe.
@@ -55,9 +57,8 @@ class Gate:
         """
         with self._lock:
             if self._state != "active":
-                return Outcome(
-                    "INACTIVE", f"perception is {self._state}: configure and activate it first"
-                )
+                advice = "it loads the model" if self._state == "configuring" else ADVICE
+                return Outcome("INACTIVE", f"perception is {self._state}: {advice}")
             if self._session is not None:
                 return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
             try:

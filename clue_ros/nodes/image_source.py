@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import cv2
@@ -43,7 +44,7 @@ class ImageSource(Node):
         self._shown: Rgb | None = None  # the picture that self._message holds
         self._message = Image()
         self._ended = False
-        guard(self, IMAGE_SOURCE, check=self._check)
+        guard(self, IMAGE_SOURCE, take=self._take)
         self._image = self.create_publisher(Image, "image", qos_profile_sensor_data)
         self._info = self.create_publisher(CameraInfo, "camera_info", qos_profile_sensor_data)
         self._depths = self.create_publisher(Image, "depth", qos_profile_sensor_data)
@@ -62,19 +63,24 @@ class ImageSource(Node):
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
 
-    def _check(self, name: str, value: Value) -> str | None:
-        """Open a new source or calibration before it is accepted: a bad one changes nothing."""
+    def _take(self, changes: Mapping[str, Value]) -> str | None:
+        """Open what is new before it is accepted: if any of it is bad nothing changes."""
+        calibration, depth, pictures = self._calibration, self._depth, None
         try:
-            if name == "source":
-                pictures = open_source(str(value), self._value("loop"))
-                self._pictures.close()
-                self._pictures, self._ended = pictures, False
-            elif name == "camera_info":
-                self._calibration = camera_info.from_file(str(value)) if value else None
-            elif name == "depth":
-                self._depth = self._load_depth(str(value))
+            if "camera_info" in changes:
+                path = str(changes["camera_info"])
+                calibration = camera_info.from_file(path) if path else None
+            if "depth" in changes:
+                depth = self._load_depth(str(changes["depth"]))
+            if "source" in changes:  # last: nothing else can refuse what it has opened
+                loop = bool(changes.get("loop", self._value("loop")))
+                pictures = open_source(str(changes["source"]), loop)
         except (BadImageError, camera_info.BadCalibrationError) as error:
             return str(error)
+        self._calibration, self._depth = calibration, depth
+        if pictures is not None:
+            self._pictures.close()
+            self._pictures, self._ended = pictures, False
         return None
 
     @staticmethod

@@ -26,9 +26,15 @@ def together(*listeners: Listener) -> Listener:
     return Listener(**{field.name: each(field.name) for field in fields(Listener)})
 
 
-def log_turns(session: Session, write: Callable[[str], object]) -> Listener:
-    """Return a listener that writes one line for each turn. Texts are cleaned: one line each."""
-    name = f"dialogue {session.id[:8]}"
+def log_turns(
+    session: Session, write: Callable[[str], object], *, one_shot: bool = False
+) -> Listener:
+    """Return a listener that writes one line for each turn. Texts are cleaned: one line each.
+
+    one_shot: nobody is asked, the question is the answer.
+    """
+    name = f"{'request' if one_shot else 'dialogue'} {session.id[:8]}"
+    asks = "would ask" if one_shot else "asks"
 
     def thinking() -> None:
         turns = session.conversation.dialogue.turns
@@ -38,7 +44,7 @@ def log_turns(session: Session, write: Callable[[str], object]) -> Listener:
     def replied(reply: Question | Grounding) -> None:
         sure = f"ambiguity {reply.ambiguity.probability:.2f}, {session.latency:.2f} s"
         if isinstance(reply, Question):
-            write(f'{name}: the robot asks "{reply.text}" ({sure})')
+            write(f'{name}: the robot {asks} "{reply.text}" ({sure})')
         else:
             corners = ", ".join(f"{side:.0f}" for side in reply.box.as_list())
             write(f"{name}: the robot points at {corners} px ({sure}, score {reply.score:.2f})")
@@ -51,7 +57,7 @@ def tell_all(
     outputs: Outputs,
     health: Health,
     language: Callable[[], str],
-    feedback: Feedback | None,
+    feedback: Feedback | None = None,
 ) -> Listener:
     """Return a listener that publishes what the robot sees and asks, and counts it.
 

@@ -63,8 +63,10 @@ class Managed(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Check and get what the node needs; FAILURE, with the reason logged, without it."""
+        self.state = "configuring"  # what is being read must not change now
         if not self._tried(self.open):
             self.free()
+            self.state = "unconfigured"
             return FAILURE
         self.state = "inactive"
         return super().on_configure(state)

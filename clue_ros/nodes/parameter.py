@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,7 +24,8 @@ class Parameter:
     """One parameter: its default fixes its type.
 
     `range` is inclusive and for numbers, which have a `unit` ("1": none); `choices`
-    is for text, and so is `pattern`, a regular expression that the whole text must match.
+    is for text, and so is `pattern`, a regular expression that the whole text must match. `at_most`
+    names another number of the same table that this one may not be over.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Parameter:
     change: Change = Change.ANY_TIME
     unit: str = ""
     pattern: str = ""
+    at_most: str = ""
 
     def problem(self, value: object) -> str | None:
         """Say why `value` cannot be taken, or None.
@@ -65,6 +67,23 @@ _TYPE_NAMES: dict[type, str] = {
     float: "a number with a decimal point",
     str: "text",
 }
+
+
+def disorder(table: Sequence[Parameter], values: Mapping[str, object]) -> str | None:
+    """Say which two of a node's values do not fit together, or None.
+
+    `values` has every number of the table; each is in its own range already.
+    """
+    for parameter in table:
+        if parameter.at_most:
+            value, most = values[parameter.name], values[parameter.at_most]
+            assert isinstance(value, (int, float))
+            assert isinstance(most, (int, float))
+            if value > most:
+                return (
+                    f"{parameter.name} ({value:g}) must not be over {parameter.at_most} ({most:g})"
+                )
+    return None
 
 
 def find(table: Sequence[Parameter], name: str) -> Parameter | None:

@@ -60,7 +60,8 @@ def _described(p: Parameter) -> str:
 
 def _limits(p: Parameter) -> str:
     low, high = p.range or (0, 0)
-    return f"{low:g} to {high:g}" + (f" {p.unit}" if p.unit != "1" else "")
+    most = f", not over {p.at_most}" if p.at_most else ""
+    return f"{low:g} to {high:g}" + (f" {p.unit}" if p.unit != "1" else "") + most
 
 
 def documented(text: str) -> str:

@@ -7,7 +7,15 @@ import it.
 
 from __future__ import annotations
 
-from clue_ros.nodes.parameter import FRAME, LANGUAGE_TAG, Change, Parameter, Value, find
+from clue_ros.nodes.parameter import (
+    FRAME,
+    LANGUAGE_TAG,
+    Change,
+    Parameter,
+    Value,
+    disorder,
+    find,
+)
 from clue_ros.nodes.voice_parameters import SPEECH, TTS
 
 __all__ = [
@@ -19,6 +27,7 @@ __all__ = [
     "Change",
     "Parameter",
     "Value",
+    "disorder",
     "find",
 ]
 
@@ -169,6 +178,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "Metres; what the depth image has nearer counts as a hole.",
         range=(0.0, 100.0),
         unit="m",
+        at_most="max_depth",
     ),
     Parameter(
         "max_depth",
@@ -209,7 +219,8 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
     Parameter(
         "loop",
         True,
-        "Start again at the end of a folder or video; a single picture is always repeated.",
+        "Start again at the end of a folder or video; a single picture is always repeated. Counts "
+        "from the next time that `source` is set.",
     ),
     Parameter(
         "depth",

@@ -125,6 +125,7 @@ class PerceptionNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the model; FAILURE, with the reason logged, when it cannot be loaded."""
+        self._gate.move("configuring")  # what is being read must not change now
         model = self._value("model")
         try:
             self._clue = self._worker.call(self._load)
@@ -133,6 +134,7 @@ class PerceptionNode(LifecycleNode):
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "
             self._health.load_error = f"model {model!r} cannot be loaded: {kind}{error}"
             self.get_logger().error(self._health.load_error)
+            self._gate.move("unconfigured")
             return FAILURE
         self._health.load_error = ""
         self._gate.move("inactive")
@@ -335,15 +337,15 @@ class PerceptionNode(LifecycleNode):
         if isinstance(opened, Outcome):
             self._note(opened)
             return messages.fail(response, opened.code, opened.message)
-        opened.listener = Listener(
-            thinking=self._apply_decision,
-            replied=lambda reply: self._outputs.estimate(opened, reply),
+        opened.listener = together(
+            Listener(thinking=self._apply_decision),
+            tell_all(opened, self._outputs, self._health, self._language),
+            log_turns(opened, self.get_logger().info, one_shot=True),
         )
         try:
             result = await opened.one_shot(force=request.force_grounding)
         finally:
             self._gate.close(opened)
-        self._health.replied(opened.latency, opened.stages)
         if isinstance(result, NotFound):
             return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):

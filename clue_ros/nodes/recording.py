@@ -29,6 +29,11 @@ class Recording:
         """Where the episodes are, or ""."""
         return "" if self._recorder is None else str(self._recorder.folder)
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written at present, or ""."""
+        return "" if self._recorder is None else self._recorder.trouble
+
     def dialogue(self, session: Session) -> Kept:
         """Begin to keep a dialogue."""
         return Kept(self._recorder, session)

@@ -132,6 +132,7 @@ SPEECH: tuple[Parameter, ...] = (
         "Confidence from which it is asked back (did you say ...?); below, it was not understood.",
         range=(0.0, 1.0),
         unit="1",
+        at_most="accept_confidence",
     ),
     Parameter(
         "device",

@@ -1,0 +1,51 @@
+"""What /diagnostics says of the node's health, and its level, without a graph."""
+
+from __future__ import annotations
+
+import ros_helpers
+
+ros_helpers.need_ros()
+
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
+
+from clue_ros.nodes.diagnostics import Health, level  # noqa: E402
+
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+TIMEOUT = 5.0  # seconds
+
+
+def test_a_model_that_fails_is_an_error_until_it_replies_again() -> None:
+    health = Health()
+    assert level("active", health, 0.1, TIMEOUT) == (OK, "active")
+    health.failed("BUSY", "another dialogue is open")
+    assert level("active", health, 0.1, TIMEOUT) == (OK, "active")
+    health.failed("MODEL_ERROR", "out of memory")
+    found, why = level("active", health, 0.1, TIMEOUT)
+    assert (found, "out of memory" in why) == (ERROR, True)
+    health.failed("BUSY", "another dialogue is open")
+    assert level("active", health, 0.1, TIMEOUT)[0] == ERROR
+    health.replied(0.2, {"image": 0.1})
+    assert level("active", health, 0.1, TIMEOUT) == (OK, "active")
+
+
+def test_the_worst_is_told_first() -> None:
+    health = Health()
+    assert level("active", health, 0.1, TIMEOUT, "disk full")[0] == WARN
+    assert "disk full" in level("active", health, 0.1, TIMEOUT, "disk full")[1]
+    assert "no image" in level("active", health, None, TIMEOUT, "disk full")[1]
+    assert "9.0 s ago" in level("active", health, 9.0, TIMEOUT, "disk full")[1]
+    assert level("inactive", health, None, TIMEOUT, "disk full") == (OK, "inactive")
+    health.load_error = "model 'x' cannot be loaded"
+    assert level("unconfigured", health, None, TIMEOUT) == (ERROR, health.load_error)
+
+
+def test_a_request_that_got_no_reply_leaves_the_last_latency() -> None:
+    health = Health()
+    assert health.values()["last reply took (s)"] == "none"
+    health.failed("BAD_IMAGE", "the image is empty")
+    assert health.values()["last reply took (s)"] == "none"
+    health.replied(0.25, {"image": 0.1, "decoding": 0.05})
+    told = health.values()
+    assert told["last reply took (s)"] == "0.250"
+    assert told["last decoding took (s)"] == "0.050"
+    assert told["errors"] == "BAD_IMAGE 1"
