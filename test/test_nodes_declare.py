@@ -1,4 +1,4 @@
-"""While a managed node is being configured, what it is configured from cannot change."""
+"""Parameters as a node declares them: descriptors, refusals at start, and while it is configured."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ ros_helpers.need_ros()
 import rclpy  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
+from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
+from clue_ros.nodes.declare import BadParameterError, declare  # noqa: E402
+from clue_ros.nodes.parameters import NODES, Change  # noqa: E402
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 
@@ -35,6 +38,37 @@ def executor() -> Iterator[Any]:
 def refusal(node: Any, name: str, value: str) -> str:
     """Set a parameter; return why not, or ""."""
     return str(node.set_parameters([Parameter(name, value=value)])[0].reason)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_every_descriptor_has_what_a_person_needs(executor: Any, name: str) -> None:
+    node = Node("declaring", context=executor.context)
+    try:
+        declare(node, NODES[name])
+        for parameter in NODES[name]:
+            told = node.describe_parameter(parameter.name)
+            assert told.description == parameter.description
+            assert told.read_only == (parameter.change is Change.NEVER)
+            assert not told.dynamic_typing
+            ranges = [*told.integer_range, *told.floating_point_range]
+            limits = [(r.from_value, r.to_value) for r in ranges]
+            assert limits == ([parameter.range] if parameter.range else [])
+            for word in (parameter.unit, *parameter.choices, parameter.at_most):
+                assert word in told.additional_constraints
+            if parameter.change is not Change.ANY_TIME:
+                assert parameter.change.value in told.additional_constraints
+    finally:
+        node.destroy_node()
+
+
+def test_values_that_do_not_fit_together_are_refused_at_start(executor: Any) -> None:
+    given = [Parameter("min_depth", value=5.0), Parameter("max_depth", value=2.0)]
+    node = Node("declaring", context=executor.context, parameter_overrides=given)
+    try:
+        with pytest.raises(BadParameterError, match=r"min_depth \(5\) .* max_depth \(2\)"):
+            declare(node, NODES["perception"])
+    finally:
+        node.destroy_node()
 
 
 class Loading(PerceptionNode):
