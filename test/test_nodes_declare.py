@@ -1,4 +1,4 @@
-"""Parameters as a node declares them: descriptors, refusals at start, and while it is configured."""
+"""Parameters as a node declares them: descriptors, refusals at start and while configuring."""
 
 from __future__ import annotations
 

@@ -151,8 +151,8 @@ def test_image_source_is_a_camera(client: Client, tmp_path: Path) -> None:
         assert "16-bit" in set_source(client, str(first), "depth")
         refusal = set_source(client, str(tmp_path / "missing.png"))
         assert "missing.png" in refusal
-        both = set_together(client, source=str(second), camera_info=str(tmp_path / "no.yaml"))
-        assert "no.yaml" in both
+        changes = {"source": str(second), "camera_info": str(tmp_path / "no.yaml")}
+        assert "no.yaml" in set_together(client, **changes)
         count = len(images)
         wait_until(lambda: len(images) > count + 2, "more images")
         assert images[-1].width == 64, "of what is refused together nothing is taken"
