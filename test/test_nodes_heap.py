@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
+
+from clue_ros.nodes import heap
 
 ROOT = Path(__file__).resolve().parents[1]
 if platform.libc_ver()[0] != "glibc":
@@ -78,3 +82,31 @@ def test_threads_share_two_heaps_unless_the_environment_says_otherwise() -> None
 def test_holes_between_pieces_that_stay_are_given_back() -> None:
     before, after = printed(HOLES)
     assert before - after > 40
+
+
+class Cycle:
+    """Something that only the collector can take away."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_set_aside_stays_and_later_cycles_go() -> None:
+    gc.disable()
+    try:
+        loaded = weakref.ref(Cycle())
+        assert loaded() is not None
+        kept = Cycle()
+        aside = weakref.ref(kept)
+        heap.set_aside()
+        assert loaded() is None
+        del kept
+        dialogue = weakref.ref(Cycle())
+        heap.give_back()
+        assert dialogue() is None
+        assert aside() is not None
+        heap.give_back(everything=True)
+        assert aside() is None
+    finally:
+        gc.unfreeze()
+        gc.enable()

@@ -1,14 +1,17 @@
-"""The C library's heap of a node that runs all day.
+"""The memory of a node that runs all day: without this it creeps up, although nothing is lost.
 
-Pictures, masks and activations come and go in sizes of their own, between small pieces that stay:
-glibc keeps the holes, and resident memory creeps up although nothing is lost (by 20 MB in 250
-dialogues, benchmarks/soak.py). So a node has few heaps, and gives holes back between dialogues.
+A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's
+collector, which looks at everything old only when a quarter has been added: beside the million
+objects of torch and transformers, hardly ever. And pictures, masks and activations come and go
+between small pieces that stay, so that glibc keeps the holes. So what was loaded is set aside, and
+cycles and holes are given back between dialogues (benchmarks/soak.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 
 HEAPS = 2
@@ -27,7 +30,19 @@ def share_the_heap() -> None:
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)
 
 
-def give_back() -> None:
-    """Return the pages of every heap that hold nothing to the system; takes milliseconds."""
+def set_aside() -> None:
+    """Take what lives now out of the collector's sight, for looking at the rest to be quick."""
+    gc.collect()
+    gc.freeze()
+
+
+def give_back(*, everything: bool = False) -> None:
+    """Collect cycles, and return the pages of every heap that hold nothing to the system.
+
+    Takes milliseconds after `set_aside`. everything: what was set aside too, which takes longer.
+    """
+    if everything:
+        gc.unfreeze()
+    gc.collect()
     with contextlib.suppress(*_MISSING):
         ctypes.CDLL(None).malloc_trim(0)

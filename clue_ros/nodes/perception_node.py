@@ -8,7 +8,6 @@ and does not wait in vain.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import uuid
 from typing import Any
 
@@ -146,7 +145,7 @@ class PerceptionNode(LifecycleNode):
     def _load(self) -> Any:
         from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
 
-        return Clue.load(
+        clue = Clue.load(
             self._value("model"),
             device=self._value("device"),
             dtype=self._value("dtype"),
@@ -154,6 +153,8 @@ class PerceptionNode(LifecycleNode):
             ivg=self._value("ivg") or None,
             quantization=self._value("quantization"),
         )
+        heap.set_aside()
+        return clue
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe to the camera and accept requests."""
@@ -199,8 +200,7 @@ class PerceptionNode(LifecycleNode):
 
     def _free(self) -> None:
         self._clue = None
-        gc.collect()
-        heap.give_back()
+        heap.give_back(everything=True)
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
