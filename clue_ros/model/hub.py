@@ -15,12 +15,12 @@ from clue_ros.errors import ModelError
 from clue_ros.model.download import download
 from clue_ros.model.files import read_json
 
-EMBEDDED = "tabletop"
+EMBEDDED = ("tabletop", "household")  # the models that come with the package, in models/
 _HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w.][\w./-]*))?")
 
 
 def find_model(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: "tabletop", a folder, or a hub id (downloaded once, then cached).
+    """The folder of a model: a name of `EMBEDDED`, a folder, or a hub id (downloaded, then cached).
 
     A hub id may name a branch, tag or commit, as owner/name@revision or with `revision`; the hub's
     default is its main branch. Raises ModelError.
@@ -28,10 +28,12 @@ def find_model(model: str | Path, revision: str | None = None) -> Path:
     text = str(model)
     hub = _HUB_ID.fullmatch(text) if isinstance(model, str) else None
     folder = Path(text).expanduser()
-    here = _embedded() if text == EMBEDDED else folder if text and folder.is_dir() else None
+    given = folder if text and folder.is_dir() else None
+    here = _embedded(text) if text in EMBEDDED else given
     if here is None and hub is None:
+        names = " or ".join(repr(name) for name in EMBEDDED)
         raise ModelError(
-            f"no model {text!r}: want {EMBEDDED!r}, a model folder, or a hub id such as owner/name"
+            f"no model {text!r}: want {names}, a model folder, or a hub id such as owner/name"
         )
     if here is not None:
         if revision:
@@ -61,15 +63,15 @@ def find_base(folder: Path) -> Path:
 
 def demo_folder() -> Path:
     """The pictures that come with clue_ros, beside its models. Raises ModelError."""
-    return _embedded().parents[1] / "demo"
+    return _embedded(EMBEDDED[0]).parents[1] / "demo"
 
 
-def _embedded() -> Path:
+def _embedded(name: str) -> Path:
     for folder in _shares():
-        if (folder / "models" / EMBEDDED).is_dir():
-            return folder / "models" / EMBEDDED
+        if (folder / "models" / name).is_dir():
+            return folder / "models" / name
     raise ModelError(
-        f"the embedded model models/{EMBEDDED} is not here: install clue_ros from a full "
+        f"the embedded model models/{name} is not here: install clue_ros from a full "
         "checkout of its repository"
     )
 
