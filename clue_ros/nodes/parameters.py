@@ -35,7 +35,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
         "tabletop",
-        "The model: 'tabletop' (the embedded one), a folder, or a Hugging Face hub id (with "
+        "The model: 'tabletop' or 'household' (embedded), a folder, or a Hugging Face hub id (with "
         "@revision behind it, if need be).",
         change=Change.UNCONFIGURED,
     ),
