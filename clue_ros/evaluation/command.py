@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS, Report, Sample, evaluate, with_progress
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +24,44 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
     parser.add_argument("--max-turns", type=int, default=MAX_QUESTIONS, metavar="N")
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N images only")
+    add_model_arguments(parser)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which model is measured, and how it decides."""
     parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument("--policy", choices=("detector", "decoder"), default="detector")
     parser.add_argument("--threshold", type=float, help="ask from this probability on")
+
+
+def load_clue(args: argparse.Namespace) -> Clue:
+    """The model that `add_model_arguments` describes. Raises ModelError."""
+    from clue_ros.engine import Clue
+
+    return Clue.load(
+        args.model,
+        device=args.device,
+        policy=args.policy,
+        threshold=args.threshold,
+        detector=args.detector,
+        ivg=args.ivg,
+    )
+
+
+def note(reasons: Iterable[str]) -> None:
+    """Tell a person what was left out, and why."""
+    for reason in reasons:
+        print(f"note: {reason}", file=sys.stderr)
+
+
+def write_records(path: Path | None, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSON line a record, where a file is given."""
+    if path is not None:
+        lines = [json.dumps(record, ensure_ascii=False) for record in records]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def run_evaluation(
@@ -47,18 +82,8 @@ def run_evaluation(
     samples = samples[: args.limit]
     if not samples:
         raise ClueError("no images to evaluate: check the folder and the split")
-    for problem in problems:
-        print(f"note: {problem}", file=sys.stderr)
-    from clue_ros.engine import Clue
-
-    clue = Clue.load(
-        args.model,
-        device=args.device,
-        policy=args.policy,
-        threshold=args.threshold,
-        detector=args.detector,
-        ivg=args.ivg,
-    )
+    note(problems)
+    clue = load_clue(args)
     lost: list[str] = []
     report = evaluate(
         clue,
@@ -66,13 +91,10 @@ def run_evaluation(
         max_questions=args.max_turns,
         problem=lost.append,
     )
-    for reason in lost:
-        print(f"note: {reason}", file=sys.stderr)
+    note(lost)
     if len(lost) == len(samples):
         raise ClueError(f"none of the {len(samples)} images can be read")
-    if args.records is not None:
-        lines = [json.dumps(record, ensure_ascii=False) for record in report.records]
-        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_records(args.records, report.records)
     parts = {name: report.part(belongs) for name, belongs in groups.items()}
     if any(len(part.records) == len(report.records) for part in parts.values()):
         parts = {}

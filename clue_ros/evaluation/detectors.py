@@ -22,6 +22,7 @@ from clue_ros.data.it2p import find_it2p, load_it2p
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.calibration import plot_reliability
+from clue_ros.evaluation.command import write_records
 from clue_ros.evaluation.in_domain import Picture, as_pictures, read_split
 from clue_ros.evaluation.it2p import it2p_samples
 from clue_ros.evaluation.plots import figure_path
@@ -84,8 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.calibration is not None:
         plot_reliability(args.calibration, table.calibrations("in_domain"), "in domain")
     if args.records is not None:
-        lines = [json.dumps(row, ensure_ascii=False) for row in table.records(pictures)]
-        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_records(args.records, table.records(pictures))
     print(json.dumps(table.summary()) if args.json else table.text(markdown=args.markdown))
     return 0
 

@@ -22,10 +22,11 @@ from typing import Any
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.dialogue import Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
+from clue_ros.evaluation.command import note, write_records
 from clue_ros.evaluation.it2p import NEAR_PX
 from clue_ros.evaluation.ivg_data import DATA, Told, Wanted, load_told
 from clue_ros.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
-from clue_ros.evaluation.protocol import Grounder
+from clue_ros.evaluation.protocol import Grounder, with_progress
 from clue_ros.evaluation.tables import table
 
 MIN_IOU = 0.5
@@ -210,15 +211,15 @@ def run(args: argparse.Namespace) -> int:
     )
     if not told:
         raise ClueError("no dialogues to evaluate: check the source and the split")
-    for reason in problems:
-        print(f"note: {reason}", file=sys.stderr)
+    note(problems)
     from clue_ros.engine import Clue
 
     clue = Clue.load(args.model, device=args.device, ivg=args.ivg)
     lost: list[str] = []
-    guesses = guess_all(clue, _with_progress(told), problem=lost.append)
-    for reason in lost:
-        print(f"note: {reason}", file=sys.stderr)
+    guesses = guess_all(
+        clue, with_progress(told, sys.stderr.isatty(), "dialogue"), problem=lost.append
+    )
+    note(lost)
     if not guesses:
         raise ClueError("none of the pictures can be read")
     result: dict[str, Any] = {"data": args.data, "split": args.split} | summary(guesses)
@@ -226,17 +227,6 @@ def run(args: argparse.Namespace) -> int:
         from clue_ros.evaluation.ivg_asker import score_questions
 
         result["asker"] = score_questions(clue, told, axes=args.data != "invig")
-    if args.records is not None:
-        lines = [json.dumps(asdict(guess), ensure_ascii=False) for guess in guesses]
-        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_records(args.records, map(asdict, guesses))
     print(json.dumps(result) if args.json else as_table(result, markdown=args.markdown))
     return 0
-
-
-def _with_progress(told: Sequence[Told]) -> Iterable[Told]:
-    if not sys.stderr.isatty():
-        return told
-    from tqdm import tqdm
-
-    progress: Iterable[Told] = tqdm(told, unit="dialogue", leave=False)
-    return progress

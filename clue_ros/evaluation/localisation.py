@@ -25,7 +25,8 @@ from clue_ros.data.tabletop.shards import SPLITS
 from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Peak
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.candidates import Asked, Candidate, Scenery, it2p_truth, tabletop_truth
-from clue_ros.evaluation.metrics import center_inside, iou, ratio
+from clue_ros.evaluation.command import note, write_records
+from clue_ros.evaluation.metrics import center_inside, iou, mean, ratio, rounded
 from clue_ros.evaluation.tables import table
 
 ViewT = TypeVar("ViewT")
@@ -76,16 +77,16 @@ class Tally:
     def summary(self) -> dict[str, Any]:
         """As ``--json`` prints it; None of nothing."""
         names = ("precision", "recall", "f1")
-        scores = {hit: {n: _plain(getattr(self, n)(hit)) for n in names} for hit in HITS}
+        scores = {hit: {n: rounded(getattr(self, n)(hit)) for n in names} for hit in HITS}
         return {
             "requests": self.requests,
             "candidates": self.candidates,
             "peaks": self.peaks,
             **scores,
-            "pointing": _plain(ratio(self.pointed, self.requests)),
-            "count_right": _plain(ratio(self.counted, self.requests)),
-            "box_iou": _plain(_mean(self.box_ious)),
-            "mask_iou": _plain(_mean(self.mask_ious)),
+            "pointing": rounded(ratio(self.pointed, self.requests)),
+            "count_right": rounded(ratio(self.counted, self.requests)),
+            "box_iou": rounded(mean(self.box_ious)),
+            "mask_iou": rounded(mean(self.mask_ious)),
         }
 
 
@@ -112,7 +113,7 @@ class Localisation:
                     tally.precision("center"), tally.recall("center"),
                     *(tally.f1(hit) for hit in HITS),
                     ratio(tally.pointed, tally.requests), ratio(tally.counted, tally.requests),
-                    _mean(tally.box_ious), _mean(tally.mask_ious),
+                    mean(tally.box_ious), mean(tally.mask_ious),
                 ]  # fmt: skip
                 rows.append(row)
         return table(header, rows, markdown=markdown)
@@ -211,15 +212,6 @@ def _mask_iou(
     return ratio(int((found & true).sum()), int((found | true).sum()))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
-
-
-def _plain(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if np.isnan(value) else round(value, 4)
-
-
 def _rounded(box: Box) -> list[float]:
     return [round(float(value), 1) for value in box.as_list()]
 
@@ -255,16 +247,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if not any(picture.requests for picture in pictures):
         raise ClueError(f"the {args.split} split has no requests: nothing to measure")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    note(notes)
     from tqdm import tqdm
 
     from clue_ros.engine import Clue
 
     clue = Clue.load(args.model, device=args.device, detector=args.detector)
     result = measure(clue, tqdm(pictures, unit="image", disable=not sys.stderr.isatty()))
-    if args.records is not None:
-        lines = [json.dumps(record, ensure_ascii=False) for record in result.records]
-        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_records(args.records, result.records)
     print(json.dumps(result.summary()) if args.json else result.text(markdown=args.markdown))
     return 0

@@ -63,6 +63,11 @@ def rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 
+def mean(values: Sequence[float]) -> float:
+    """Their mean, NaN of none."""
+    return sum(values) / len(values) if values else math.nan
+
+
 def _or_zero(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 

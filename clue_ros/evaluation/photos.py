@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clue_ros.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.dialogue import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.calibration import calibration
-from clue_ros.evaluation.metrics import auroc, iou, ratio, rounded, wilson
+from clue_ros.evaluation.command import add_model_arguments, load_clue, note, write_records
+from clue_ros.evaluation.metrics import auroc, iou, mean, ratio, rounded, wilson
 from clue_ros.evaluation.protocol import Grounder, with_progress
 from clue_ros.evaluation.slices import MIN_IOU
 from clue_ros.evaluation.tables import Cell, table
@@ -159,15 +158,11 @@ def trust(chances: Sequence[float], labels: Sequence[bool]) -> dict[str, float |
     return {
         "n": len(labels),
         "so": ratio(len(so), len(labels)),
-        "mean_if_so": _mean(so),
-        "mean_if_not": _mean(other),
+        "mean_if_so": mean(so),
+        "mean_if_not": mean(other),
         "ece": calibration(chances, labels).ece if labels else math.nan,
         "auroc": auroc(chances, labels),
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
 
 
 def measure(judged: Sequence[Judged]) -> dict[str, dict[str, float | int]]:
@@ -225,12 +220,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="folder with photos.json (those of clue_ros)"
     )
-    parser.add_argument("--model", default="tabletop", help="embedded name, folder or hub id")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
-    parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument("--policy", choices=("detector", "decoder"), default="detector")
-    parser.add_argument("--threshold", type=float, help="ask from this probability on")
+    add_model_arguments(parser)
     parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line a request")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
@@ -240,25 +230,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval photos``; the exit status."""
     photographs = load_photographs(args.data or default_folder())
-    from clue_ros.engine import Clue
-
-    clue = Clue.load(
-        args.model,
-        device=args.device,
-        policy=args.policy,
-        threshold=args.threshold,
-        detector=args.detector,
-        ivg=args.ivg,
-    )
+    clue = load_clue(args)
     lost: list[str] = []
     judged = judge_all(clue, with_progress(photographs, sys.stderr.isatty()), problem=lost.append)
-    for reason in lost:
-        print(f"note: {reason}", file=sys.stderr)
+    note(lost)
     if not judged:
         raise ClueError(f"none of {len(photographs)} photographs can be read")
-    if args.records is not None:
-        lines = [json.dumps(j.record(), ensure_ascii=False) for j in judged]
-        args.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_records(args.records, (j.record() for j in judged))
     figures = measure(judged)
     print(json.dumps(summary(figures)) if args.json else as_text(figures, markdown=args.markdown))
     return 0

@@ -285,11 +285,13 @@ def _line(name: str, rows: list[dict[str, bool]]) -> str:
     return f"{name:<20}accuracy {share:.3f} ({low:.3f} to {high:.3f}){extra}  (n = {n})"
 
 
-def with_progress(pictures: Sequence[PictureT], show: bool) -> Iterator[PictureT]:
-    """The pictures, with a progress bar on stderr if ``show``."""
+def with_progress(
+    pictures: Sequence[PictureT], show: bool, unit: str = "image"
+) -> Iterator[PictureT]:
+    """The pictures (or what else ``unit`` says), with a progress bar on stderr if ``show``."""
     if not show:
         yield from pictures
         return
     from tqdm import tqdm
 
-    yield from tqdm(pictures, unit="image", leave=False)
+    yield from tqdm(pictures, unit=unit, leave=False)

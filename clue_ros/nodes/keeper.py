@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import importlib
 import os
 import signal
@@ -21,6 +20,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+from clue_ros.nodes import heap
 
 # The classes of the backbone, which transformers imports when a model is loaded, and ours.
 MODEL_CODE = (
@@ -68,8 +69,7 @@ class Keeper:
         """Return the node's exit status; 128 + the signal that ended it after a stop."""
         # What the parent holds moves to where the collector of the child does not touch it: pages
         # that nobody writes stay shared.
-        gc.collect()
-        gc.freeze()
+        heap.set_aside()
         for number in _STOPS:
             signal.signal(number, self._stop)
         pause = PAUSE

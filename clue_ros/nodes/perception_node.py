@@ -250,7 +250,7 @@ class PerceptionNode(LifecycleNode):
         try:
             outcome = await session.run()
         finally:
-            self._gate.close(session)
+            self._close(session)
         if outcome.grounding is not None:
             self._health.groundings += 1
             self._outputs.point(session, outcome.grounding)
@@ -259,8 +259,12 @@ class PerceptionNode(LifecycleNode):
         self._outputs.say(in_words(outcome, self._language()))
         self._health.end(outcome.code if outcome.grounding is None else "GROUNDED")
         kept.end(outcome)
-        self._worker.submit(heap.give_back, lambda _result, _error: None)
         return outcome
+
+    def _close(self, session: Session) -> None:
+        """Let the next request in, and give back what those before this one held."""
+        self._gate.close(session)
+        self._worker.submit(heap.give_back, lambda _result, _error: None)
 
     def _note(self, outcome: Outcome) -> None:
         self._health.failed(outcome.code, outcome.message)
@@ -345,7 +349,7 @@ class PerceptionNode(LifecycleNode):
         try:
             result = await opened.one_shot(force=request.force_grounding)
         finally:
-            self._gate.close(opened)
+            self._close(opened)
         if isinstance(result, NotFound):
             return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):
