@@ -14,6 +14,7 @@ from clue_ros.training.pool import Augmented, ScenePool, exposed, mirrored, pixe
 from clue_ros.training.vision import (
     LOC_BINS,
     DenseHeads,
+    DenseTargets,
     dense_loss,
     dense_targets,
     side_bins,
@@ -216,6 +217,25 @@ def test_dense_loss_falls_to_nothing_when_every_head_is_right() -> None:
     assert (float(found["kind_right"]), float(found["color_right"])) == (1, 1)
     assert (float(swapped["kind_right"]), float(swapped["color_right"])) == (0, 0)
     assert float(swapped["loss"]) > float(found["loss"]) + 50
+
+
+def test_an_object_of_four_patches_weighs_twice_one_of_a_single_patch() -> None:
+    heads = DenseHeads(8)
+    targets = DenseTargets(
+        owner=torch.tensor([0, 1, 1, 1, 1, -1]),
+        kinds=torch.tensor([0, 1]),
+        colors=torch.tensor([0, 0]),
+        sides=torch.zeros(2, 4),
+    )
+    features = torch.zeros(1, 6, 8, requires_grad=True)
+    torch.autograd.backward(dense_loss(features, heads, targets, 4.0)["loss"])
+    # every patch has the same features: the gradients at the kind head's bias are the weights
+    bias = heads.kind.bias.grad
+    assert bias is not None
+    chance = heads.kind.bias.detach().softmax(0)
+    weights = torch.zeros_like(bias)
+    weights[:2] = torch.tensor([1.0, 4 * 0.5]) / 3
+    torch.testing.assert_close(bias, 2 * (chance - weights))
 
 
 def test_sincos_is_smooth_and_tells_positions_apart() -> None:

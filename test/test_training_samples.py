@@ -137,6 +137,38 @@ def test_dialogues_about_photographs_speak_of_what_is_seen(
     }
 
 
+def test_half_of_the_ambiguous_commands_are_answered_in_the_data_sets_own_words(
+    it2p: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, scene = record_of(it2p, "0002")
+    assert record.interactive
+    allowed = {
+        (m, mirrored_text(d.text, m), mirrored_text(word, m)): d.point
+        for m in ((False, False), (False, True))
+        for d in record.interactive
+        for word in d.answers
+    }
+    monkeypatch.setattr("clue_ros.training.queries.OWN_WORDS", 1.0)
+    seen: set[tuple[tuple[bool, bool], str, str]] = set()
+    for i in range(80):
+        mirror = (False, i % 2 == 1)
+        turned = mirrored(scene, mirror)
+        states = photo_states(record, turned, mirror, np.random.default_rng(i))
+        if len(states) != 2:
+            continue
+        assert states[0].question is not None
+        assert states[1].context.startswith(
+            f"{states[0].context} assistant: {states[0].question} user: "
+        )
+        said = (mirror, states[0].context, states[1].context.rsplit("user: ", 1)[1])
+        point = allowed[said]
+        assert states[1].question is None
+        (target,) = states[1].candidates
+        assert record.blocks[target].point == pytest.approx(point, abs=12)
+        seen.add(said)
+    assert len(seen) > 2
+
+
 def assert_answer_is_true(state: State, seen: Scene) -> None:
     """A place in the answer is where the object now lies among the two green blocks."""
     (target,) = state.candidates

@@ -104,7 +104,7 @@ class Rich:
     ) -> tuple[str, tuple[int, ...]] | None:
         """See `Language`."""
         want = "clear" if rng.uniform() < 0.5 else "ambiguous"
-        found = self.episodes.reference(objects, rng, want, tries=20)
+        found = self.episodes.reference(objects, rng, want, tries=30, even=True)
         if found is None:
             return None
         reference, candidates = found

@@ -95,7 +95,7 @@ def draw_samples(
         photo = len(data.photos) > 0 and (rng.uniform() < PHOTO_SHARE or not len(data.scenes))
         i = int(rng.integers(len(data.photos if photo else data.scenes)))
         pool = data.photos if photo else data.scenes
-        seen = pool.augmented(i, rng, upside_down=photo)
+        seen = pool.augmented(i, rng, upside_down=photo, tables=not photo)
         record = data.records[i] if photo else None
         queries = [
             q

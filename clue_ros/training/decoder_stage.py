@@ -40,7 +40,7 @@ def draw(data: TrainingData, settings: Settings, step: int, per_picture: int) ->
                 data.records[i], seen.scene, seen.mirror, per_picture, rng, data.language
             )
         else:
-            seen = data.scenes.augmented(int(rng.integers(len(data.scenes))), rng)
+            seen = data.scenes.augmented(int(rng.integers(len(data.scenes))), rng, tables=True)
             queries = scene_queries(seen.scene, per_picture, rng, data.language)
         if queries:
             batch.append((seen.scene, queries))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.data.tabletop.scene import Scene
+from clue_ros.training.lighting import elsewhere
 
 Mirror = tuple[bool, bool]  # left-right, top-bottom
 
@@ -57,18 +58,21 @@ class ScenePool:
         *,
         upside_down: bool = False,
         turns: bool = False,
+        tables: bool = False,
     ) -> Augmented:
-        """Picture `index` mirrored, shifted, scaled and re-exposed at random.
+        """Picture `index` mirrored, shifted, scaled, relit and re-exposed at random.
 
         upside_down: mirror top to bottom too (pictures from above). turns: also turn by multiples
-        of 90 degrees (only where no sentence about left or right goes with the picture).
+        of 90 degrees (only where no sentence about left or right goes with the picture). tables:
+        also on other tables (only where the instance map is exact).
         """
         mirror = (bool(rng.uniform() < 0.5), bool(upside_down and rng.uniform() < 0.5))
         scene = mirrored(self._scenes[index], mirror)
         if turns:
             scene = turned(scene, int(rng.integers(0, 4)))
         scene = shifted(scene, rng)
-        return Augmented(Scene(exposed(scene.image, rng), scene.objects, scene.instances), mirror)
+        image = elsewhere(scene.image, scene.instances, rng, tables=tables)
+        return Augmented(Scene(exposed(image, rng), scene.objects, scene.instances), mirror)
 
 
 def _with_boxes(

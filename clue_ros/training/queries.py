@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clue_ros.data.dialogues import State
-from clue_ros.data.it2p import It2pImage
+from clue_ros.data.it2p import Ambiguous, It2pImage
 from clue_ros.data.language import mirrored_text
 from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.scene import Scene, SceneObject
@@ -21,6 +21,7 @@ from clue_ros.training.pool import Mirror
 from clue_ros.training.vision import side_bins
 
 PLAIN = language_of()
+OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
 
@@ -130,7 +131,11 @@ def photo_states(
     ]
     if ambiguous and rng.uniform() < 0.5:
         chosen = ambiguous[int(rng.integers(len(ambiguous)))]
-        candidates = tuple(sorted({_block_at(record, p) for p in chosen.candidates}))
+        candidates = _candidates(record, chosen)
+        if rng.uniform() < OWN_WORDS:
+            told = _told_in_its_words(record, chosen, scene, mirror, rng, language)
+            if told:
+                return told
         text = chosen.text
     else:
         clear = [c for c in record.commands if c.text not in record.contradictory]
@@ -141,6 +146,35 @@ def photo_states(
     if len(candidates) == 1 and text in {a.text for a in ambiguous}:
         return []
     return language.states_of(mirrored_text(text, mirror), candidates, scene.objects, rng)
+
+
+def _told_in_its_words(
+    record: It2pImage,
+    chosen: Ambiguous,
+    scene: Scene,
+    mirror: Mirror,
+    rng: np.random.Generator,
+    language: Language,
+) -> list[State]:
+    """An ambiguous command, a question, and the data set's own answer; [] where it has none.
+
+    Its people answer in one word ("lowerright"), often another than was asked for.
+    """
+    dialogues = [d for d in record.interactive if d.text == chosen.text]
+    if not dialogues:
+        return []
+    dialogue = dialogues[int(rng.integers(len(dialogues)))]
+    text = mirrored_text(chosen.text, mirror)
+    first, *_ = language.states_of(text, _candidates(record, chosen), scene.objects, rng)
+    if first.question is None:
+        return []
+    word = mirrored_text(dialogue.answers[int(rng.integers(len(dialogue.answers)))], mirror)
+    context = f"{first.context} assistant: {first.question} user: {word}"
+    return [first, State(context, (_block_at(record, dialogue.point),), None)]
+
+
+def _candidates(record: It2pImage, ambiguous: Ambiguous) -> tuple[int, ...]:
+    return tuple(sorted({_block_at(record, p) for p in ambiguous.candidates}))
 
 
 def _block_at(record: It2pImage, point: tuple[float, float]) -> int:

@@ -74,7 +74,8 @@ def draw(data: TrainingData, settings: Settings, step: int) -> list[Scene]:
         photo = len(data.photos) > 0 and rng.uniform() < PHOTO_SHARE
         pool = data.photos if photo else data.scenes
         index = int(rng.integers(len(pool)))
-        scenes.append(pool.augmented(index, rng, upside_down=photo, turns=photo).scene)
+        seen = pool.augmented(index, rng, upside_down=photo, turns=photo, tables=not photo)
+        scenes.append(seen.scene)
     return scenes
 
 

@@ -7,6 +7,7 @@ reads. A request that names nothing there gets "I don't see a banana", and often
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
 Objects = Sequence[SceneObject]
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
 INSTEAD_RATE = 0.03  # of answers that name another thing after all
+FORM_TRIES = 15  # things that are tried in a form before another one
 # How often a request is of each sort; "plain" says kind, colour or both.
 SORTS: dict[str, float] = {
     "plain": 0.34, "place": 0.2, "relation": 0.14, "order": 0.1, "size": 0.09, "negation": 0.06,
@@ -29,17 +31,34 @@ SORTS: dict[str, float] = {
 }  # fmt: skip
 
 
-def random_reference(objects: Objects, rng: np.random.Generator) -> Reference:
-    """A reference to something on the table, of any sort; it may mean several, or be unclear."""
-    o = objects[int(rng.integers(len(objects)))]
-    kind: str | None = o.kind
-    color: str | None = None
-    anything = rng.uniform() < 0.12
-    if anything:
-        kind = None
+@dataclass(frozen=True)
+class Form:
+    """What a request says of a thing, before it is known of which.
+
+    sort: one of SORTS. kind, color: whether it says them.
+    """
+
+    sort: str
+    kind: bool
+    color: bool
+
+
+def random_form(rng: np.random.Generator) -> Form:
+    """A form as often as people use it."""
+    kind = rng.uniform() >= 0.12
     sort = str(rng.choice(list(SORTS), p=list(SORTS.values())))
-    if rng.uniform() < (0.5 if sort == "plain" else 0.2):
-        color = o.color
+    return Form(sort, kind, rng.uniform() < (0.5 if sort == "plain" else 0.2))
+
+
+def random_reference(
+    objects: Objects, rng: np.random.Generator, form: Form | None = None
+) -> Reference:
+    """A reference to something on the table, of any form; it may mean several, or be unclear."""
+    o = objects[int(rng.integers(len(objects)))]
+    form = form or random_form(rng)
+    sort = form.sort
+    kind = o.kind if form.kind else None
+    color = o.color if form.color else None
     if sort == "plain":
         return Reference(kind, color)
     if sort == "place":
@@ -86,16 +105,30 @@ class Episodes:
         self.nouns = {kind: names[0] for kind, names in speech.nouns.items()}
 
     def reference(
-        self, objects: Objects, rng: np.random.Generator, want: str, tries: int = 60
+        self,
+        objects: Objects,
+        rng: np.random.Generator,
+        want: str,
+        tries: int = 60,
+        *,
+        even: bool = False,
     ) -> tuple[Reference, tuple[int, ...]] | None:
-        """A reference that is "clear", "ambiguous" or "absent", and what it means; None of none."""
+        """A reference that is "clear", "ambiguous" or "absent", and what it means; None of none.
+
+        even: clear and ambiguous ones in like forms, as far as the table allows. Else few tables
+        have one mug alone, and who says "the mug" mostly means one of several: a model that
+        learns from it asks which, of a single mug.
+        """
         if not objects:
             return None
-        for _ in range(tries):
+        form = None
+        for i in range(tries):
+            if even and i % FORM_TRIES == 0:
+                form = random_form(rng)
             if want == "absent":
                 reference = absent_reference(objects, self._kinds, self._colors, rng)
             else:
-                reference = random_reference(objects, rng)
+                reference = random_reference(objects, rng, form)
             candidates = meant(reference, objects)
             if candidates is None or reference == Reference():
                 continue
@@ -110,7 +143,7 @@ class Episodes:
         """A random dialogue; [] when none of the kind was found."""
         if want is None:
             want = str(rng.choice(list(WANTS), p=list(WANTS.values())))
-        found = self.reference(objects, rng, want)
+        found = self.reference(objects, rng, want, even=True)
         if found is None:
             return []
         reference, candidates = found
