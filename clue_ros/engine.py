@@ -12,6 +12,7 @@ adapters share one model.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from threading import RLock
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
 
 MAX_PIXELS = 64_000_000
-POLICIES = ("detector", "decoder")
+POLICIES = ("detector", "decoder", "both")
 Image = npt.NDArray[np.uint8]
 
 
@@ -90,12 +91,12 @@ class Clue:
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
-        and pointing, the "detector" or the "decoder". threshold: 0..1, None for the detector's own.
-        detector: the folder of another detector that `clue train detector` made, or a baseline's
-        name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of another
-        adapter B; None: the model's own. revision: a hub id's branch, tag or commit (as well:
-        "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4 bits) for the decoder's
-        weights, which needs bitsandbytes.
+        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`). threshold: 0..1,
+        None for the detector's own. detector: the folder of another detector that `clue train
+        detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
+        ivg: the folder of another adapter B; None: the model's own. revision: a hub id's branch,
+        tag or commit (as well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4
+        bits) for the decoder's weights, which needs bitsandbytes.
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)
@@ -146,7 +147,7 @@ class Clue:
 
     @property
     def policy(self) -> str:
-        """Who decides between asking and pointing: "detector" or "decoder"."""
+        """Who decides between asking and pointing: "detector", "decoder" or "both"."""
         return self._policy
 
     @policy.setter
@@ -182,6 +183,10 @@ class Clue:
     def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge whether this sentence, or dialogue so far, names exactly one thing in the image.
 
+        With policy "both" the probability is the detector's and the decoder's own (that it would
+        not open with a location) put together: the mean of their log odds. It takes another pass
+        through the whole decoder.
+
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
         """
         from clue_ros.model.attention import find_peaks
@@ -192,7 +197,11 @@ class Clue:
             context = clean_text(expression)
         start = time.perf_counter()
         with self._lock:
-            probability, attention = self._checkpoint.judge(self._features(view), context)
+            features = self._features(view)
+            probability, attention = self._checkpoint.judge(features, context)
+            if self.policy == "both":
+                own = self._checkpoint.second_opinion(features, context)
+                probability = put_together(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
@@ -265,9 +274,20 @@ class Clue:
         return view._features
 
 
+def put_together(*probabilities: float) -> float:
+    """Mean of the log odds of probabilities in 0..1, as a probability.
+
+    >>> put_together(0.9, 0.1), round(put_together(0.5, 0.9), 2), put_together(1.0, 0.5) < 1
+    (0.5, 0.75, True)
+    """
+    kept = [min(max(p, 1e-6), 1 - 1e-6) for p in probabilities]
+    odds = math.exp(sum(math.log(p / (1 - p)) for p in kept) / len(kept))
+    return odds / (1 + odds)
+
+
 def _check_policy(policy: str) -> None:
     if policy not in POLICIES:
-        raise ModelError(f"policy {policy!r} is unknown: want {' or '.join(POLICIES)}")
+        raise ModelError(f"policy {policy!r} is unknown: want one of {', '.join(POLICIES)}")
 
 
 def _check_threshold(threshold: float) -> None:

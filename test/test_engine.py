@@ -1,15 +1,19 @@
 """Clue: look, judge, reply. With random weights: what is tested is form, not knowledge."""
 
+import math
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question
-from clue_ros.engine import Clue, Image, View
+from clue_ros.engine import POLICIES, Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
+from clue_ros.model.locations import STEPS
+from clue_ros.model.processor import encode_prompts
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +132,7 @@ def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:
 
 def test_grounding_can_be_forced(clue: Clue, view: View) -> None:
     clue.threshold = 0.0
-    for policy in ("detector", "decoder"):
+    for policy in POLICIES:
         clue.policy = policy
         assert isinstance(clue.reply(view, Dialogue("the block"), force_grounding=True), Grounding)
 
@@ -140,6 +144,43 @@ def test_with_the_decoder_policy_the_threshold_decides_nothing(clue: Clue, view:
         clue.threshold = threshold
         replies.append(clue.reply(view, Dialogue("the block")))
     assert type(replies[0]) is type(replies[1])
+
+
+def test_both_put_their_probabilities_together(clue: Clue, view: View) -> None:
+    context = "pick up the block"
+    alone = clue.ambiguity(view, context).probability
+    clue.policy = "decoder"
+    assert clue.ambiguity(view, context).probability == alone, "reported, and decides nothing"
+    clue.policy = "both"
+    features = clue.checkpoint.look(view.image)
+    own = clue.checkpoint.second_opinion(features, context)
+    found = clue.ambiguity(view, context)
+    odds = [math.log(p / (1 - p)) for p in (alone, own, found.probability)]
+    assert odds[2] == pytest.approx((odds[0] + odds[1]) / 2, abs=1e-4)
+    for threshold, kind in ((0.0, Question), (1.0, Grounding)):
+        clue.threshold = threshold
+        assert isinstance(clue.reply(view, Dialogue(context)), kind)
+
+
+def test_the_second_opinion_is_the_share_of_openings_that_are_no_location(
+    clue: Clue, view: View
+) -> None:
+    """Against transformers' own logits of the same prompt."""
+    features = clue.checkpoint.look(view.image)
+    parts = clue.checkpoint
+    for context in ("pick up the block", "the red one on the left"):
+        found = parts.second_opinion(features, context)
+        prompts = encode_prompts(parts.processor, parts.ivg.instruction, [context])
+        pixels = parts.processor.image_processor([view.image], return_tensors="pt")
+        logits = parts.backbone.model(
+            input_ids=prompts.input_ids,
+            pixel_values=pixels["pixel_values"],
+            attention_mask=prompts.attention_mask,
+            token_type_ids=torch.zeros_like(prompts.input_ids),
+        ).logits[0, -1]
+        first = parts.vocabulary.first_location
+        share = float(logits.softmax(-1)[first : first + STEPS].sum())
+        assert found == pytest.approx(1 - share, abs=1e-4)
 
 
 def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:

@@ -27,6 +27,7 @@ from clue_ros.dialogue import (
     Reply,
     clean_text,
 )
+from clue_ros.engine import POLICIES
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
@@ -68,9 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument(
         "--policy",
-        choices=("detector", "decoder"),
-        default="detector",
-        help="who decides to ask: the ambiguity detector, or the decoder's first token",
+        choices=POLICIES,
+        default=POLICIES[0],
+        help="who decides to ask: the ambiguity detector, the decoder's first token, or both",
     )
     parser.add_argument(
         "--threshold", type=float, help="ask from this probability on (the model's own)"

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from clue_ros.engine import POLICIES
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS, Report, Sample, evaluate, with_progress
 
@@ -33,7 +34,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument("--policy", choices=("detector", "decoder"), default="detector")
+    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
     parser.add_argument("--threshold", type=float, help="ask from this probability on")
 
 

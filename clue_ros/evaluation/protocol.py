@@ -211,8 +211,8 @@ def _clear(
 
 
 def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
-    """Whether it would ask. The detector's word is cheaper than a whole reply, and the same."""
-    if clue.policy == "detector":
+    """Whether it would ask. A judgement is cheaper than a whole reply, and the same."""
+    if clue.policy != "decoder":
         return clue.ambiguity(view, Dialogue(text)).is_ambiguous
     return isinstance(clue.reply(view, Dialogue(text)), Question)
 

@@ -19,7 +19,7 @@ from clue_ros.model.adapters import IVG, Adapters
 from clue_ros.model.attention import image_attention, min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.decoder import Vocabulary, generate
+from clue_ros.model.decoder import Vocabulary, generate, question_share
 from clue_ros.model.detector import Detector, DetectorSettings
 from clue_ros.model.heads import CnnHead, answer_head
 from clue_ros.model.locations import STEPS
@@ -116,11 +116,7 @@ class FirstToken(_Decoding):
 
     def chance(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """1 - the probability of all location tokens (B,)."""
-        hidden, _ = self.backbone.forward(features, prompts)
-        last = prompts.attention_mask.sum(1) - 1
-        logits = self.backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
-        first = self.vocabulary.first_location
-        return 1 - logits.softmax(-1)[:, first : first + STEPS].sum(-1)
+        return question_share(self.backbone, self.vocabulary, features, prompts)
 
 
 BASELINES: dict[str, Callable[[Backbone, Adapters, Any], Detector]] = {

@@ -25,12 +25,12 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.baselines import BASELINES
-from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate
+from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate, question_share
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.device_memory import give_back, is_out_of_memory, out_of_memory, with_room
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, load_ivg_settings
-from clue_ros.model.processor import decode_text, encode_prompts, escape, load_processor
+from clue_ros.model.processor import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import NONE, check_quantization
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -90,18 +90,25 @@ class Checkpoint:
         return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
 
     @with_room
+    def second_opinion(self, features: torch.Tensor, context: str) -> float:
+        """Probability that adapter B would not open its reply with a location."""
+        prompts = self._to_reply_to(context)
+        return float(question_share(self.backbone, self.vocabulary, features, prompts)[0])
+
+    @with_room
     def speak(self, features: torch.Tensor, context: str, mode: Mode) -> Generation:
         """Decode one reply to `context` through adapter B."""
+        prompts = self._to_reply_to(context)
+        longest = self.ivg.max_new_tokens
+        return generate(
+            self.backbone, self.vocabulary, features, prompts, mode, max_new_tokens=longest
+        )[0]
+
+    def _to_reply_to(self, context: str) -> Prompts:
+        """The prompt of a context for adapter B, which is then the active one."""
         self.adapters.use(IVG)
         prompts = encode_prompts(self.processor, self.ivg.instruction, [context])
-        return generate(
-            self.backbone,
-            self.vocabulary,
-            features,
-            prompts.to(self.backbone.device),
-            mode,
-            max_new_tokens=self.ivg.max_new_tokens,
-        )[0]
+        return prompts.to(self.backbone.device)
 
     @torch.inference_mode()
     def forced(self, features: torch.Tensor, context: str, question: str) -> tuple[float, int, int]:

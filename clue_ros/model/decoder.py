@@ -179,6 +179,21 @@ def generate(
     return [row.result() for row in rows]
 
 
+@torch.inference_mode()
+def question_share(
+    backbone: Backbone, vocabulary: Vocabulary, features: torch.Tensor, prompts: Prompts
+) -> torch.Tensor:
+    """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
+
+    features (B or 1, N, D) and B prompts without suffixes, by the active adapter -> (B,) in 0..1.
+    """
+    hidden, _ = backbone.forward(features, prompts)
+    last = prompts.attention_mask.sum(1) - 1
+    logits = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
+    first = vocabulary.first_location
+    return 1 - logits.softmax(-1)[:, first : first + STEPS].sum(-1)
+
+
 def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
     """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard.
 

@@ -7,6 +7,7 @@ import it.
 
 from __future__ import annotations
 
+from clue_ros.engine import POLICIES
 from clue_ros.nodes.parameter import (
     FRAME,
     LANGUAGE_TAG,
@@ -73,9 +74,9 @@ PERCEPTION: tuple[Parameter, ...] = (
     ),
     Parameter(
         "policy",
-        "detector",
-        "Who decides to ask or to point: the ambiguity detector, or the decoder's first token.",
-        choices=("detector", "decoder"),
+        POLICIES[0],
+        "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",
+        choices=POLICIES,
     ),
     Parameter(
         "threshold",
