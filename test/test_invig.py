@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from clue_ros.errors import BadImageError
 
 FIXTURES = Path(__file__).parent / "data"
 OLD, NEW = FIXTURES / "invig_old", FIXTURES / "invig_new"
-HAS_DATASETS = importlib.util.find_spec("datasets") is not None
 
 Rows = list[dict[str, Any]]
 
