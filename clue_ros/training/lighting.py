@@ -61,11 +61,8 @@ def on_another_table(
     near = cv2.resize(rim.astype(np.float32), (size, size), interpolation=cv2.INTER_LINEAR)
     near = cv2.GaussianBlur(near, (0, 0), size / 40)[..., None]  # no edge that gives objects away
     share = (1 - near) * float(rng.uniform(0.3, 0.95))
-    return (
-        np.asarray((1 - share) * image + share * _texture(rng, size), np.float32)
-        .clip(0, 255)
-        .astype(np.uint8)
-    )
+    mixed = (1 - share) * image + share * _texture(rng, size)
+    return np.asarray(mixed.clip(0, 255), dtype=np.uint8)
 
 
 def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clue_ros.data.dialogues import State
-from clue_ros.data.it2p import Ambiguous, It2pImage
+from clue_ros.data.it2p import It2pImage
 from clue_ros.data.language import mirrored_text
 from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.scene import Scene, SceneObject
@@ -131,9 +131,9 @@ def photo_states(
     ]
     if ambiguous and rng.uniform() < 0.5:
         chosen = ambiguous[int(rng.integers(len(ambiguous)))]
-        candidates = _candidates(record, chosen)
+        candidates = tuple(sorted({_block_at(record, p) for p in chosen.candidates}))
         if rng.uniform() < OWN_WORDS:
-            told = _told_in_its_words(record, chosen, scene, mirror, rng, language)
+            told = _told_in_its_words(record, chosen.text, candidates, scene, mirror, rng, language)
             if told:
                 return told
         text = chosen.text
@@ -150,7 +150,8 @@ def photo_states(
 
 def _told_in_its_words(
     record: It2pImage,
-    chosen: Ambiguous,
+    text: str,
+    candidates: tuple[int, ...],
     scene: Scene,
     mirror: Mirror,
     rng: np.random.Generator,
@@ -160,21 +161,17 @@ def _told_in_its_words(
 
     Its people answer in one word ("lowerright"), often another than was asked for.
     """
-    dialogues = [d for d in record.interactive if d.text == chosen.text]
+    dialogues = [d for d in record.interactive if d.text == text]
     if not dialogues:
         return []
     dialogue = dialogues[int(rng.integers(len(dialogues)))]
-    text = mirrored_text(chosen.text, mirror)
-    first, *_ = language.states_of(text, _candidates(record, chosen), scene.objects, rng)
+    told = mirrored_text(text, mirror)
+    first, *_ = language.states_of(told, candidates, scene.objects, rng)
     if first.question is None:
         return []
     word = mirrored_text(dialogue.answers[int(rng.integers(len(dialogue.answers)))], mirror)
     context = f"{first.context} assistant: {first.question} user: {word}"
     return [first, State(context, (_block_at(record, dialogue.point),), None)]
-
-
-def _candidates(record: It2pImage, ambiguous: Ambiguous) -> tuple[int, ...]:
-    return tuple(sorted({_block_at(record, p) for p in ambiguous.candidates}))
 
 
 def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
