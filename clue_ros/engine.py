@@ -33,6 +33,7 @@ from clue_ros.errors import BadImageError, ModelError
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
+    from clue_ros.model.decoder import Prefill
 
 MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder", "both")
@@ -185,26 +186,30 @@ class Clue:
 
         With policy "both" the probability is the detector's and the decoder's own (that it would
         not open with a location) put together: the mean of their log odds. It takes another pass
-        through the whole decoder.
+        through the whole decoder, which a `reply` needs anyway.
 
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
         """
-        from clue_ros.model.attention import find_peaks
-
         if isinstance(expression, Dialogue):
             context = expression.context()
         else:
             context = clean_text(expression)
-        start = time.perf_counter()
         with self._lock:
-            features = self._features(view)
-            probability, attention = self._checkpoint.judge(features, context)
-            if self.policy == "both":
-                own = self._checkpoint.second_opinion(features, context)
-                probability = put_together(probability, own)
+            return self._judge(view, context)[0]
+
+    def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, Prefill | None]:
+        """The estimate, and the context as the decoder has read it if it was asked too."""
+        from clue_ros.model.attention import find_peaks
+
+        start = time.perf_counter()
+        features, prefill = self._features(view), None
+        probability, attention = self._checkpoint.judge(features, context)
+        if self.policy == "both":
+            own, prefill = self._checkpoint.second_opinion(features, context)
+            probability = put_together(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
-        return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
+        return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -228,9 +233,10 @@ class Clue:
         up).
         """
         with self._lock:
-            estimate = self.ambiguity(view, dialogue)
+            context = dialogue.context()
+            estimate, prefill = self._judge(view, context)
             mode = self._mode(estimate, force_grounding)
-            said = self._checkpoint.speak(self._features(view), dialogue.context(), mode)
+            said = self._checkpoint.speak(self._features(view), context, mode, prefill)
         if said.codes is None:
             return self._question(self._checkpoint.words(said), estimate)
         return self._grounding(said.codes, said.score, view, dialogue, estimate)

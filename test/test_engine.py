@@ -12,6 +12,8 @@ import torch
 from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question
 from clue_ros.engine import POLICIES, Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
+from clue_ros.model import checkpoint, decoder
+from clue_ros.model.decoder import Mode
 from clue_ros.model.locations import STEPS
 from clue_ros.model.processor import encode_prompts
 
@@ -153,7 +155,7 @@ def test_both_put_their_probabilities_together(clue: Clue, view: View) -> None:
     assert clue.ambiguity(view, context).probability == alone, "reported, and decides nothing"
     clue.policy = "both"
     features = clue.checkpoint.look(view.image)
-    own = clue.checkpoint.second_opinion(features, context)
+    own, _ = clue.checkpoint.second_opinion(features, context)
     found = clue.ambiguity(view, context)
     odds = [math.log(p / (1 - p)) for p in (alone, own, found.probability)]
     assert odds[2] == pytest.approx((odds[0] + odds[1]) / 2, abs=1e-4)
@@ -169,7 +171,7 @@ def test_the_second_opinion_is_the_share_of_openings_that_are_no_location(
     features = clue.checkpoint.look(view.image)
     parts = clue.checkpoint
     for context in ("pick up the block", "the red one on the left"):
-        found = parts.second_opinion(features, context)
+        found, _ = parts.second_opinion(features, context)
         prompts = encode_prompts(parts.processor, parts.ivg.instruction, [context])
         pixels = parts.processor.image_processor([view.image], return_tensors="pt")
         logits = parts.backbone.model(
@@ -181,6 +183,48 @@ def test_the_second_opinion_is_the_share_of_openings_that_are_no_location(
         first = parts.vocabulary.first_location
         share = float(logits.softmax(-1)[first : first + STEPS].sum())
         assert found == pytest.approx(1 - share, abs=1e-4)
+
+
+def test_what_was_read_for_the_second_opinion_is_replied_to(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, context = clue.checkpoint, "pick up the block"
+    features = parts.look(view.image)
+    modes: tuple[Mode, ...] = ("question", "grounding", "free")
+    for mode in modes:
+        _, prefill = parts.second_opinion(features, context)
+        assert parts.speak(features, context, mode, prefill) == parts.speak(features, context, mode)
+    clue.policy = "both"
+    count = []
+
+    def counted(*args: Any) -> decoder.Prefill:
+        count.append(args)
+        return decoder.read_prompts(*args)
+
+    monkeypatch.setattr(checkpoint, "read_prompts", counted)
+    clue.reply(view, Dialogue(context))
+    assert len(count) == 1
+
+
+def test_running_out_of_memory_half_way_reads_again(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, context = clue.checkpoint, "pick up the block"
+    features = parts.look(view.image)
+    wanted = parts.speak(features, context, "question")
+    step, left = type(parts.backbone).step, [1]
+
+    def full_once(*args: Any) -> Any:
+        out = step(*args)  # the cache has been written on by now
+        if left:
+            left.pop()
+            raise torch.OutOfMemoryError
+        return out
+
+    monkeypatch.setattr(type(parts.backbone), "step", full_once)
+    _, prefill = parts.second_opinion(features, context)
+    assert parts.speak(features, context, "question", prefill) == wanted
+    assert not left
 
 
 def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -164,6 +165,37 @@ def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, to
     kept = backbone.model.model.vision_tower.state_dict()
     for name, weight in load_tower(tower, work.config.vision_config)[0].state_dict().items():
         assert torch.equal(kept[name], weight), name
+
+
+def test_the_tower_can_learn_on_with_the_decoder(work: Work, base: Path, tower: Path) -> None:
+    moved = {}
+    for share in (0.1, 0.2):
+        model: Any = load_backbone(base).model
+        before = {n: p.detach().clone() for n, p in model.model.vision_tower.named_parameters()}
+        settings = Settings(steps=1, batch=2, lr=1e-3, save_every=1)
+        folder = work.run / f"joint_{share}"
+        train_decoder(model, work.tokenizer, work.data, settings, folder, CPU, tower_rate=share)
+        after = dict(model.model.vision_tower.named_parameters())
+        moved[share] = {n: float((after[n].detach() - p).abs().sum()) for n, p in before.items()}
+    still = [n for n, distance in moved[0.2].items() if not distance]
+    # a softmax does not see what is added to all of its keys alike
+    assert all(n.endswith("k_proj.bias") for n in still), still
+    total = [sum(m.values()) for m in moved.values()]
+    assert total[1] == pytest.approx(2 * total[0], rel=0.05)
+
+
+def test_a_run_with_another_tower_rate_is_refused(work: Work, base: Path) -> None:
+    settings = Settings(steps=2, batch=2, lr=1e-3, save_every=1)
+    for share in (0.1, 0.2):
+        model: Any = load_backbone(base).model
+        run = partial(
+            train_decoder, model, work.tokenizer, work.data, settings, work.run / "rates", CPU
+        )
+        if share == 0.2:
+            with pytest.raises(ClueError, match=r"tower_rate 0\.1, now 0\.2"):
+                run(tower_rate=share)
+        else:
+            run(tower_rate=share)
 
 
 def test_batches_follow_from_seed_and_step(work: Work) -> None:

@@ -19,7 +19,7 @@ from clue_ros.model.adapters import IVG, Adapters
 from clue_ros.model.attention import image_attention, min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.decoder import Vocabulary, generate, question_share
+from clue_ros.model.decoder import Vocabulary, generate, question_share, read_prompts
 from clue_ros.model.detector import Detector, DetectorSettings
 from clue_ros.model.heads import CnnHead, answer_head
 from clue_ros.model.locations import STEPS
@@ -116,7 +116,8 @@ class FirstToken(_Decoding):
 
     def chance(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """1 - the probability of all location tokens (B,)."""
-        return question_share(self.backbone, self.vocabulary, features, prompts)
+        prefill = read_prompts(self.backbone, features, prompts)
+        return question_share(self.backbone, self.vocabulary, prefill)
 
 
 BASELINES: dict[str, Callable[[Backbone, Adapters, Any], Detector]] = {

@@ -25,7 +25,15 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.baselines import BASELINES
-from clue_ros.model.decoder import Generation, Mode, Vocabulary, generate, question_share
+from clue_ros.model.decoder import (
+    Generation,
+    Mode,
+    Prefill,
+    Vocabulary,
+    question_share,
+    read_prompts,
+    reply_to,
+)
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.device_memory import give_back, is_out_of_memory, out_of_memory, with_room
 from clue_ros.model.hub import find_base, find_model
@@ -90,19 +98,36 @@ class Checkpoint:
         return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
 
     @with_room
-    def second_opinion(self, features: torch.Tensor, context: str) -> float:
-        """Probability that adapter B would not open its reply with a location."""
-        prompts = self._to_reply_to(context)
-        return float(question_share(self.backbone, self.vocabulary, features, prompts)[0])
+    def second_opinion(self, features: torch.Tensor, context: str) -> tuple[float, Prefill]:
+        """Probability that adapter B would not open its reply with a location.
+
+        And the context as adapter B has read it, for `speak`.
+        """
+        prefill = self._read(features, context)
+        return float(question_share(self.backbone, self.vocabulary, prefill)[0]), prefill
+
+    def speak(
+        self, features: torch.Tensor, context: str, mode: Mode, prefill: Prefill | None = None
+    ) -> Generation:
+        """Decode one reply to `context` through adapter B.
+
+        prefill: this context, if adapter B has read it already; it can be used once.
+        """
+        left = [prefill] if prefill is not None else []
+        return self._speak(features, context, mode, left)
 
     @with_room
-    def speak(self, features: torch.Tensor, context: str, mode: Mode) -> Generation:
-        """Decode one reply to `context` through adapter B."""
-        prompts = self._to_reply_to(context)
+    def _speak(
+        self, features: torch.Tensor, context: str, mode: Mode, left: list[Prefill]
+    ) -> Generation:
+        # What ran out of memory half-way has spoiled its prefill: the second try reads again.
+        prefill = left.pop() if left else self._read(features, context)
+        self.adapters.use(IVG)
         longest = self.ivg.max_new_tokens
-        return generate(
-            self.backbone, self.vocabulary, features, prompts, mode, max_new_tokens=longest
-        )[0]
+        return reply_to(self.backbone, self.vocabulary, prefill, mode, max_new_tokens=longest)[0]
+
+    def _read(self, features: torch.Tensor, context: str) -> Prefill:
+        return read_prompts(self.backbone, features, self._to_reply_to(context))
 
     def _to_reply_to(self, context: str) -> Prompts:
         """The prompt of a context for adapter B, which is then the active one."""

@@ -149,7 +149,31 @@ class _Row:
         return Generation(tuple(self.tokens), tuple(self.probabilities), codes)
 
 
+@dataclass(frozen=True)
+class Prefill:
+    """Prompts that the whole decoder has read and not yet replied to.
+
+    hidden (B, D) after each prompt's last token, lengths (B,), mask (B, S), and the cache, which a
+    reply writes on: a prefill is replied to once.
+    """
+
+    hidden: torch.Tensor
+    lengths: torch.Tensor
+    mask: torch.Tensor
+    cache: DynamicCache
+
+
 @torch.inference_mode()
+def read_prompts(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> Prefill:
+    """Run B prompts (without suffixes) through the active adapter. features: (B or 1, N, D)."""
+    cache = DynamicCache(config=backbone.text)
+    hidden, _ = backbone.forward(features, prompts, cache=cache)
+    mask = prompts.attention_mask
+    lengths = mask.sum(1)
+    rows = torch.arange(len(mask), device=hidden.device)
+    return Prefill(hidden[rows, lengths - 1], lengths, mask, cache)
+
+
 def generate(
     backbone: Backbone,
     vocabulary: Vocabulary,
@@ -159,39 +183,48 @@ def generate(
     *,
     max_new_tokens: int = 48,
 ) -> list[Generation]:
-    """Greedy decoding of a batch of prompts (without suffixes) with the active adapter.
+    """Read a batch of prompts (without suffixes) with the active adapter and reply to them.
 
-    features (B or 1, N, D). One prefill, then one token for all rows at a time until each is done.
+    features (B or 1, N, D).
     """
-    rows = [_Row(mode, vocabulary) for _ in prompts.input_ids]
-    cache = DynamicCache(config=backbone.text)
-    hidden, _ = backbone.forward(features, prompts, cache=cache)
-    lengths = prompts.attention_mask.sum(1)
-    hidden = hidden[torch.arange(len(rows), device=hidden.device), lengths - 1]
-    mask = prompts.attention_mask
+    prefill = read_prompts(backbone, features, prompts)
+    return reply_to(backbone, vocabulary, prefill, mode, max_new_tokens=max_new_tokens)
+
+
+@torch.inference_mode()
+def reply_to(
+    backbone: Backbone,
+    vocabulary: Vocabulary,
+    prefill: Prefill,
+    mode: Mode,
+    *,
+    max_new_tokens: int = 48,
+) -> list[Generation]:
+    """Greedy decoding, with the adapter that read the prompts.
+
+    One token for all rows at a time until each is done.
+    """
+    hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
+    rows = [_Row(mode, vocabulary) for _ in hidden]
     limit = max_new_tokens if mode in ("question", "unconstrained") else max(max_new_tokens, 4)
     for count in range(limit):
         chosen = _choose(backbone.logits(hidden), rows)
         if all(row.done for row in rows) or count == limit - 1:
             break
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
-        hidden = backbone.step(chosen, lengths + 1 + count, mask, cache)
+        hidden = backbone.step(chosen, lengths + 1 + count, mask, prefill.cache)
     return [row.result() for row in rows]
 
 
 @torch.inference_mode()
-def question_share(
-    backbone: Backbone, vocabulary: Vocabulary, features: torch.Tensor, prompts: Prompts
-) -> torch.Tensor:
+def question_share(backbone: Backbone, vocabulary: Vocabulary, prefill: Prefill) -> torch.Tensor:
     """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
 
-    features (B or 1, N, D) and B prompts without suffixes, by the active adapter -> (B,) in 0..1.
+    (B,) in 0..1.
     """
-    hidden, _ = backbone.forward(features, prompts)
-    last = prompts.attention_mask.sum(1) - 1
-    logits = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
     first = vocabulary.first_location
-    return 1 - logits.softmax(-1)[:, first : first + STEPS].sum(-1)
+    shares = backbone.logits(prefill.hidden).softmax(-1)
+    return 1 - shares[:, first : first + STEPS].sum(-1)
 
 
 def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:

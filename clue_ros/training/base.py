@@ -1,7 +1,8 @@
 """`clue train base`: a PaliGemma 2 of the embedded model's size from scratch, in two stages.
 
 Stage 1 trains the vision tower on dense targets (`vision`), stage 2 the projector and decoder on
-the frozen tower (`decoder`). Both resume where they were killed: run the same command again.
+it (`decoder`), frozen or learning on with them (`--tower-rate`). Both resume where they were
+killed: run the same command again.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--decoder-batch", type=int, default=8, help="pictures a step, several queries each"
     )
     parser.add_argument("--decoder-lr", type=float, default=2e-3)
+    parser.add_argument(
+        "--tower-rate",
+        type=float,
+        default=0.0,
+        help="share of --decoder-lr at which the tower learns on in stage 2; 0: it is frozen",
+    )
     add_speed_arguments(parser)
 
 
@@ -96,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
     tower, table = load_tower(tower_file, vision_config)
     init_decoder(model, tower, table, tokenizer, fresh=start is None)
     decoder = Settings(args.decoder_steps, args.decoder_batch, args.decoder_lr, seed=args.seed)
-    train_decoder(model, tokenizer, data, decoder, args.run / "decoder", device, notes, speed)
+    train_decoder(
+        model, tokenizer, data, decoder, args.run / "decoder", device, notes, speed, args.tower_rate
+    )
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}
     print(json.dumps(note))

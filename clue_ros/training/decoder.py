@@ -1,4 +1,4 @@
-"""Stage 2 of the base: projector and decoder on the frozen tower, from scratch.
+"""Stage 2 of the base: projector and decoder on the tower, which is frozen or learns on slowly.
 
 Suffix cross-entropy alone does not learn in hours; two things make it learn in minutes. The
 simulator's masks tell the attention where to look (the words at the block the detector will read,
@@ -91,10 +91,11 @@ class PackedDecoder:
         return pack(batch, self.tokenizer, self.grid)
 
     def features(self, scenes: Sequence[Scene]) -> Tensor:
-        """Frozen tower's features (B, N, width) of pictures."""
+        """The tower's features (B, N, width) of pictures; without gradients if it is frozen."""
         tower = self.model.model.vision_tower
         pixels = batch_tensor(list(scenes), self.device).to(tower.dtype)
-        with torch.no_grad(), autocast(self.device, self.precision):
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in tower.parameters())
+        with torch.set_grad_enabled(learns), autocast(self.device, self.precision):
             features: Tensor = tower(pixel_values=pixels).last_hidden_state
         return features
 

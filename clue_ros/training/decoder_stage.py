@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.decoder import PackedDecoder, Teaching
-from clue_ros.training.loop import Settings, mean_figures, scratch_groups, train
+from clue_ros.training.loop import Group, Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
 from clue_ros.training.speed import PLAIN_SPEED, Speed
@@ -75,6 +76,20 @@ def held_out(data: TrainingData) -> dict[str, Batch]:
     return {name: [(s, q) for s, q in batch if q] for name, batch in out.items()}
 
 
+def learned_groups(model: Any, tower_rate: float) -> list[Group]:
+    """Projector and decoder, and the tower at `tower_rate` of their learning rate; 0: frozen."""
+    tower = model.model.vision_tower
+    tower.requires_grad_(tower_rate > 0)
+    seeing = {id(p) for p in tower.parameters()}
+    rest = [(n, p) for n, p in model.named_parameters() if id(p) not in seeing]
+    groups = scratch_groups((n, p) for n, p in rest if p.requires_grad)
+    if tower_rate > 0:
+        groups += [
+            replace(g, lr_scale=tower_rate) for g in scratch_groups(tower.named_parameters())
+        ]
+    return groups
+
+
 def train_decoder(
     model: Any,
     tokenizer: Any,
@@ -84,14 +99,15 @@ def train_decoder(
     device: torch.device,
     notes: Mapping[str, str] | None = None,
     speed: Speed = PLAIN_SPEED,
+    tower_rate: float = 0.0,
 ) -> None:
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
-    notes: more of what decides the run.
+    notes: more of what decides the run. tower_rate: share of the learning rate at which the vision
+    tower learns on from what the decoder makes of it.
     """
     decoder = PackedDecoder(model, tokenizer, device)
-    for p in model.model.vision_tower.parameters():
-        p.requires_grad_(False)
+    groups = learned_groups(model, tower_rate)
     model.train()
     model.model.vision_tower.eval()
     first_alone = round(settings.steps * (1 - ALONE_SHARE))
@@ -126,14 +142,14 @@ def train_decoder(
         model.model.vision_tower.eval()
         return figures
 
-    learned = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    kept = {"scenes": len(data.scenes), "photos": len(data.photos), "tower_rate": tower_rate}
     with Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),
-            scratch_groups(learned),
+            groups,
             settings,
             folder,
             evaluate=evaluate,
-            notes={"scenes": len(data.scenes), "photos": len(data.photos), **(notes or {})},
+            notes={**kept, **(notes or {})},
         )
     model.eval()
