@@ -283,6 +283,24 @@ def test_the_seed_decides() -> None:
     assert first == again
 
 
+@pytest.mark.parametrize("even", [True, False])
+def test_a_dialogue_opens_in_the_forms_that_were_asked_for(even: bool) -> None:
+    """Evenly, a clear request says the kind alone more often than people do."""
+    alone = {True: 0, False: 0}
+    for seed in range(300):
+        table = random_objects(np.random.default_rng(seed))
+        for other in (True, False):
+            rng = np.random.default_rng(seed)
+            drawn = LANGUAGE.episodes.reference(table, rng, "clear", even=other)
+            if drawn is None:
+                continue
+            alone[other] += drawn[0].sort == "kind"
+            if other == even:
+                states = LANGUAGE.states(table, np.random.default_rng(seed), "clear", even=even)
+                assert states[0].context == LANGUAGE.speech.request(drawn[0], rng)
+    assert alone[True] > alone[False] > 0
+
+
 # --- the person
 
 

@@ -32,9 +32,17 @@ class Language(Protocol):
     """What is said about a table. All of it is drawn from `rng` alone."""
 
     def states(
-        self, objects: Objects, rng: np.random.Generator, want: str | None = None
+        self,
+        objects: Objects,
+        rng: np.random.Generator,
+        want: str | None = None,
+        *,
+        even: bool = True,
     ) -> list[State]:
-        """A random dialogue, revealed; want: "clear", "ambiguous", "absent" or any."""
+        """A random dialogue, revealed; want: "clear", "ambiguous", "absent" or any.
+
+        even: clear and ambiguous ones in like forms where the language can; False: as people ask.
+        """
 
     def states_of(
         self, text: str, candidates: tuple[int, ...], objects: Objects, rng: np.random.Generator
@@ -54,9 +62,14 @@ class Plain:
     """The language of blocks and novel."""
 
     def states(
-        self, objects: Objects, rng: np.random.Generator, want: str | None = None
+        self,
+        objects: Objects,
+        rng: np.random.Generator,
+        want: str | None = None,
+        *,
+        even: bool = True,
     ) -> list[State]:
-        """See `Language`."""
+        """See `Language`; its forms are even."""
         return dialogues.random_states(objects, rng, want)
 
     def states_of(
@@ -88,10 +101,15 @@ class Rich:
         self.episodes = Episodes(self.speech, spec.kinds, tuple(spec.colors))
 
     def states(
-        self, objects: Objects, rng: np.random.Generator, want: str | None = None
+        self,
+        objects: Objects,
+        rng: np.random.Generator,
+        want: str | None = None,
+        *,
+        even: bool = True,
     ) -> list[State]:
         """See `Language`."""
-        return self.episodes.states(objects, rng, want)
+        return self.episodes.states(objects, rng, want, even=even)
 
     def states_of(
         self, text: str, candidates: tuple[int, ...], objects: Objects, rng: np.random.Generator

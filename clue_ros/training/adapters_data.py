@@ -110,7 +110,10 @@ def draw_samples(
 def held_out_samples(
     data: TrainingData, instruction: str, *, per_picture: int = 4
 ) -> dict[str, list[list[Sample]]]:
-    """Fixed validation samples: "val" from the simulator and, where at hand, "photo" from IT2P."""
+    """Fixed validation samples: "val" from the simulator and, where at hand, "photo" from IT2P.
+
+    In the forms that people use, which a threshold is for; training's are even.
+    """
     rng = np.random.default_rng(2)
     out: dict[str, list[list[Sample]]] = {"val": [], "photo": []}
     for name, pool, records in (
@@ -120,7 +123,7 @@ def held_out_samples(
         for i, record in enumerate(records):
             scene = pool[i]
             queries = [
-                _query(scene, (False, False), record, instruction, rng, data.language)
+                _query(scene, (False, False), record, instruction, rng, data.language, even=False)
                 for _ in range(per_picture)
             ]
             found = [(scene, q) for q in queries if q is not None]
@@ -136,11 +139,13 @@ def _query(
     instruction: str,
     rng: np.random.Generator,
     language: Language,
+    *,
+    even: bool = True,
 ) -> Query | None:
     if record is not None and rng.uniform() < 0.85:
         states = photo_states(record, scene, mirror, rng, language)
     else:
-        states = language.states(scene.objects, rng)
+        states = language.states(scene.objects, rng, even=even)
     if not states:
         return None
     # The first moment is what is measured first: half of the samples.

@@ -138,12 +138,17 @@ class Episodes:
         return None
 
     def states(
-        self, objects: Objects, rng: np.random.Generator, want: str | None = None
+        self,
+        objects: Objects,
+        rng: np.random.Generator,
+        want: str | None = None,
+        *,
+        even: bool = True,
     ) -> list[State]:
-        """A random dialogue; [] when none of the kind was found."""
+        """A random dialogue; [] when none of the kind was found. even: see `reference`."""
         if want is None:
             want = str(rng.choice(list(WANTS), p=list(WANTS.values())))
-        found = self.reference(objects, rng, want, even=True)
+        found = self.reference(objects, rng, want, even=even)
         if found is None:
             return []
         reference, candidates = found
