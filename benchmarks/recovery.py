@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from clue_ros.model.hub import DEFAULT_MODEL
+
 REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds
 TRY = 1.0  # seconds after which a request is sent again: DDS may have sent it to the dead process
@@ -46,7 +48,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--model", default="tabletop")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--delay", type=float, default=0.5)
     parser.add_argument("--keeper-too", action="store_true", help="kill the keeper, not the node")

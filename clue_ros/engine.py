@@ -30,6 +30,7 @@ from clue_ros.dialogue import (
     clean_text,
 )
 from clue_ros.errors import BadImageError, ModelError
+from clue_ros.model.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
@@ -77,7 +78,7 @@ class Clue:
     @classmethod
     def load(
         cls,
-        model: str | Path = "tabletop",
+        model: str | Path = DEFAULT_MODEL,
         *,
         device: str = "auto",
         dtype: str = "auto",
@@ -88,7 +89,7 @@ class Clue:
         revision: str | None = None,
         quantization: str = "none",
     ) -> Clue:
-        """Load "tabletop" (the embedded model), a model folder, or a hub id.
+        """Load an embedded model by its name, a model folder, or a hub id.
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking

@@ -17,6 +17,7 @@ from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
+from clue_ros.model.hub import DEFAULT_MODEL  # noqa: E402
 from clue_ros.nodes.declare import BadParameterError, declare  # noqa: E402
 from clue_ros.nodes.parameters import NODES, Change  # noqa: E402
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
@@ -86,7 +87,7 @@ def test_the_model_cannot_change_while_it_is_loaded(executor: Any) -> None:
     try:
         assert node.trigger_configure() == FAILURE
         assert "configuring" in node.reason
-        assert node.get_parameter("model").value == "tabletop"
+        assert node.get_parameter("model").value == DEFAULT_MODEL
         assert refusal(node, "model", "other") == "", "it failed: now it may"
     finally:
         node.close()

@@ -8,6 +8,7 @@ import it.
 from __future__ import annotations
 
 from clue_ros.engine import POLICIES
+from clue_ros.model.hub import DEFAULT_MODEL
 from clue_ros.nodes.parameter import (
     FRAME,
     LANGUAGE_TAG,
@@ -35,7 +36,7 @@ __all__ = [
 PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
-        "tabletop",
+        DEFAULT_MODEL,
         "The model: 'tabletop' or 'household' (embedded), a folder, or a Hugging Face hub id (with "
         "@revision behind it, if need be).",
         change=Change.UNCONFIGURED,
