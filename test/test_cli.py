@@ -332,7 +332,8 @@ def test_bench_prints_medians_and_a_table_row(
     assert main(words) == 0
     line, row = capfd.readouterr().out.splitlines()
     result = json.loads(line)
-    for name in ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms"):
+    measured = ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms")
+    for name in (*measured, "question_both_to_detector", "box_both_to_detector"):
         assert result[name] > 0
     assert row.count("|") == 8
 

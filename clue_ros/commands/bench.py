@@ -2,7 +2,7 @@
 
 Each is the median of some runs (20) on a picture drawn here, in milliseconds of wall clock. The
 first runs the whole `clue ground` command as a shell would, to its first line; the second keeps
-model and picture and replies again.
+model and picture and replies again. And ratios: what policy "both" costs, in turns with "detector".
 Prints one JSON object and, with --markdown, a row for docs/results.md.
 """
 
@@ -19,13 +19,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from clue_ros.errors import ClueError
 from clue_ros.model.hub import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from clue_ros.dialogue import Dialogue
+    from clue_ros.engine import Clue, View
 
 REQUEST = "pick up the block on the left"
 
@@ -80,12 +84,34 @@ def warm(model: str, device: str, picture: Path, text: str, runs: int) -> dict[s
     loaded = time.perf_counter() - start
     view = clue.look(image)
     clue.reply(view, dialogue)
+    ratios = {
+        f"{form}_both_to_detector": _policies(clue, view, dialogue, threshold, runs)
+        for form, threshold in (("question", 0.0), ("box", 1.0))
+    }
     return {
         "load_ms": round(loaded * 1000, 1),
         "look_ms": _ms(_times(lambda: clue.look(image), runs)),
         "ambiguity_ms": _ms(_times(lambda: clue.ambiguity(view, dialogue), runs)),
         "reply_ms": _ms(_times(lambda: clue.reply(view, dialogue), runs)),
+        **ratios,
     }
+
+
+def _policies(clue: Clue, view: View, dialogue: Dialogue, threshold: float, runs: int) -> float:
+    """How much longer a reply takes by policy "both" than by "detector", taken in turns.
+
+    threshold: 0 or 1, so that both reply in the same form, whatever they think.
+    """
+    before = clue.policy, clue.threshold
+    seconds: dict[str, list[float]] = {"detector": [], "both": []}
+    clue.threshold = threshold
+    for _ in range(runs):
+        for policy, times in seconds.items():
+            clue.policy = policy
+            times += _times(lambda: clue.reply(view, dialogue), 1)
+    clue.policy, clue.threshold = before
+    medians = {policy: statistics.median(times) for policy, times in seconds.items()}
+    return round(medians["both"] / medians["detector"], 3)
 
 
 def _first_answer(model: str, device: str, picture: Path, text: str) -> float:
