@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder", "both")
+DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
 Image = npt.NDArray[np.uint8]
 
 
@@ -82,7 +83,7 @@ class Clue:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        policy: str = "detector",
+        policy: str = DEFAULT_POLICY,
         threshold: float | None = None,
         detector: str | Path | None = None,
         ivg: str | Path | None = None,

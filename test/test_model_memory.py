@@ -40,7 +40,7 @@ class Full:
         return self.real(*args, **kwargs)
 
 
-STAGES = ("look", "judge", "speak")
+STAGES = ("look", "judge", "read", "speak")
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,13 @@ def test_fake_out_of_memory_is_tried_once_more_and_then_said(
     times: int,
 ) -> None:
     parts = clue.checkpoint
-    places = {"look": (parts.backbone, "look"), "judge": (parts, "detector")}
-    where, name = places.get(stage, (module, "generate"))
+    places: dict[str, tuple[Any, str]] = {
+        "look": (parts.backbone, "look"),
+        "judge": (parts, "detector"),
+        "read": (module, "read_prompts"),
+        "speak": (module, "reply_to"),
+    }
+    where, name = places[stage]
     settings = parts.detector.settings
     full: Any = Full(getattr(where, name), times)
     full.settings, full.prompts = settings, parts.detector.prompts

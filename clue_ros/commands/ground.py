@@ -27,7 +27,7 @@ from clue_ros.dialogue import (
     Reply,
     clean_text,
 )
-from clue_ros.engine import POLICIES
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         choices=POLICIES,
-        default=POLICIES[0],
+        default=DEFAULT_POLICY,
         help="who decides to ask: the ambiguity detector, the decoder's first token, or both",
     )
     parser.add_argument(

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from clue_ros.engine import POLICIES
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS, Report, Sample, evaluate, with_progress
 from clue_ros.model.hub import DEFAULT_MODEL
@@ -35,7 +35,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
+    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT_POLICY)
     parser.add_argument("--threshold", type=float, help="ask from this probability on")
 
 

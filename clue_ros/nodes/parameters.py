@@ -7,7 +7,7 @@ import it.
 
 from __future__ import annotations
 
-from clue_ros.engine import POLICIES
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.model.hub import DEFAULT_MODEL
 from clue_ros.nodes.parameter import (
     FRAME,
@@ -75,7 +75,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     ),
     Parameter(
         "policy",
-        POLICIES[0],
+        DEFAULT_POLICY,
         "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",
         choices=POLICIES,
     ),
