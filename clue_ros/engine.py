@@ -253,12 +253,13 @@ class Clue:
         return "question" if estimate.is_ambiguous else "grounding"
 
     def _question(self, text: str, estimate: AmbiguityEstimate) -> Question:
-        from clue_ros.model.wording import missing_thing, offered_answers
+        from clue_ros.model.wording import asked_well, missing_thing, offered_answers
 
         missing = missing_thing(text)
         if missing is not None:
             return NotFound(text, (), (), estimate, missing)
         candidates = tuple(peak.box for peak in estimate.peaks)
+        text = asked_well(text)
         return Question(text, candidates, offered_answers(text), estimate)
 
     def _grounding(

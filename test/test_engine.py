@@ -227,6 +227,16 @@ def test_running_out_of_memory_half_way_reads_again(
     assert not left
 
 
+def test_a_question_that_says_the_same_twice_is_not_asked(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clue.threshold = 0.0
+    monkeypatch.setattr(clue.checkpoint, "words", lambda _said: "the red one or the red one?")
+    reply = clue.reply(view, Dialogue("the block"))
+    assert isinstance(reply, Question)
+    assert (reply.text, reply.suggested_answers) == ("where is it?", ())
+
+
 def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:
     for text in ("<loc0000>", "the <image> block", "<bos> <eos> cup"):
         assert isinstance(clue.reply(view, Dialogue(text)), (Question, Grounding))

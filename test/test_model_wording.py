@@ -3,7 +3,14 @@
 import pytest
 
 from clue_ros.dialogue import Dialogue
-from clue_ros.model.wording import missing_thing, named_object, noun_phrase, offered_answers
+from clue_ros.model.wording import (
+    ASKS_WHERE,
+    asked_well,
+    missing_thing,
+    named_object,
+    noun_phrase,
+    offered_answers,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,34 @@ def test_the_label_is_the_request_without_its_verb(request_text: str, label: str
 )
 def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
     assert offered_answers(question) == answers
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "the red one or the red one?",
+        "the left one, the red one or the left one?",
+        "do you mean the Red mug or the red mug?",
+        "which one, the red or the red?",
+    ],
+)
+def test_a_question_that_offers_the_same_twice_asks_where(question: str) -> None:
+    assert asked_well(question) == ASKS_WHERE
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "the red one or the blue one?",
+        "where is it?",
+        "is it the red one?",
+        "which color?",
+        "",
+        "or",
+    ],
+)
+def test_any_other_question_stays_as_it_is(question: str) -> None:
+    assert asked_well(question) == question
 
 
 def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:

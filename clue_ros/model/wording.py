@@ -19,6 +19,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
+ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
 
@@ -69,20 +70,34 @@ def offered_answers(question: str) -> tuple[str, ...]:
 
     A question that only begins with a verb offers yes and no; any other offers nothing.
     """
+    return tuple(dict.fromkeys(_offered(question)))
+
+
+def asked_well(question: str) -> str:
+    """The question, or ASKS_WHERE in place of one that offers the same thing twice.
+
+    "the red one or the red one?" says that the robot cannot tell them apart by what it names;
+    where the thing is can always be said.
+    """
+    offered = [answer.lower() for answer in _offered(question)]
+    return question if len(set(offered)) == len(offered) else ASKS_WHERE
+
+
+def _offered(question: str) -> list[str]:
     sentence = re.split(r"(?<=[.!;:])\s+", question.strip().rstrip("?! ."))[-1].strip()
     parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)
     if len(parts) < 2:
-        return ("yes", "no") if _YES_NO.match(sentence.lower()) else ()
+        return ["yes", "no"] if _YES_NO.match(sentence.lower()) else []
     pieces = [piece.strip() for part in parts for piece in part.split(",")]
     pieces = [piece for piece in pieces if piece.lower() not in ("", "or")]
     if len(pieces) < 2:
-        return ()
+        return []
     last = pieces[-1].split()
     options = [_tail_like(piece.split(), last) for piece in pieces[:-1]]
     # In "which one, the red or the blue?" the first piece asks and offers nothing.
     asking = {"which", "what", "where", "who"}
     kept = [words for words in options if words and words[0].lower() not in asking]
-    return tuple(dict.fromkeys(" ".join(words) for words in [*kept, last]))
+    return [" ".join(words) for words in [*kept, last]]
 
 
 def _tail_like(words: list[str], model: list[str]) -> list[str]:
