@@ -2,7 +2,7 @@
 """Whole spoken dialogues on the ROS 2 graph: heard, asked, pointed at, and how long it took.
 
     scripts/run python benchmarks/voice_dialogues.py [--voices V ...] [--every N] [--records FILE]
-        [--skip-dialogues] [--skip-echo] [--questions N]
+        [--skip-dialogues] [--skip-echo] [--questions N] [--model M]
 
 Dialogues: espeak-ng says each request and answer of a fixed list in four voices into a room that
 the speech node hears through one microphone, the robot's own voice in it. Right is a dialogue whose
@@ -27,6 +27,7 @@ from clue_msgs.msg import GroundingResult, Speaking, Transcript
 from std_msgs.msg import String
 from voice_roundtrip import VOICES, questions, say
 
+from clue_ros.model.hub import DEFAULT_MODEL
 from clue_ros.nodes import messages
 from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
 from clue_ros.nodes.demo_room import Room
@@ -88,7 +89,9 @@ class Run:
 class Person:
     """Speaks with espeak-ng, and hears what the graph says."""
 
-    def __init__(self, processes: Processes, watcher: Watcher, folder: Path) -> None:
+    def __init__(
+        self, processes: Processes, watcher: Watcher, folder: Path, model: str = DEFAULT_MODEL
+    ) -> None:
         self._watcher, self._folder = watcher, folder
         self._events = watcher.events
         self.transcripts: list[Transcript] = []
@@ -101,7 +104,7 @@ class Person:
         processes.start("image_source", source=image, rate=15.0)
         processes.start("tts", engine="pyttsx3", output="topic", wav_folder=folder / "said")
         processes.start("speech", source="topic")
-        processes.start("perception", answer_timeout=300.0, max_image_age=30.0)
+        processes.start("perception", model=model, answer_timeout=300.0, max_image_age=30.0)
         watcher.transition("configure", 600.0)
         watcher.transition("activate")
         watcher.wait(lambda: watcher.perception_sees > 0, "a picture", 60.0)
@@ -307,6 +310,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=50, help="for the echo")
     parser.add_argument("--records", type=Path, metavar="FILE", help="a line for each dialogue")
     parser.add_argument("--skip-dialogues", action="store_true")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
     parser.add_argument("--skip-echo", action="store_true")
     options = parser.parse_args()
     stay_on_this_machine()
@@ -315,7 +319,7 @@ def main() -> None:
         processes = Processes(Path(name) / "logs")
         watcher = Watcher(processes)
         try:
-            person = Person(processes, watcher, Path(name))
+            person = Person(processes, watcher, Path(name), options.model)
             if not options.skip_echo:
                 report["echo"] = person.echo(questions(options.questions))
             if not options.skip_dialogues:

@@ -2,7 +2,7 @@
 
 Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2).
 
-    clue = Clue.load("tabletop")
+    clue = Clue.load()
     view = clue.look(image)
     reply = clue.reply(view, Dialogue("pick up the block"))
 

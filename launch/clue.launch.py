@@ -20,7 +20,7 @@ ASK_AGAIN_AFTER = 12.0  # seconds of silence, with voice:=true
 
 # name, default, what it is. An empty default leaves the value of the parameter file.
 ARGUMENTS = (
-    ("model", "", "tabletop or household (embedded), a folder, or a Hugging Face hub id"),
+    ("model", "", "household or tabletop (embedded), a folder, or a Hugging Face hub id"),
     ("device", "", "auto, cpu, cuda, cuda:1, ..."),
     ("image", "image", "the camera's topic, such as /camera/image_raw"),
     ("image_transport", "", "raw, or compressed for <image>/compressed"),

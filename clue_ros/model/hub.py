@@ -15,8 +15,8 @@ from clue_ros.errors import ModelError
 from clue_ros.model.download import download
 from clue_ros.model.files import read_json
 
-EMBEDDED = ("tabletop", "household")  # the models that come with the package, in models/
-DEFAULT_MODEL = "tabletop"  # of EMBEDDED, where none is named
+EMBEDDED = ("household", "tabletop")  # the models that come with the package, in models/
+DEFAULT_MODEL = "household"  # of EMBEDDED, where none is named
 _HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w.][\w./-]*))?")
 
 

@@ -37,7 +37,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
         DEFAULT_MODEL,
-        "The model: 'tabletop' or 'household' (embedded), a folder, or a Hugging Face hub id (with "
+        "The model: 'household' or 'tabletop' (embedded), a folder, or a Hugging Face hub id (with "
         "@revision behind it, if need be).",
         change=Change.UNCONFIGURED,
     ),
