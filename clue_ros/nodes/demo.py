@@ -1,6 +1,6 @@
 """The demo: a real ROS 2 graph in separate processes, played through scene by scene.
 
-    scripts/demo                                        the three scenes that come with clue_ros
+    scripts/demo                                        the scenes that come with clue_ros
     scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own
     scripts/demo --interactive [--image FILE]           you type
     scripts/demo --voice                                spoken: sound files in, sound files out
