@@ -141,6 +141,22 @@ def picture(width: int = 160, height: int = 120, seed: int = 0) -> np.ndarray[An
     return np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
 
 
+def send_goal(node: Any, action: Any, goal: Any, feedback: list[Any]) -> Any:
+    """Send a goal from the thread that spins and return its handle; `feedback` fills with its own.
+
+    From there because rclpy 9.1 registers what it waits for only after it has sent the goal, and
+    loses the acceptance or the feedback that another thread takes meanwhile.
+    """
+    assert action.wait_for_server(TIMEOUT), "no action server"
+    sending = node.executor.create_task(
+        action.send_goal_async, goal, feedback_callback=lambda m: feedback.append(m.feedback)
+    )
+    wait_until(sending.done, "the goal to be sent")
+    future = sending.result()
+    wait_until(future.done, "the goal's acceptance")
+    return future.result()
+
+
 @contextlib.contextmanager
 def ros_client(name: str = "tester") -> Iterator[Client]:
     """Give a client that is spun in a background thread."""
@@ -348,18 +364,8 @@ class Client:
         """Send a goal and return its accepted handle."""
         from clue_msgs.action import GroundWithDialogue
 
-        assert self.action.wait_for_server(TIMEOUT), "no action server"
-        # In the thread that spins: rclpy 9.1 registers what it waits for only after it has sent the
-        # goal, and loses the acceptance or the feedback that another thread takes meanwhile.
-        sending = self.node.executor.create_task(
-            self.action.send_goal_async,
-            GroundWithDialogue.Goal(expression=text, **fields),
-            feedback_callback=lambda message: self.feedback.append(message.feedback),
-        )
-        wait_until(sending.done, "the goal to be sent")
-        future = sending.result()
-        wait_until(future.done, "the goal's acceptance")
-        handle = future.result()
+        goal = GroundWithDialogue.Goal(expression=text, **fields)
+        handle = send_goal(self.node, self.action, goal, self.feedback)
         assert handle.accepted
         return handle
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ros_helpers
-from ros_helpers import ROOT, Client, Process, ros_client, wait_until
+from ros_helpers import ROOT, Client, Process, ros_client, send_goal, wait_until
 
 ros_helpers.need_ros()
 
@@ -42,15 +42,13 @@ class Action:
     """A client of one action that keeps its feedback."""
 
     def __init__(self, client: Client, kind: Any, name: str) -> None:
+        self._node = client.node
         self._client = ActionClient(client.node, kind, name)
         self.feedback: list[Any] = []
 
     def send(self, goal: Any) -> Any:
         """Send a goal and return its handle."""
-        assert self._client.wait_for_server(60.0)
-        sent = self._client.send_goal_async(goal, lambda m: self.feedback.append(m.feedback))
-        wait_until(sent.done, "the goal to be accepted")
-        return sent.result()
+        return send_goal(self._node, self._client, goal, self.feedback)
 
     def result(self, handle: Any) -> Any:
         """Return a goal's result."""

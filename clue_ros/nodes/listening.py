@@ -82,9 +82,11 @@ class Listening:
             self.job = job
             return True
 
-    def release(self) -> Job | None:
-        """Close the open goal and return it."""
+    def release(self, only: Job | None = None) -> Job | None:
+        """Close the open goal and return it; None when there is none, or another than `only`."""
         with self._lock:
+            if only is not None and self.job is not only:
+                return None
             job, self.job = self.job, None
             return job
 

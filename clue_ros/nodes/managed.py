@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from rclpy.executors import Executor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from clue_ros.errors import ClueError
-from clue_ros.nodes.worker import new_future
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -115,17 +111,3 @@ class Managed(LifecycleNode):
         else:
             return True
         return False
-
-
-async def until(condition: Callable[[], bool], executor: Executor, seconds: float = 1.0) -> bool:
-    """Wait, without holding a thread, until `condition` is true; False if it is not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        pause = new_future(executor)
-        timer = threading.Timer(0.005, pause.set_result, (None,))
-        timer.daemon = True
-        timer.start()
-        await pause
-    return True

@@ -21,7 +21,7 @@ from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.conversation import Ask, Conversation, Outcome, Phase, Step, Think
 from clue_ros.nodes.found import Found, find, locator
 from clue_ros.nodes.messages import Source, grounding_msg
-from clue_ros.nodes.worker import Worker, new_future
+from clue_ros.nodes.worker import Worker, new_future, until
 
 T = TypeVar("T")
 
@@ -199,17 +199,8 @@ class Session:
         )
 
     async def until(self, condition: Callable[[], bool], seconds: float = 1.0) -> bool:
-        """Wait, without holding a thread, until `condition` is true; False if it is not in time."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            pause = new_future(self._executor)
-            timer = threading.Timer(0.005, pause.set_result, (None,))
-            timer.daemon = True
-            timer.start()
-            await pause
-        return True
+        """Wait until `condition` is true; False if it is not in time."""
+        return await until(condition, self._executor, seconds)
 
     async def _look(self) -> None:
         self.listener.looking()

@@ -25,11 +25,11 @@ from std_msgs.msg import Bool, Empty, String
 from clue_ros.nodes import messages
 from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.listening import Job, Listening
-from clue_ros.nodes.managed import Managed, until
+from clue_ros.nodes.managed import Managed
 from clue_ros.nodes.parameters import SPEECH
 from clue_ros.nodes.transcripts import keyboard, transcript_msg
 from clue_ros.nodes.typed import TypedLines
-from clue_ros.nodes.worker import new_future
+from clue_ros.nodes.worker import new_future, until
 from clue_ros.voice.audio import mono
 from clue_ros.voice.confirm import Action, Thresholds
 from clue_ros.voice.engines import ENGINES, EngineSettings
@@ -47,6 +47,7 @@ LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the f
 FILE_PAUSE = 1.0  # seconds of silence before each file
 CLOCKS_APART = 1.0  # seconds; beyond, the stamps of chunks are of another clock, or missing
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+_CANCELED = (Listen.Result.CANCELED, "canceled by the caller")
 
 
 class SpeechNode(Managed):
@@ -66,6 +67,7 @@ class SpeechNode(Managed):
         self._source: Source | None = None
         self._threshold = PhraseLimits().threshold
         self._typed: TypedLines | None = None
+        self._canceled: set[bytes] = set()  # goals of ~/listen that are being canceled
         self._delay = math.inf  # seconds that sound needs to come here, by its stamps
         self._offset = 0.0  # seconds added to its stamps
         self._typing = False  # whether typed lines are passed on
@@ -338,23 +340,34 @@ class SpeechNode(Managed):
 
     async def _on_goal(self, goal: ServerGoalHandle) -> Listen.Result:
         """Listen for one phrase."""
+        key = bytes(goal.goal_id.uuid)
+        try:
+            outcome = await self._one_phrase(goal)
+            if key in self._canceled:  # rclpy marks the goal only after the callback has returned
+                await until(lambda: goal.is_cancel_requested, self.spinner)
+        finally:
+            self._canceled.discard(key)
+        return self._finish(goal, outcome)
+
+    async def _one_phrase(self, goal: ServerGoalHandle) -> tuple[Any, ...]:
+        """How a goal ends: its result's status, why, and a transcript or None."""
         if self.state != "active" or self._hearing is None:
             why = (
                 "source stdin hears nothing"
                 if self.state == "active"
                 else f"speech is {self.state}"
             )
-            return self._finish(goal, (Listen.Result.FAILED, why, None))
+            return (Listen.Result.FAILED, why, None)
         seconds = messages.seconds(goal.request.timeout) or self.value("listen_timeout")
         ended = new_future(self.spinner)
         job = Job(goal, ended, self._now() + seconds, tuple(goal.request.expected))
         if not self._listening.claim(job):
-            return self._finish(goal, (Listen.Result.FAILED, "another ~/listen is open", None))
+            return (Listen.Result.FAILED, "another ~/listen is open", None)
         self._job_state(Listen.Feedback.WAITING)
-        outcome = await ended
-        if outcome[0] == Listen.Result.CANCELED:
-            await until(lambda: goal.is_cancel_requested, self.spinner)
-        return self._finish(goal, outcome)
+        if bytes(goal.goal_id.uuid) in self._canceled:  # before its job was there to be ended
+            self._end_job(*_CANCELED, only=job)
+        outcome: tuple[Any, ...] = await ended
+        return outcome
 
     def _finish(self, goal: ServerGoalHandle, outcome: tuple[Any, ...]) -> Listen.Result:
         status, why, message = outcome
@@ -370,9 +383,11 @@ class SpeechNode(Managed):
         return result
 
     def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        key = bytes(goal.goal_id.uuid)
+        self._canceled.add(key)
         job = self._listening.job
-        if job is not None and bytes(job.goal.goal_id.uuid) == bytes(goal.goal_id.uuid):
-            self._end_job(Listen.Result.CANCELED, "canceled by the caller")
+        if job is not None and bytes(job.goal.goal_id.uuid) == key:
+            self._end_job(*_CANCELED, only=job)
         return CancelResponse.ACCEPT
 
     def _job_state(self, state: int) -> None:
@@ -380,7 +395,13 @@ class SpeechNode(Managed):
         if job is not None and job.goal.is_active:
             job.goal.publish_feedback(Listen.Feedback(state=state))
 
-    def _end_job(self, status: int, why: str, message: Transcript | None = None) -> None:
-        job = self._listening.release()
+    def _end_job(
+        self,
+        status: int,
+        why: str,
+        message: Transcript | None = None,
+        only: Job | None = None,
+    ) -> None:
+        job = self._listening.release(only)
         if job is not None:
             job.ended.set_result((status, why, message))

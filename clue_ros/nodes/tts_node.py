@@ -23,9 +23,9 @@ from std_srvs.srv import Trigger
 
 from clue_ros.nodes import messages
 from clue_ros.nodes.declare import declare, guard
-from clue_ros.nodes.managed import Managed, until
+from clue_ros.nodes.managed import Managed
 from clue_ros.nodes.parameters import TTS
-from clue_ros.nodes.worker import new_future
+from clue_ros.nodes.worker import new_future, until
 from clue_ros.voice.audio import Audio
 from clue_ros.voice.errors import VoiceError
 from clue_ros.voice.player import DevicePlayer, Player, SilentPlayer, StreamPlayer
@@ -192,8 +192,9 @@ class TtsNode(Managed):
     async def _on_goal(self, goal: ServerGoalHandle) -> Say.Result:
         """Say a text; the goal ends when it has been said."""
         request, result = goal.request, Say.Result()
-        reason = self._refusal(request)
+        key, reason = bytes(goal.goal_id.uuid), self._refusal(request)
         if reason:
+            self._canceling.discard(key)
             goal.abort()
             result.status, result.error_msg = Say.Result.FAILED, reason
             return result
@@ -201,10 +202,9 @@ class TtsNode(Managed):
         utterance = Utterance(request.text, request.priority)
         utterance.on_sentence = lambda number: _feedback(goal, utterance, number)
         utterance.on_end = lambda end, why: ended.set_result((end, why))
-        key = bytes(goal.goal_id.uuid)
         self._goals[key] = utterance
         _feedback(goal, utterance, 0)
-        if goal.is_cancel_requested or not self._add(utterance):
+        if key in self._canceling or not self._add(utterance):
             end, why = End.CANCELED, "canceled before it was said"
         else:
             end, why = await ended
@@ -237,9 +237,8 @@ class TtsNode(Managed):
 
     def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
         key = bytes(goal.goal_id.uuid)
+        self._canceling.add(key)  # before its utterance is there to be broken off, too
         utterance = self._goals.get(key)
-        if utterance is not None:
-            self._canceling.add(key)
         if utterance is not None and self._speaker is not None:
             self._speaker.cancel(utterance)
         return CancelResponse.ACCEPT

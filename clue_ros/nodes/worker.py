@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -50,6 +51,20 @@ def new_future(executor: Executor) -> Future:
 
     future.add_done_callback(lambda _future: wake())
     return future
+
+
+async def until(condition: Callable[[], bool], executor: Executor, seconds: float = 1.0) -> bool:
+    """Wait, without holding a thread, until `condition` is true; False if it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        pause = new_future(executor)
+        timer = threading.Timer(0.005, pause.set_result, (None,))
+        timer.daemon = True
+        timer.start()
+        await pause
+    return True
 
 
 class Worker:

@@ -1,0 +1,94 @@
+"""A goal that is canceled before its coroutine has begun ends at once, and as canceled."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ros_helpers
+
+ros_helpers.need_ros()
+
+import rclpy  # noqa: E402
+from clue_msgs.action import Listen, Say  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+
+from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
+from clue_ros.nodes.tts_node import TtsNode  # noqa: E402
+
+
+class FakeGoal:
+    """Stands in for rclpy's goal handle: what was asked, and how it ended."""
+
+    is_active = True
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.goal_id = SimpleNamespace(uuid=list(uuid.uuid4().bytes))
+        self.end = ""
+        self._looked = 0
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """True only some time after the cancel callback has returned, as rclpy's."""
+        self._looked += 1
+        return self._looked > 3
+
+    def publish_feedback(self, feedback: Any) -> None:
+        """Tell nobody."""
+
+    def canceled(self) -> None:
+        """End as canceled."""
+        self.end = "canceled"
+
+    def abort(self) -> None:
+        """End as aborted."""
+        self.end = "aborted"
+
+
+@pytest.fixture
+def executor() -> Iterator[SingleThreadedExecutor]:
+    ros_helpers.isolate()
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    executor = SingleThreadedExecutor(context=context)
+    yield executor
+    executor.shutdown()
+    context.try_shutdown()
+
+
+def ends(node: Any, goal: FakeGoal) -> Any:
+    """Cancel the goal, then begin it; returns its result."""
+    node._on_cancel(goal)
+    task = node.spinner.create_task(node._on_goal, goal)
+    node.spinner.spin_until_future_complete(task, timeout_sec=20.0)
+    assert task.done(), "it waits for what nobody will say"
+    return task.result()
+
+
+def test_listen(executor: SingleThreadedExecutor) -> None:
+    node: Any = SpeechNode(executor, context=executor.context)
+    executor.add_node(node)
+    node.state, node._hearing = "active", object()  # it hears nothing
+    goal = FakeGoal(Listen.Goal())
+    goal.request.timeout.sec = 1000
+    result = ends(node, goal)
+    assert (result.status, goal.end) == (Listen.Result.CANCELED, "canceled")
+    assert node._listening.job is None
+    assert not node._canceled
+    node.destroy_node()
+
+
+def test_say(executor: SingleThreadedExecutor) -> None:
+    node: Any = TtsNode(executor, context=executor.context)
+    executor.add_node(node)
+    node.state = "active"
+    goal = FakeGoal(Say.Goal(text="hello"))
+    result = ends(node, goal)
+    assert (result.status, goal.end) == (Say.Result.CANCELED, "canceled")
+    assert not node._canceling
+    assert not node._goals
+    node.destroy_node()
