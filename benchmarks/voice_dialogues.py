@@ -89,9 +89,7 @@ class Run:
 class Person:
     """Speaks with espeak-ng, and hears what the graph says."""
 
-    def __init__(
-        self, processes: Processes, watcher: Watcher, folder: Path, model: str = DEFAULT_MODEL
-    ) -> None:
+    def __init__(self, processes: Processes, watcher: Watcher, folder: Path, model: str) -> None:
         self._watcher, self._folder = watcher, folder
         self._events = watcher.events
         self.transcripts: list[Transcript] = []

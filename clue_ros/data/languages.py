@@ -14,13 +14,13 @@ from typing import Protocol
 import numpy as np
 
 from clue_ros.data import dialogues
-from clue_ros.data.dialogues import State
+from clue_ros.data.dialogues import WHERE, State
 from clue_ros.data.language import AHEAD, BEHIND, meant, phrase
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.data.talk import words
-from clue_ros.data.talk.asking import WHERE, WHICH_COLOR
+from clue_ros.data.talk.asking import WHICH_COLOR
 from clue_ros.data.talk.episodes import Episodes
 from clue_ros.data.talk.phrases import Speech
 from clue_ros.data.talk.typing_errors import RATE, table_of

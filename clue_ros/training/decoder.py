@@ -91,11 +91,10 @@ class PackedDecoder:
         return pack(batch, self.tokenizer, self.grid)
 
     def features(self, scenes: Sequence[Scene]) -> Tensor:
-        """The tower's features (B, N, width) of pictures; without gradients if it is frozen."""
+        """The tower's features (B, N, width) of pictures; with gradients only if it learns."""
         tower = self.model.model.vision_tower
         pixels = batch_tensor(list(scenes), self.device).to(tower.dtype)
-        learns = torch.is_grad_enabled() and any(p.requires_grad for p in tower.parameters())
-        with torch.set_grad_enabled(learns), autocast(self.device, self.precision):
+        with autocast(self.device, self.precision):
             features: Tensor = tower(pixel_values=pixels).last_hidden_state
         return features
 

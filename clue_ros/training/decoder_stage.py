@@ -79,11 +79,10 @@ def held_out(data: TrainingData) -> dict[str, Batch]:
 def learned_groups(model: Any, tower_rate: float) -> list[Group]:
     """Projector and decoder, and the tower at `tower_rate` of their learning rate; 0: frozen."""
     tower = model.model.vision_tower
-    tower.requires_grad_(tower_rate > 0)
-    seeing = {id(p) for p in tower.parameters()}
-    rest = [(n, p) for n, p in model.named_parameters() if id(p) not in seeing]
-    groups = scratch_groups((n, p) for n, p in rest if p.requires_grad)
+    tower.requires_grad_(False)
+    groups = scratch_groups((n, p) for n, p in model.named_parameters() if p.requires_grad)
     if tower_rate > 0:
+        tower.requires_grad_(True)
         groups += [
             replace(g, lr_scale=tower_rate) for g in scratch_groups(tower.named_parameters())
         ]

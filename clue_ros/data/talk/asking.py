@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clue_ros.data.dialogues import WHERE
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.references import sized
 from clue_ros.data.talk.words import NOTHING
@@ -14,7 +15,6 @@ from clue_ros.data.talk.words import NOTHING
 MAX_QUESTIONS = 3
 LISTED = 3  # options that a question names at most
 WHICH_COLOR = "which color ?"
-WHERE = "where is it ?"
 AXES: tuple[str, ...] = ("color", "size", "kind", "place")  # among equals, what is easiest to say
 
 
