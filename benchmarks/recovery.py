@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds
@@ -48,7 +48,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--delay", type=float, default=0.5)
     parser.add_argument("--keeper-too", action="store_true", help="kill the keeper, not the node")

@@ -28,7 +28,7 @@ import numpy as np
 from clue_ros.dialogue import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 REQUEST = "pick up the block"
 WARM_UP = 3
@@ -112,7 +112,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--image", type=Path, help="default: noise of 640x480 pixels")
     options = parser.parse_args()

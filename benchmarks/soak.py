@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 from clue_ros.nodes.memory import resident
 
 REQUEST = "pick up the block"
@@ -243,7 +243,7 @@ def main() -> int:
     parser.add_argument("--dialogues", type=int, default=2000)
     parser.add_argument("--cycles", type=int, default=0)
     parser.add_argument("--fuzz", type=int, default=0)
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--record", default="", help="a folder: keep the dialogues as episodes")
     parser.add_argument("--report", type=int, default=100, help="a line on stderr every so many")

@@ -28,7 +28,7 @@ from clue_ros.dialogue import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
 from clue_ros.evaluation.metrics import iou
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 from clue_ros.spatial.pinhole import Pinhole
 from clue_ros.spatial.place import locate
 
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=60)
     parser.add_argument("--seed", type=int, default=4242)
     parser.add_argument("--noise", type=float, default=0.002, metavar="METRES", help="at 1 m")
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    add_model_argument(parser)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     result = measure(args)

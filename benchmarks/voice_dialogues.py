@@ -27,7 +27,7 @@ from clue_msgs.msg import GroundingResult, Speaking, Transcript
 from std_msgs.msg import String
 from voice_roundtrip import VOICES, questions, say
 
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 from clue_ros.nodes import messages
 from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
 from clue_ros.nodes.demo_room import Room
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=50, help="for the echo")
     parser.add_argument("--records", type=Path, metavar="FILE", help="a line for each dialogue")
     parser.add_argument("--skip-dialogues", action="store_true")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--skip-echo", action="store_true")
     options = parser.parse_args()
     stay_on_this_machine()

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.errors import ClueError
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 if TYPE_CHECKING:
     from clue_ros.dialogue import Dialogue
@@ -36,7 +36,7 @@ REQUEST = "pick up the block on the left"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue bench engine``."""
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or auto")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs of each (20)")
     parser.add_argument("--image", type=Path, help="a picture file, instead of a drawn one")

@@ -31,7 +31,7 @@ from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--save", type=Path, metavar="OUT.png", help="draw the outcome")
-    parser.add_argument(
-        "--model",
-        default=DEFAULT_MODEL,
-        help="embedded name, folder or hub id (owner/name@revision)",
-    )
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS, Report, Sample, evaluate, with_progress
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -31,7 +31,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which model is measured, and how it decides."""
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")

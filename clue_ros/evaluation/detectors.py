@@ -28,7 +28,7 @@ from clue_ros.evaluation.it2p import it2p_samples
 from clue_ros.evaluation.plots import figure_path
 from clue_ros.evaluation.table_one import Judged, TableOne, Trained
 from clue_ros.evaluation.tabletop import tabletop_samples
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 DOMAINS = ("in_domain", "out_of_domain")
 NOVEL = "novel"  # the world that training never has
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--test-scenes", type=int, default=300, metavar="N", help="of each world")
     data.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
     what = parser.add_argument_group("detectors")
-    what.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(what)
     what.add_argument("--device", default="auto", help="auto, cpu or cuda")
     what.add_argument(
         "--detectors", type=Path, default=Path("runs/detectors"), metavar="DIR", help="their folder"

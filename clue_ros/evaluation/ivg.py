@@ -28,7 +28,7 @@ from clue_ros.evaluation.ivg_data import DATA, Told, Wanted, load_told
 from clue_ros.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
 from clue_ros.evaluation.protocol import Grounder, with_progress
 from clue_ros.evaluation.tables import table
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 MIN_IOU = 0.5
 CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
@@ -182,7 +182,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N pictures only")
     parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--ivg", type=Path, metavar="DIR", help="another adapter B")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--asker", action="store_true", help="also score the true questions")

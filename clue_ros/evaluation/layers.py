@@ -30,7 +30,7 @@ from clue_ros.evaluation.in_domain import (
 from clue_ros.evaluation.metrics import Counts, count
 from clue_ros.evaluation.plots import COLORS, GREY, figure_path, new_figure, save_figure
 from clue_ros.evaluation.tables import spread, table
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 if TYPE_CHECKING:
     from clue_ros.training.layer_heads import HeadResult
@@ -165,7 +165,7 @@ def _line(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval layers``."""
     add_in_domain_arguments(parser)
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--instruction", default="detect", help="conditioning word (detect)")
     parser.add_argument(

@@ -28,7 +28,7 @@ from clue_ros.evaluation.candidates import Asked, Candidate, Scenery, it2p_truth
 from clue_ros.evaluation.command import note, write_records
 from clue_ros.evaluation.metrics import center_inside, iou, mean, ratio, rounded
 from clue_ros.evaluation.tables import table
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 ViewT = TypeVar("ViewT")
 Hit = Callable[[Box, Box], bool]
@@ -226,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenes", type=int, default=300, metavar="N", help="simulated (300)")
     parser.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
     parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--detector", metavar="DIR", help="another detector's folder")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line a request")

@@ -25,7 +25,7 @@ from clue_ros.dialogue import Peak, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.plots import figure_path, new_figure, save_figure
 from clue_ros.images import load_image
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 
 if TYPE_CHECKING:
     from clue_ros.model.map_reader import MapReader
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base", action="store_true", help="the frozen model, without the detector's adapter"
     )
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--detector", metavar="DIR", help="another detector's folder")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
 

@@ -5,6 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -18,6 +19,16 @@ from clue_ros.model.files import read_json
 EMBEDDED = ("household", "tabletop")  # the models that come with the package, in models/
 DEFAULT_MODEL = "household"  # of EMBEDDED, where none is named
 _HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w.][\w./-]*))?")
+
+
+def add_model_argument(parser: argparse._ActionsContainer) -> None:
+    """Declare `--model`, the same for every command."""
+    parser.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"{' or '.join(EMBEDDED)}, a folder or a hub id (owner/name@revision); default: "
+        f"{DEFAULT_MODEL}",
+    )
 
 
 def find_model(model: str | Path, revision: str | None = None) -> Path:

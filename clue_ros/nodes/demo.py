@@ -25,7 +25,7 @@ from clue_ros.dialogue import Box, Peak
 from clue_ros.drawing import draw
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.hub import add_model_argument
 from clue_ros.nodes.convert import float_map
 from clue_ros.nodes.demo_scenes import (
     EXPECTATIONS,
@@ -71,7 +71,7 @@ def parse(args: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--scenes", type=Path, metavar="YAML", help="another scenes file")
     parser.add_argument("--out", type=Path, default=Path("demo_output"), metavar="DIR")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="embedded name, folder or hub id")
+    add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     options = parser.parse_args(args)
     if options.say and not options.image:
