@@ -351,7 +351,7 @@ def test_while_the_robot_speaks_nothing_is_heard_and_afterwards_it_is(ears: Ears
     ears.speaking.publish(silent)
     time.sleep(1.0)
     ears.hear("no")
-    wait_until(lambda: ears.transcripts, "what is said afterwards")
+    wait_until(lambda: ears.transcripts and ears.speech, "what is said afterwards, on both topics")
     assert [means_no(m.text) for m in ears.transcripts] == [True]
 
 
