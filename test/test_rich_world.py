@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import scene_helpers
+import trimesh
 from test_household import edges, volume
 
 from clue_ros import cli
@@ -294,6 +295,16 @@ def test_own_meshes_become_kinds(tmp_path: Path) -> None:
     assert len(builds) > 1
 
 
+@pytest.mark.parametrize("suffix", ["obj", "stl", "ply", "off"])
+def test_each_format_gives_the_same_mesh(suffix: str, tmp_path: Path) -> None:
+    solid = trimesh.creation.box((0.04, 0.06, 0.1))
+    solid.export(tmp_path / f"brick.{suffix}")
+    mesh = read_meshes(tmp_path).shapes["brick"][0].parts[0].mesh
+    assert (len(mesh.vertices), len(mesh.faces)) == (8, 12)
+    assert np.ptp(mesh.vertices, axis=0) == pytest.approx((0.04, 0.06, 0.1), abs=1e-6)
+    assert volume(mesh) == pytest.approx(0.04 * 0.06 * 0.1, rel=1e-4)
+
+
 def test_a_bad_mesh_is_named_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "good.obj").write_text(TETRA)
     bad: dict[str, str | bytes] = {
@@ -302,6 +313,8 @@ def test_a_bad_mesh_is_named_and_left_out(tmp_path: Path) -> None:
         "text.obj": "v a b c\n",
         "nan.obj": TETRA.replace("60 0 0", "nan 0 0"),
         "cut.stl": stl(0.08)[:-9],
+        "cut.ply": "ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nend_header\n0\n",
+        "none.off": "OFF\n",
         "123.obj": TETRA,
     }
     for name, content in bad.items():

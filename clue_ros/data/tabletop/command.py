@@ -4,7 +4,7 @@ clue data tabletop --scenes 12000                          the default world, fo
 clue data tabletop --world novel --split test --scenes 300   one that training never has
 clue data tabletop --world novel --contact-sheet FILE.png  some scenes to look at
 clue data tabletop --world rich --scenes 20000               household objects in clutter
-clue data tabletop --world rich --meshes DIR                 with your own OBJ and STL files
+clue data tabletop --world rich --meshes DIR                 with your own meshes
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contact-sheet", type=Path, metavar="FILE", help="one PNG with a dozen scenes, not shards"
     )
     parser.add_argument(
-        "--meshes", type=Path, metavar="DIR", help="OBJ and STL files to add to a rich world"
+        "--meshes",
+        type=Path,
+        metavar="DIR",
+        help="your own meshes to add to a rich world",
     )
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
 

@@ -1,23 +1,25 @@
-"""The user's own meshes as wares of a settled world: a folder of OBJ and STL files, such as YCB.
+"""The user's own meshes as wares of a settled world: a folder of mesh files, such as YCB.
 
     meshes/025_mug/google_16k/nontextured.stl      -> a mug more, beside those made by code
     meshes/cracker_box.obj                         -> a new kind, the "cracker box"
 
-The name is that of the file, or of the first folder below, without numbers. Only vertices and faces
-are read (by the few lines below: no material, no script, nothing else is opened); a file that is
-too large, broken, or leads out of the folder is left out and named.
+The name is that of the file, or of the first folder below, without numbers. trimesh reads the file;
+it is handed the bytes alone, so that no material or other file that is named there is opened, and
+only vertices and faces are kept. A file that is too large, broken, or leads out of the folder is
+left out and named.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+import trimesh
 
 from clue_ros.data.tabletop.household import Ware
 from clue_ros.data.tabletop.meshes import Builder, Mesh, Part, Shape, shape
@@ -25,7 +27,7 @@ from clue_ros.data.tabletop.pantry import FINISHES, Pantry
 from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.errors import ClueError
 
-SUFFIXES = (".obj", ".stl")
+SUFFIXES = (".obj", ".stl", ".ply", ".off")
 MOST_FILES, MOST_BYTES, MOST_FACES = 400, 30_000_000, 20_000
 SIDES = (0.02, 0.35)  # metres, of the longest side
 UNITS = (1.0, 0.01, 0.001)  # metres, centimetres, millimetres
@@ -68,7 +70,7 @@ def read_meshes(folder: Path) -> OwnMeshes:
         shapes.setdefault(kind, []).append(made)
         sha.update(kind.encode() + made.parts[0].mesh.vertices.tobytes())
     if not shapes:
-        first = f", the first: {problems[0]}" if problems else " (.obj or .stl)"
+        first = f", the first: {problems[0]}" if problems else f" ({', '.join(SUFFIXES)})"
         raise ClueError(f"{folder}: no mesh that can be used{first}")
     kept = {kind: tuple(found) for kind, found in shapes.items()}
     return OwnMeshes(kept, sha.hexdigest()[:16], tuple(problems))
@@ -76,68 +78,32 @@ def read_meshes(folder: Path) -> OwnMeshes:
 
 def kind_name(name: str) -> str:
     """What a file or folder is called by: "025_mug" -> "mug". ValueError without a letter."""
-    words = re.findall(r"[a-z]+", re.sub(r"\.(obj|stl)$", "", name.lower()))
+    words = re.findall(r"[a-z]+", re.sub(r"\.(obj|stl|ply|off)$", "", name.lower()))
     if not words:
         raise ValueError(f"no word in its name {name!r} to call it by")
     return " ".join(words)
 
 
 def read_mesh(path: Path) -> Mesh:
-    """Vertices and faces of an OBJ or STL file. ValueError says what is wrong with it."""
+    """Vertices and faces of an OBJ, STL, PLY or OFF file. ValueError says what is wrong with it."""
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{size / 1e6:.0f} MB, at most {MOST_BYTES // 1_000_000} MB")
-    data = path.read_bytes()
-    vertices, faces = _obj(data) if path.suffix.lower() == ".obj" else _stl(data)
+    suffix = path.suffix.lower()
+    try:
+        read = trimesh.load_mesh(io.BytesIO(path.read_bytes()), suffix[1:], process=False)
+        faces = np.asarray(read.faces)
+    except Exception as error:
+        raise ValueError(f"no whole {suffix} file ({type(error).__name__}: {error})") from error
     if not 4 <= len(faces) <= MOST_FACES:
         raise ValueError(f"{len(faces)} triangles, want 4 to {MOST_FACES}: make it coarser")
-    if faces.min() < 0 or faces.max() >= len(vertices):
+    if faces.min() < 0 or faces.max() >= len(read.vertices):
         raise ValueError("a face names a vertex that is not there")
-    if not np.isfinite(vertices).all():
+    if not np.isfinite(read.vertices).all():
         raise ValueError("a coordinate is no finite number")
+    read.merge_vertices(merge_tex=True, merge_norm=True)
+    vertices, faces = np.asarray(read.vertices, np.float64), np.asarray(read.faces, np.int64)
     return Mesh(vertices, faces)
-
-
-def _obj(data: bytes) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    vertices: list[list[float]] = []
-    faces: list[tuple[int, int, int]] = []
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
-        words = line.split()
-        if not words or words[0] not in ("v", "f"):
-            continue
-        try:
-            if words[0] == "v":
-                vertices.append([float(w) for w in words[1:4]])
-                continue
-            corners = [int(w.split("/")[0]) for w in words[1:]]
-        except ValueError as error:
-            raise ValueError(f"line {number} is no {words[0]!r} of an OBJ file") from error
-        if len(corners) < 3 or 0 in corners:
-            raise ValueError(f"line {number} is no face")
-        at = [c - 1 if c > 0 else len(vertices) + c for c in corners]
-        faces += [(at[0], at[i], at[i + 1]) for i in range(1, len(at) - 1)]
-    if not vertices or any(len(v) != 3 for v in vertices) or not faces:
-        raise ValueError("no whole OBJ file: want v and f lines")
-    return np.array(vertices, dtype=np.float64), np.array(faces, dtype=np.int64)
-
-
-def _stl(data: bytes) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    count = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
-    if count and len(data) == 84 + 50 * count:
-        kind = np.dtype([("numbers", "<f4", (12,)), ("more", "<u2")])
-        rows = np.frombuffer(data, kind, offset=84)["numbers"]
-        corners = rows[:, 3:].reshape(-1, 3).astype(np.float64)
-    else:
-        text = data.decode("ascii", "replace")
-        found = re.findall(r"vertex\s+(\S+)\s+(\S+)\s+(\S+)", text)
-        try:
-            corners = np.array(found, dtype=np.float64).reshape(-1, 3)
-        except ValueError as error:
-            raise ValueError("no whole STL file") from error
-    if len(corners) == 0 or len(corners) % 3:
-        raise ValueError("no whole STL file")
-    vertices, at = np.unique(corners, axis=0, return_inverse=True)
-    return vertices, at.reshape(-1, 3).astype(np.int64)
 
 
 def upright(mesh: Mesh) -> Mesh:
