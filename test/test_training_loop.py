@@ -1,6 +1,7 @@
 """The training loop: a kill costs nothing but time, and a folder holds one run."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clue_ros import heap
 from clue_ros.errors import ClueError
 from clue_ros.training.loop import (
     Group,
@@ -111,6 +113,23 @@ def test_training_lowers_the_loss_and_logs_means(whole: tuple[Small, Path]) -> N
     assert [row["step"] for row in rows if "weight" in row] == [4, 8, 12]
 
 
+def test_the_heaps_holes_are_given_back_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(heap, "give_back", lambda: given.append(len(done)))
+    done: list[int] = []
+
+    def batch_loss(step: int) -> dict[str, Tensor]:
+        done.append(step)
+        return {"loss": module(torch.tensor([step % 7])).square().mean()}
+
+    module = new_module()
+    groups = scratch_groups(module.named_parameters())
+    train(batch_loss, groups, Settings(steps=50, batch=1, lr=0.01), tmp_path)
+    assert given == [20, 40]
+
+
 def test_stopped_and_resumed_is_the_same_as_uninterrupted(
     whole: tuple[Small, Path], tmp_path: Path
 ) -> None:
@@ -156,6 +175,9 @@ def test_tensorboard_draws_every_step_of_a_resumed_run_once(
     with pytest.raises(KeyboardInterrupt):
         run(new_module(), tmp_path, stop_at=-7)
     assert log(tmp_path)[-1]["step"] == 6, "drawn, and drawn again after the resume from 4"
+    # Event files are read in the order of their names: the second, the process, its count of files,
+    # where 10 comes before 9. A resumed run is another process, a second later at the least.
+    time.sleep(1.0)
     run(new_module(), tmp_path)
     for folder in (whole[1], tmp_path):
         drawn = accumulator(str(folder)).Reload()

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from clue_ros.nodes import heap
+from clue_ros import heap
 
 # The classes of the backbone, which transformers imports when a model is loaded, and ours.
 MODEL_CODE = (

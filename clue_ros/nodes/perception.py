@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from clue_ros.nodes import heap
+from clue_ros import heap
 
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "

@@ -23,9 +23,10 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
+from clue_ros import heap
 from clue_ros.dialogue import NotFound, Question
 from clue_ros.errors import ClueError
-from clue_ros.nodes import diagnostics, heap, manners, messages
+from clue_ros.nodes import diagnostics, manners, messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.conversation import Outcome, in_words
 from clue_ros.nodes.declare import declare, guard

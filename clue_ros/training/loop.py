@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from clue_ros import heap
 from clue_ros.training.processes import (
     ALONE,
     Processes,
@@ -33,6 +34,10 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+
+# Steps between giving the heap's holes back: batches differ in size, and glibc keeps what each one
+# leaves between pieces that stay (a detector's training grew from 2.5 to 7 GB in 100 steps).
+GIVE_BACK = 20
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,7 @@ def train(
     processes.share_weights(parameters)
     last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
     began = time.monotonic()
+    heap.set_aside()
     bar = tqdm(
         range(first, last),
         initial=first,
@@ -174,6 +180,8 @@ def train(
         for optimizer in optimizers:
             optimizer.step()
         done = step + 1
+        if done % GIVE_BACK == 0:
+            heap.give_back()
         if done % log_every == 0 or done == last:
             row = state.means.take()
             bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)

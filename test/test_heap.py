@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clue_ros.nodes import heap
+from clue_ros import heap
 
 ROOT = Path(__file__).resolve().parents[1]
 if platform.libc_ver()[0] != "glibc":
@@ -21,7 +21,7 @@ if platform.libc_ver()[0] != "glibc":
 # Prints how many heaps there are after eight threads have each taken memory at the same time.
 COUNT = """
 import ctypes, re, tempfile, threading
-from clue_ros.nodes import heap
+from clue_ros import heap
 heap.share_the_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -46,7 +46,7 @@ with tempfile.NamedTemporaryFile() as file:
 # Prints the resident MB before and after holes of 60 MB between pieces that stay are given back.
 HOLES = """
 import ctypes
-from clue_ros.nodes import heap
+from clue_ros import heap
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 def resident():

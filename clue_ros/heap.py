@@ -1,10 +1,11 @@
-"""The memory of a node that runs all day: without this it creeps up, although nothing is lost.
+"""The memory of a process that runs for hours: without this it creeps up, although nothing is lost.
 
 A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's
 collector, which looks at everything old only when a quarter has been added: beside the million
 objects of torch and transformers, hardly ever. And pictures, masks and activations come and go
 between small pieces that stay, so that glibc keeps the holes. So what was loaded is set aside, and
-cycles and holes are given back between dialogues (benchmarks/soak.py).
+cycles and holes are given back between dialogues (benchmarks/soak.py), and every few steps of a
+training.
 """
 
 from __future__ import annotations
