@@ -22,14 +22,14 @@ from clue_ros.errors import ClueError
 from clue_ros.model import hub, processor
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
-from clue_ros.model.config import tiny_config
+from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.processor import build_tokenizer
 from clue_ros.model.tiny import SIZES
 from clue_ros.model.variants import DEFAULT, VARIANTS
 from clue_ros.training import adapters_data, detector, ivg
 from clue_ros.training.base import add_arguments, save_base
 from clue_ros.training.data import TrainingData, load_photos, load_training_data
-from clue_ros.training.decoder import init_decoder
+from clue_ros.training.decoder import Teaching, init_decoder
 from clue_ros.training.decoder_stage import alone, train_decoder
 from clue_ros.training.decoder_stage import draw as draw_queries
 from clue_ros.training.loop import Settings
@@ -118,6 +118,12 @@ def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> No
     assert (again, again.stat().st_mtime_ns) == (tower, before)
 
 
+def test_a_tower_of_other_sizes_is_not_taken_for_this_one(work: Work, tower: Path) -> None:
+    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "vision_layers": 3})
+    with pytest.raises(ClueError, match="a tower of other sizes; give another --run"):
+        load_tower(tower, config.vision_config)
+
+
 def test_a_base_can_start_from_another_and_knows_its_words(work: Work, base: Path) -> None:
     words = build_tokenizer([*vocabulary(), "zebra"])
     config: Any = tiny_config(len(words), **SIZES)
@@ -135,6 +141,47 @@ def test_a_base_can_start_from_another_and_knows_its_words(work: Work, base: Pat
     kept = dict(source.named_parameters())
     for name, p in model.named_parameters():
         assert "embed_tokens" in name or torch.equal(p, kept[name]), name
+
+
+def test_a_deeper_base_first_computes_what_its_start_did(work: Work, base: Path) -> None:
+    source: Any = load_backbone(base).model
+    deeper = {"layers": SIZES["layers"] + 3, "vision_layers": SIZES["vision_layers"] + 2}
+    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, **deeper})
+    config.text_config._attn_implementation = "eager"
+    model: Any = PaliGemmaForConditionalGeneration(config).eval()
+    adopt(model, work.tokenizer, str(base))
+    image = work.tokenizer.convert_tokens_to_ids("<image>")
+    ids = torch.tensor([[image] * 64 + [2, 20, 21, 22]])
+    pixels = torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        out = [
+            m(input_ids=ids, pixel_values=pixels, output_attentions=True) for m in (model, source)
+        ]
+    torch.testing.assert_close(out[0].logits, out[1].logits)
+    half = [half_depth_block(len(o.attentions)) for o in out]
+    assert half[0] > half[1]
+    for i in (0, 1):  # what the detector reads, and the block that points
+        maps = [o.attentions[h + i] for o, h in zip(out, half, strict=True)]
+        torch.testing.assert_close(maps[0], maps[1])
+
+
+def test_the_blocks_of_a_deeper_base_all_learn(work: Work, base: Path) -> None:
+    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "layers": SIZES["layers"] + 2})
+    config.text_config._attn_implementation = "eager"
+    model: Any = PaliGemmaForConditionalGeneration(config)
+    adopt(model, work.tokenizer, str(base))
+    layers = model.model.language_model.layers
+    before = [layer.mlp.up_proj.weight.detach().clone() for layer in layers]
+    settings = Settings(steps=3, batch=2, lr=1e-3, save_every=3)
+    train_decoder(model, work.tokenizer, work.data, settings, work.run / "deeper", CPU)
+    for layer, weight in zip(layers, before, strict=True):
+        assert not torch.equal(layer.mlp.up_proj.weight, weight)
+
+
+def test_a_shallower_base_than_its_start_is_refused(work: Work, base: Path) -> None:
+    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "vision_layers": 1})
+    with pytest.raises(ClueError, match="blocks in its vision tower, more than 1 here"):
+        adopt(PaliGemmaForConditionalGeneration(config), work.tokenizer, str(base))
 
 
 def test_a_base_of_other_sizes_is_no_start(work: Work, base: Path) -> None:
@@ -193,6 +240,20 @@ def test_a_run_with_another_tower_rate_is_refused(work: Work, base: Path) -> Non
     run(tower_rate=0.1)
     with pytest.raises(ClueError, match=r"tower_rate 0\.1, now 0\.2"):
         run(tower_rate=0.2)
+
+
+def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base: Path) -> None:
+    rows = {}
+    for teaching in (Teaching(), Teaching(0, 0, 0)):
+        model: Any = load_backbone(base).model
+        settings = Settings(steps=2, batch=2, lr=1e-3, save_every=2)
+        folder = work.run / f"taught_{teaching.sigma}"
+        train_decoder(model, work.tokenizer, work.data, settings, folder, CPU, teaching=teaching)
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        rows[teaching.sigma] = {name for line in lines for name in line}
+    assert {"look", "point"} <= rows[1.5]
+    assert not {"look", "point"} & rows[0]
+    assert {"val_look", "val_point"} <= rows[0], "held-out figures are of the same losses"
 
 
 def test_batches_follow_from_seed_and_step(work: Work) -> None:

@@ -25,7 +25,7 @@ from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_processor, build_tokenizer
 from clue_ros.training.data import add_data_arguments, all_kinds, load_training_data
-from clue_ros.training.decoder import init_decoder
+from clue_ros.training.decoder import Teaching, init_decoder
 from clue_ros.training.decoder_stage import train_decoder
 from clue_ros.training.loop import Settings, pick_device
 from clue_ros.training.speed import add_speed_arguments, speed_of
@@ -40,8 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("models/tabletop"), help="model folder to write"
     )
     parser.add_argument(
-        "--init", default=None, help="a base of the same sizes to start from: a folder or a name"
+        "--init",
+        default=None,
+        help="a base to start from, of the same widths and at most as many blocks: folder or name",
     )
+    parser.add_argument("--layers", type=int, default=None, help="blocks of the decoder; default 6")
+    parser.add_argument("--vision-layers", type=int, default=None, help="of the tower; default 6")
     parser.add_argument("--vision-steps", type=int, default=3000)
     parser.add_argument("--vision-batch", type=int, default=32, help="pictures a step")
     parser.add_argument("--vision-lr", type=float, default=2e-3)
@@ -56,19 +60,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="share of --decoder-lr at which the tower learns on in stage 2; 0: it is frozen",
     )
+    usual = Teaching()
+    masks = "of the loss that tells attention where the {}; default %(default)s"
+    parser.add_argument(
+        "--look-weight", type=float, default=usual.look, help=masks.format("candidates are")
+    )
+    parser.add_argument(
+        "--point-weight", type=float, default=usual.point, help=masks.format("target is")
+    )
+    parser.add_argument(
+        "--location-sigma",
+        type=float,
+        default=usual.sigma,
+        help="width of location targets in bins at the end (they begin wider), 0: plain "
+        "cross-entropy; default %(default)s",
+    )
     add_speed_arguments(parser)
 
 
-def new_model(seed: int, world: str = DEFAULT_WORLD, kinds: Sequence[str] = ()) -> tuple[Any, Any]:
+def new_model(
+    seed: int, world: str = DEFAULT_WORLD, kinds: Sequence[str] = (), **sizes: int
+) -> tuple[Any, Any]:
     """An untrained model of the embedded size and its tokenizer; eager attention, which is read.
 
-    world: whose words the tokenizer has. kinds: more of them, of the user's own meshes.
+    world: whose words the tokenizer has. kinds: more of them, of the user's own meshes. sizes: of
+    `tiny_config`, where they are others.
     """
     tokenizer = build_tokenizer([*vocabulary(world), *kinds, *map(plural, kinds)])
-    config: Any = tiny_config(len(tokenizer))
+    config: Any = tiny_config(len(tokenizer), **sizes)
     config.text_config._attn_implementation = "eager"
     torch.manual_seed(seed)
     return PaliGemmaForConditionalGeneration(config), tokenizer
+
+
+def sizes_of(args: argparse.Namespace) -> dict[str, int]:
+    """The sizes that the options give, as `tiny_config` calls them."""
+    given = {"layers": args.layers, "vision_layers": args.vision_layers}
+    return {name: size for name, size in given.items() if size is not None}
 
 
 def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -87,7 +115,8 @@ def run(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     device = pick_device(args.device)
     kinds = [kind for kind in all_kinds(args) if kind not in world_spec(args.world).kinds]
-    model, tokenizer = new_model(args.seed, args.world, kinds)
+    sizes = sizes_of(args)
+    model, tokenizer = new_model(args.seed, args.world, kinds, **sizes)
     vision_config = model.config.vision_config
     start = None
     if args.init is not None:
@@ -95,7 +124,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"from {args.init}: {known} of {len(tokenizer)} tokens known", file=sys.stderr)
         start = (model.model.vision_tower, location_table(model, tokenizer))
     data = load_training_data(args, vision_config.image_size)
-    began, notes, speed = time.monotonic(), described(args.init), speed_of(args, device)
+    began, speed = time.monotonic(), speed_of(args, device)
+    notes = {**described(args.init), **sizes}
     vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
     tower_file = train_vision(
         vision_config, data, vision, args.run / "vision", device, start, notes, speed
@@ -104,7 +134,16 @@ def run(args: argparse.Namespace) -> int:
     init_decoder(model, tower, table, tokenizer, fresh=start is None)
     decoder = Settings(args.decoder_steps, args.decoder_batch, args.decoder_lr, seed=args.seed)
     train_decoder(
-        model, tokenizer, data, decoder, args.run / "decoder", device, notes, speed, args.tower_rate
+        model,
+        tokenizer,
+        data,
+        decoder,
+        args.run / "decoder",
+        device,
+        notes,
+        speed,
+        args.tower_rate,
+        Teaching(args.look_weight, args.point_weight, args.location_sigma),
     )
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
 QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
 ALONE_SHARE = 0.2  # of the steps, at the end, with PaliGemma's own mask
-SIGMA_BINS = (8.0, 1.5)
+WIDER = 8.0 / 1.5  # the location targets at first, as times their width at the end
+
+USUAL = Teaching()
 
 Batch = list[tuple[Scene, list[Query]]]
 
@@ -96,14 +98,16 @@ def train_decoder(
     settings: Settings,
     folder: Path,
     device: torch.device,
-    notes: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
     speed: Speed = PLAIN_SPEED,
     tower_rate: float = 0.0,
+    teaching: Teaching = USUAL,
 ) -> None:
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
     notes: more of what decides the run. tower_rate: share of the learning rate at which the vision
-    tower learns on from what the decoder makes of it.
+    tower learns on from what the decoder makes of it. teaching: the losses at the end; the held-out
+    figures are always of the usual ones, so that they compare.
     """
     decoder = PackedDecoder(model, tokenizer, device)
     groups = learned_groups(model, tower_rate)
@@ -119,14 +123,13 @@ def train_decoder(
         features = decoder.features([scene for scene, _ in batch])
         if is_alone:
             batch, features = alone(batch, features)
-        first, last = SIGMA_BINS
-        sigma = first * (last / first) ** min(1.0, step / (0.7 * settings.steps))
-        return decoder.losses(features, batch, Teaching(sigma=sigma), image_sees_prefix=is_alone)
+        width = teaching.sigma * WIDER ** max(0.0, 1 - step / (0.7 * settings.steps))
+        taught = replace(teaching, sigma=width)
+        return decoder.losses(features, batch, taught, image_sees_prefix=is_alone)
 
     def held_out_losses(part: Batch) -> dict[str, Tensor]:
         single, features = alone(part, decoder.features([scene for scene, _ in part]))
-        teaching = Teaching(sigma=SIGMA_BINS[1])
-        return decoder.losses(features, single, teaching, image_sees_prefix=True)
+        return decoder.losses(features, single, USUAL, image_sees_prefix=True)
 
     fixed = held_out(data)
 
@@ -141,7 +144,8 @@ def train_decoder(
         model.model.vision_tower.eval()
         return figures
 
-    kept = {"scenes": len(data.scenes), "photos": len(data.photos), "tower_rate": tower_rate}
+    kept: dict[str, Any] = {"scenes": len(data.scenes), "photos": len(data.photos)}
+    kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching)}
     with Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),

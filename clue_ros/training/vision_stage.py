@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
+from clue_ros.errors import ClueError
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
@@ -86,7 +88,7 @@ def train_vision(
     folder: Path,
     device: torch.device,
     start: tuple[nn.Module, Tensor] | None = None,
-    notes: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
     speed: Speed = PLAIN_SPEED,
 ) -> Path:
     """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path.
@@ -143,8 +145,13 @@ def train_vision(
 
 
 def load_tower(path: Path, config: SiglipVisionConfig) -> tuple[SiglipVisionModel, Tensor]:
-    """The trained tower and the (1024, width) location table."""
+    """The trained tower and the (1024, width) location table; ClueError if its sizes are others."""
     tensors = load_file(str(path))
     tower = SiglipVisionModel(config)
-    tower.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("tower.")})
+    try:
+        tower.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("tower.")})
+    except RuntimeError as error:
+        raise ClueError(
+            f"{path} is a tower of other sizes; give another --run folder or delete it"
+        ) from error
     return tower, tensors["loc_table"]
