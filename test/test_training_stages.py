@@ -22,7 +22,7 @@ from clue_ros.errors import ClueError
 from clue_ros.model import hub, processor
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
-from clue_ros.model.config import half_depth_block, tiny_config
+from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_tokenizer
 from clue_ros.model.tiny import SIZES
 from clue_ros.model.variants import DEFAULT, VARIANTS
@@ -35,7 +35,6 @@ from clue_ros.training.decoder_stage import draw as draw_queries
 from clue_ros.training.loop import Settings
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.speed import Speed, speed_of
-from clue_ros.training.start import adopt, location_table
 from clue_ros.training.vision_stage import draw, load_tower, train_vision
 
 CPU = torch.device("cpu")
@@ -122,72 +121,6 @@ def test_a_tower_of_other_sizes_is_not_taken_for_this_one(work: Work, tower: Pat
     config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "vision_layers": 3})
     with pytest.raises(ClueError, match="a tower of other sizes; give another --run"):
         load_tower(tower, config.vision_config)
-
-
-def test_a_base_can_start_from_another_and_knows_its_words(work: Work, base: Path) -> None:
-    words = build_tokenizer([*vocabulary(), "zebra"])
-    config: Any = tiny_config(len(words), **SIZES)
-    model: Any = PaliGemmaForConditionalGeneration(config)
-    new = model.get_input_embeddings().weight[words.convert_tokens_to_ids("zebra")].clone()
-    assert adopt(model, words, str(base)) == len(work.tokenizer)
-    source: Any = load_backbone(base).model
-    mine, theirs = model.get_input_embeddings().weight, source.get_input_embeddings().weight
-    for token in ("block", "<loc0512>", "<image>"):
-        row = mine[words.convert_tokens_to_ids(token)]
-        assert torch.equal(row, theirs[work.tokenizer.convert_tokens_to_ids(token)])
-    assert torch.equal(mine[words.convert_tokens_to_ids("zebra")], new)
-    first = work.tokenizer.convert_tokens_to_ids("<loc0000>")
-    assert torch.equal(location_table(model, words), theirs[first : first + 1024])
-    kept = dict(source.named_parameters())
-    for name, p in model.named_parameters():
-        assert "embed_tokens" in name or torch.equal(p, kept[name]), name
-
-
-def test_a_deeper_base_first_computes_what_its_start_did(work: Work, base: Path) -> None:
-    source: Any = load_backbone(base).model
-    deeper = {"layers": SIZES["layers"] + 3, "vision_layers": SIZES["vision_layers"] + 2}
-    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, **deeper})
-    config.text_config._attn_implementation = "eager"
-    model: Any = PaliGemmaForConditionalGeneration(config).eval()
-    adopt(model, work.tokenizer, str(base))
-    image = work.tokenizer.convert_tokens_to_ids("<image>")
-    ids = torch.tensor([[image] * 64 + [2, 20, 21, 22]])
-    pixels = torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        out = [
-            m(input_ids=ids, pixel_values=pixels, output_attentions=True) for m in (model, source)
-        ]
-    torch.testing.assert_close(out[0].logits, out[1].logits)
-    half = [half_depth_block(len(o.attentions)) for o in out]
-    assert half[0] > half[1]
-    for i in (0, 1):  # what the detector reads, and the block that points
-        maps = [o.attentions[h + i] for o, h in zip(out, half, strict=True)]
-        torch.testing.assert_close(maps[0], maps[1])
-
-
-def test_the_blocks_of_a_deeper_base_all_learn(work: Work, base: Path) -> None:
-    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "layers": SIZES["layers"] + 2})
-    config.text_config._attn_implementation = "eager"
-    model: Any = PaliGemmaForConditionalGeneration(config)
-    adopt(model, work.tokenizer, str(base))
-    layers = model.model.language_model.layers
-    before = [layer.mlp.up_proj.weight.detach().clone() for layer in layers]
-    settings = Settings(steps=3, batch=2, lr=1e-3, save_every=3)
-    train_decoder(model, work.tokenizer, work.data, settings, work.run / "deeper", CPU)
-    for layer, weight in zip(layers, before, strict=True):
-        assert not torch.equal(layer.mlp.up_proj.weight, weight)
-
-
-def test_a_shallower_base_than_its_start_is_refused(work: Work, base: Path) -> None:
-    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "vision_layers": 1})
-    with pytest.raises(ClueError, match="blocks in its vision tower, more than 1 here"):
-        adopt(PaliGemmaForConditionalGeneration(config), work.tokenizer, str(base))
-
-
-def test_a_base_of_other_sizes_is_no_start(work: Work, base: Path) -> None:
-    config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "mlp": 40})
-    with pytest.raises(ClueError, match=r"--init .*mlp"):
-        adopt(PaliGemmaForConditionalGeneration(config), work.tokenizer, str(base))
 
 
 def test_the_vision_stage_goes_on_from_a_tower(work: Work, tower: Path) -> None:
