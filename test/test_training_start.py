@@ -1,5 +1,6 @@
 """Where a base starts from: another's weights, words by their text, new blocks as identity."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from clue_ros.errors import ClueError
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.processor import build_tokenizer
-from clue_ros.training.base import save_base
-from clue_ros.training.start import adopt, blocks_from, location_table
+from clue_ros.training.base import save_base, sizes_of
+from clue_ros.training.start import adopt, at_other_places, blocks_from, location_table
 
 SIZES = {
     "image_size": 32,
@@ -113,6 +114,36 @@ def test_the_new_blocks_of_a_deeper_base_learn(base: Path) -> None:
     still = [n for n, p in model.named_parameters() if torch.equal(p, before[n])]
     # a softmax does not see what is added to all of its keys alike
     assert all(name.endswith("k_proj.bias") for name in still), still
+
+
+def test_a_larger_picture_keeps_the_positions_of_its_places(base: Path) -> None:
+    side = torch.arange(4.0)
+    ramp = torch.stack([side.repeat_interleave(4), side.repeat(4), torch.ones(16)], dim=1)
+    finer = at_other_places(ramp, 64).view(8, 8, 3)
+    expected = (torch.arange(8.0) / 2 - 0.25).clamp(0, 3)
+    near: Any = {"atol": 0.15, "rtol": 0.0}  # of a patch: bicubic bends a ramp at its ends
+    torch.testing.assert_close(finer[..., 0], expected[:, None].expand(8, 8), **near)
+    torch.testing.assert_close(finer[..., 1], expected[None].expand(8, 8), **near)
+    torch.testing.assert_close(finer[..., 2], torch.ones(8, 8))
+    model = new_model(image_size=64)
+    adopt(model, TOKENIZER, str(base))
+    with torch.no_grad():
+        out = model(**{**inputs(64), "pixel_values": torch.zeros(1, 3, 64, 64)})
+    assert out.logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("image_size", 225, "--image-size must be a multiple of 16, not 225"),
+        ("image_size", 0, "--image-size must be a multiple of 16, not 0"),
+        ("vision_layers", 0, "--vision-layers must be at least 1, not 0"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(option: str, value: int, says: str) -> None:
+    given = {"layers": None, "vision_layers": None, "image_size": None, option: value}
+    with pytest.raises(ClueError, match=says):
+        sizes_of(argparse.Namespace(**given))
 
 
 def test_a_base_with_fewer_blocks_than_its_start_is_refused(base: Path) -> None:

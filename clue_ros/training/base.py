@@ -21,6 +21,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.data.talk.words import plural
 from clue_ros.data.vocabulary import vocabulary
+from clue_ros.errors import ClueError
 from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_processor, build_tokenizer
@@ -46,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, default=None, help="blocks of the decoder; default 6")
     parser.add_argument("--vision-layers", type=int, default=None, help="of the tower; default 6")
+    parser.add_argument(
+        "--image-size", type=int, default=None, help="the picture's side in pixels; default 224"
+    )
     parser.add_argument("--vision-steps", type=int, default=3000)
     parser.add_argument("--vision-batch", type=int, default=32, help="pictures a step")
     parser.add_argument("--vision-lr", type=float, default=2e-3)
@@ -94,9 +98,16 @@ def new_model(
 
 
 def sizes_of(args: argparse.Namespace) -> dict[str, int]:
-    """The sizes that the options give, as `tiny_config` calls them."""
-    given = {"layers": args.layers, "vision_layers": args.vision_layers}
-    return {name: size for name, size in given.items() if size is not None}
+    """The sizes that the options give, as `tiny_config` calls them; ClueError if one cannot be."""
+    given = {name: getattr(args, name) for name in ("layers", "vision_layers", "image_size")}
+    sizes = {name: size for name, size in given.items() if size is not None}
+    usual: Any = tiny_config(vocab_size=1)
+    patch = usual.vision_config.patch_size
+    for name, size in sizes.items():
+        if size < 1 or (name == "image_size" and size % patch):
+            of = f"a multiple of {patch}" if name == "image_size" else "at least 1"
+            raise ClueError(f"--{name.replace('_', '-')} must be {of}, not {size}")
+    return sizes
 
 
 def save_base(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -2,16 +2,19 @@
 
 A base for a new world does not begin with nothing: the tower of another one tells colours and
 places, its decoder knows how a sentence finds an object. Only words that the other lacked are new,
-and blocks that it lacked, which begin as identity: the deeper model first computes what it did.
+and blocks that it lacked, which begin as identity: the deeper model first computes what it did. For
+a larger picture the position embeddings are interpolated, as is usual for vision transformers.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clue_ros.errors import ClueError
@@ -21,6 +24,7 @@ from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.processor import load_processor
 from clue_ros.training.vision import LOC_BINS
 
+_POSITIONS = "position_embedding.weight"
 _WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
 _BLOCK = re.compile(r"(?P<of>.*\.layers\.)(?P<i>\d+)(?P<part>\..*)")
 # What each residual branch of a new block ends in, and with what it adds nothing. Gemma's norms
@@ -48,9 +52,10 @@ def blocks_from(there: int, here: int) -> dict[int, int]:
 def adopt(model: Any, tokenizer: Any, source: str) -> int:
     """Copy the weights of the model `source` (a name or folder) into `model`, tokens by their text.
 
-    `model` may have more blocks: the new ones begin as identity. Returns how many of the
-    tokenizer's tokens the source knows; the rows of others stay as they are. Raises ClueError where
-    a weight's size is another or the source has more blocks, ModelError where there is no model.
+    `model` may have more blocks, which begin as identity, and another number of patches. Returns
+    how many of the tokenizer's tokens the source knows; the rows of others stay as they are. Raises
+    ClueError where a weight's size is another or the source has more blocks, ModelError where there
+    is no model.
     """
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
@@ -64,10 +69,13 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
         if of is None:
             _add_nothing(name, p)
             continue
-        if of not in kept or kept[of].shape != p.shape:
-            found = tuple(kept[of].shape) if of in kept else "nothing"
+        weight = kept.get(of)
+        if weight is not None and name.endswith(_POSITIONS):
+            weight = at_other_places(weight, len(p))
+        if weight is None or weight.shape != p.shape:
+            found = "nothing" if weight is None else tuple(weight.shape)
             raise ClueError(f"--init {source}: {name} is {found} there, here {tuple(p.shape)}")
-        p.copy_(kept[of])
+        p.copy_(weight)
     rows, known = other.get_input_embeddings().weight, theirs.get_vocab()
     mine = model.get_input_embeddings().weight
     if rows.shape[1] != mine.shape[1]:
@@ -76,6 +84,16 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     to, fro = torch.tensor(shared).T
     mine[to] = rows[fro]
     return len(shared)
+
+
+def at_other_places(positions: Tensor, count: int) -> Tensor:
+    """Position embeddings (N, width) of a square grid of patches at those of another, `count`."""
+    there, here = math.isqrt(len(positions)), math.isqrt(count)
+    if there == here:
+        return positions
+    grid = positions.T.reshape(1, -1, there, there)
+    resized = F.interpolate(grid, (here, here), mode="bicubic", align_corners=False)
+    return resized.flatten(2)[0].T
 
 
 def _blocks(other: Any, config: Any, source: str) -> dict[bool, dict[int, int]]:
