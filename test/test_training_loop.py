@@ -1,5 +1,6 @@
 """The training loop: a kill costs nothing but time, and a folder holds one run."""
 
+import gc
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -117,7 +118,7 @@ def test_the_heaps_holes_are_given_back_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[int] = []
-    monkeypatch.setattr(heap, "give_back", lambda: given.append(len(done)))
+    monkeypatch.setattr(heap, "give_back", lambda everything=False: given.append(len(done)))
     done: list[int] = []
 
     def batch_loss(step: int) -> dict[str, Tensor]:
@@ -127,7 +128,21 @@ def test_the_heaps_holes_are_given_back_now_and_then(
     module = new_module()
     groups = scratch_groups(module.named_parameters())
     train(batch_loss, groups, Settings(steps=50, batch=1, lr=0.01), tmp_path)
-    assert given == [20, 40]
+    assert given == [20, 40, 50]
+
+
+def test_a_training_leaves_nothing_out_of_the_collectors_sight(tmp_path: Path) -> None:
+    module = new_module()
+    groups = scratch_groups(module.named_parameters())
+    frozen: list[int] = []
+
+    def batch_loss(step: int) -> dict[str, Tensor]:
+        frozen.append(gc.get_freeze_count())
+        return {"loss": module(torch.tensor([step])).square().mean()}
+
+    train(batch_loss, groups, Settings(steps=2, batch=1, lr=0.01), tmp_path)
+    assert min(frozen) > 0
+    assert gc.get_freeze_count() == 0
 
 
 def test_stopped_and_resumed_is_the_same_as_uninterrupted(

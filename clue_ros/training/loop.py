@@ -193,6 +193,7 @@ def train(
                 state.log({"step": done, **evaluate()}, "held_out")
             state.save(done, optimizers)
     state.close()
+    heap.give_back(everything=True)  # what this training set aside must not outlive it
 
 
 def _backward(
