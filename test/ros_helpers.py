@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,10 +171,15 @@ def ros_client(name: str = "tester") -> Iterator[Client]:
     client = Client(name, context)
     executor.add_node(client.node)
     stop = threading.Event()
+    errors: list[str] = []
 
     def spin() -> None:
         while not stop.is_set():
-            executor.spin_once(timeout_sec=1.0)
+            try:
+                executor.spin_once(timeout_sec=1.0)
+            except Exception:  # noqa: BLE001 - a thread that is gone lets all who wait for it wait
+                errors.append(traceback.format_exc())
+                print(errors[-1], file=sys.__stderr__, flush=True)
 
     thread = threading.Thread(target=spin, daemon=True)
     thread.start()
@@ -188,6 +194,7 @@ def ros_client(name: str = "tester") -> Iterator[Client]:
         executor.shutdown(timeout_sec=2.0)
         client.node.destroy_node()
         context.try_shutdown()
+    assert not errors, "\n".join(errors)
 
 
 class Client:
