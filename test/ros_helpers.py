@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+_CONNECTED: weakref.WeakSet[Any] = weakref.WeakSet()  # clients of actions that have been answered
 TIMEOUT = 120.0  # seconds to wait for what must come; reached only when a test fails
 
 
@@ -142,18 +144,43 @@ def picture(width: int = 160, height: int = 120, seed: int = 0) -> np.ndarray[An
     return np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
 
 
+def action_client(node: Any, kind: Any, name: str, **options: Any) -> Any:
+    """Make a client of an action in the thread that spins, to which rclpy 9.1 shows it unfinished.
+
+    Made in another one, now and then it ends that thread: "no attribute '_lock'".
+    """
+    from rclpy.action import ActionClient
+
+    making = node.executor.create_task(ActionClient, node, kind, name, **options)
+    wait_until(making.done, f"a client of {name}")
+    return making.result()
+
+
 def send_goal(node: Any, action: Any, goal: Any, feedback: list[Any]) -> Any:
     """Send a goal from the thread that spins and return its handle; `feedback` fills with its own.
 
     From there because rclpy 9.1 registers what it waits for only after it has sent the goal, and
     loses the acceptance or the feedback that another thread takes meanwhile.
+
+    A client's first goal is sent again if nothing is heard of it: server and client find each other
+    one way after the other, and what is said between is lost.
     """
     assert action.wait_for_server(TIMEOUT), "no action server"
-    sending = node.executor.create_task(
-        action.send_goal_async, goal, feedback_callback=lambda m: feedback.append(m.feedback)
-    )
-    wait_until(sending.done, "the goal to be sent")
-    future = sending.result()
+
+    def send() -> Any:
+        sending = node.executor.create_task(
+            action.send_goal_async, goal, feedback_callback=lambda m: feedback.append(m.feedback)
+        )
+        wait_until(sending.done, "the goal to be sent")
+        return sending.result()
+
+    future = send()
+    if action not in _CONNECTED:
+        deadline = time.monotonic() + 15
+        while not future.done() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        future = future if future.done() else send()
+        _CONNECTED.add(action)
     wait_until(future.done, "the goal's acceptance")
     return future.result()
 

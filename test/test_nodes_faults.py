@@ -17,10 +17,9 @@ ros_helpers.need_ros()
 from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration, Time  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
-from rclpy.action import ActionClient  # noqa: E402
 from robot import Robot, ask, recovered  # noqa: E402
 from ros_fixtures import LONG, REQUEST, asking_goal, model  # noqa: E402
-from ros_helpers import Client, ros_client, wait_until  # noqa: E402
+from ros_helpers import Client, action_client, ros_client, wait_until  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from security_policy import differences  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
@@ -250,7 +249,7 @@ class Fifty:
         image = client.image()
         services = ("goal_service_qos_profile", "result_service_qos_profile")
         deep = dict.fromkeys(services, REQUESTS)  # a client of its own would lose them, too
-        self._client = ActionClient(client.node, GroundWithDialogue, ACTION, **deep)
+        self._client = action_client(client.node, GroundWithDialogue, ACTION, **deep)
         assert self._client.wait_for_server(ros_helpers.TIMEOUT)
         for number in range(FIFTY):
             goal = GroundWithDialogue.Goal(expression=f"{REQUEST} {number}", image=image)

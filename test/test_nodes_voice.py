@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import ros_helpers
-from ros_helpers import ROOT, Client, Process, ros_client, send_goal, wait_until
+from ros_helpers import (
+    ROOT,
+    Client,
+    Process,
+    action_client,
+    ros_client,
+    send_goal,
+    wait_until,
+)
 
 ros_helpers.need_ros()
 
 from clue_msgs.action import Listen, Say  # noqa: E402
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking, Transcript  # noqa: E402
-from rclpy.action import ActionClient  # noqa: E402
 from rclpy.duration import Duration  # noqa: E402
 from std_msgs.msg import Empty, String  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
@@ -43,7 +50,7 @@ class Action:
 
     def __init__(self, client: Client, kind: Any, name: str) -> None:
         self._node = client.node
-        self._client = ActionClient(client.node, kind, name)
+        self._client = action_client(client.node, kind, name)
         self.feedback: list[Any] = []
 
     def send(self, goal: Any) -> Any:
