@@ -294,6 +294,7 @@ def all_of_ears(client: Client, speech: Process) -> Iterator[Ears]:
     ears = Ears(client)
     wait_until(lambda: "listens to /ears/audio" in speech.text(), "speech to be configured")
     wait_until(ears.is_heard, "speech to be connected: what is said before is lost")
+    time.sleep(2.0)  # sound that waited for it comes late, as if stamped by another clock
     yield ears
     ears.close()
 
