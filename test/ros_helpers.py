@@ -130,13 +130,18 @@ def wait_until(condition: Callable[[], Any], what: str, timeout: float = TIMEOUT
 
     Fail the test, saying what was waited for, when none comes.
     """
+    return within(timeout, condition) or pytest.fail(f"{what}: not within {timeout:g} s")
+
+
+def within(timeout: float, condition: Callable[[], Any]) -> Any:
+    """Return the first true value of `condition`, None when none comes."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    pytest.fail(f"{what}: not within {timeout:g} s")
+    return None
 
 
 def picture(width: int = 160, height: int = 120, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -176,10 +181,8 @@ def send_goal(node: Any, action: Any, goal: Any, feedback: list[Any]) -> Any:
 
     future = send()
     if action not in _CONNECTED:
-        deadline = time.monotonic() + 15
-        while not future.done() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        future = future if future.done() else send()
+        if not within(15.0, future.done):
+            future = send()
         _CONNECTED.add(action)
     wait_until(future.done, "the goal's acceptance")
     return future.result()

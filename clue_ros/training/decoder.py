@@ -34,6 +34,7 @@ from clue_ros.training.vision import LOC_BINS, batch_tensor, soft_bins
 
 LOOK_WEIGHT = 0.15
 POINT_WEIGHT = 0.15
+LOCATION_SIGMA = 1.5  # bins
 
 Number = TypeVar("Number", Tensor, float)
 
@@ -63,7 +64,7 @@ class Teaching:
 
     look: float = LOOK_WEIGHT
     point: float = POINT_WEIGHT
-    sigma: float = 1.5
+    sigma: float = LOCATION_SIGMA
 
 
 class PackedDecoder:

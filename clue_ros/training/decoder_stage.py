@@ -14,7 +14,7 @@ from torch import Tensor
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
-from clue_ros.training.decoder import PackedDecoder, Teaching
+from clue_ros.training.decoder import LOCATION_SIGMA, PackedDecoder, Teaching
 from clue_ros.training.loop import Group, Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
@@ -24,7 +24,7 @@ PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
 QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
 ALONE_SHARE = 0.2  # of the steps, at the end, with PaliGemma's own mask
-WIDER = 8.0 / 1.5  # the location targets at first, as times their width at the end
+WIDER = 8.0 / LOCATION_SIGMA  # the location targets at first, as times their width at the end
 
 USUAL = Teaching()
 

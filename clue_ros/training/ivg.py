@@ -30,7 +30,14 @@ from clue_ros.model.ivg import IvgSettings, save_ivg_settings
 from clue_ros.training.adapters_data import base_name, frozen_base
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import add_data_arguments
-from clue_ros.training.decoder import LOOK_WEIGHT, POINT_WEIGHT, PackedDecoder, Teaching, combine
+from clue_ros.training.decoder import (
+    LOCATION_SIGMA,
+    LOOK_WEIGHT,
+    POINT_WEIGHT,
+    PackedDecoder,
+    Teaching,
+    combine,
+)
 from clue_ros.training.ivg_data import (
     MASKED,
     IvgData,
@@ -42,8 +49,6 @@ from clue_ros.training.ivg_data import (
 from clue_ros.training.loop import Group, Parts, Settings, train
 from clue_ros.training.packed import Packed
 from clue_ros.training.processes import PRECISIONS, Processes, start_processes
-
-SIGMA_BINS = 1.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--location-sigma",
         type=float,
         default=None,
-        help=f"width of location targets in bins, 0: plain cross-entropy; default {SIGMA_BINS} with"
-        " tabletop or it2p, else 0",
+        help="width of location targets in bins, 0: plain cross-entropy; "
+        f"default {LOCATION_SIGMA} with tabletop or it2p, else 0",
     )
     option("--precision", choices=PRECISIONS, default="auto", help="auto: bf16 where it is fast")
     option("--base-dtype", choices=PRECISIONS[1:], default="float32", help="of the frozen base")
@@ -87,7 +92,7 @@ def teaching_of(args: argparse.Namespace) -> Teaching:
     given = (
         (args.look_weight, LOOK_WEIGHT),
         (args.point_weight, POINT_WEIGHT),
-        (args.location_sigma, SIGMA_BINS),
+        (args.location_sigma, LOCATION_SIGMA),
     )
     look, point, sigma = ((value if masked else 0.0) if v is None else v for v, value in given)
     return Teaching(look, point, sigma)
