@@ -77,13 +77,12 @@ def graph_times(image: Any, options: argparse.Namespace, logs: Path) -> list[flo
 def asker(watcher: Any, image: Any) -> Callable[[], float]:
     """Return a function that sends one goal and returns the seconds until its question."""
     from clue_msgs.action import GroundWithDialogue
-    from rclpy.action import ActionClient
     from sensor_msgs.msg import Image
 
     from clue_ros.nodes.convert import fill_image
 
     goal = GroundWithDialogue.Goal(expression=REQUEST, image=fill_image(Image(), image, "rgb8"))
-    client = ActionClient(watcher.node, GroundWithDialogue, "ground_with_dialogue")
+    client = watcher.action_client(GroundWithDialogue, "ground_with_dialogue")
     arrived = threading.Event()
     watcher.on_question = arrived.set
 

@@ -56,11 +56,10 @@ class Soak:
         from clue_msgs.action import GroundWithDialogue
         from clue_msgs.srv import AnswerClarification, Ground
         from rcl_interfaces.srv import SetParameters
-        from rclpy.action import ActionClient
 
         self._watcher, self._pid, self._report = watcher, pid, report
         node = watcher.node
-        self._client = ActionClient(node, GroundWithDialogue, "ground_with_dialogue")
+        self._client = watcher.action_client(GroundWithDialogue, "ground_with_dialogue")
         self._answer = node.create_client(AnswerClarification, "answer")
         self._ground = node.create_client(Ground, "ground")
         self._set = node.create_client(SetParameters, "perception/set_parameters")

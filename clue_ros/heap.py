@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import gc
 import os
+from collections.abc import Iterator
 
 HEAPS = 2
 _M_ARENA_MAX = -8  # malloc.h
@@ -35,6 +36,16 @@ def set_aside() -> None:
     """Take what lives now out of the collector's sight, for looking at the rest to be quick."""
     gc.collect()
     gc.freeze()
+
+
+@contextlib.contextmanager
+def setting_aside() -> Iterator[None]:
+    """`set_aside` for as long as something runs, however it ends."""
+    set_aside()
+    try:
+        yield
+    finally:
+        give_back(everything=True)
 
 
 def give_back(*, everything: bool = False) -> None:

@@ -1,9 +1,12 @@
 """The training loop: a kill costs nothing but time, and a folder holds one run."""
 
+import contextlib
 import gc
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from clue_ros import heap
 from clue_ros.errors import ClueError
 from clue_ros.training.loop import (
     Group,
+    PartLosses,
     Parts,
     Settings,
     mean_figures,
@@ -131,16 +135,22 @@ def test_the_heaps_holes_are_given_back_now_and_then(
     assert given == [20, 40, 50]
 
 
-def test_a_training_leaves_nothing_out_of_the_collectors_sight(tmp_path: Path) -> None:
+@pytest.mark.parametrize("worth", [1.0, float("nan")])
+def test_a_training_leaves_nothing_out_of_the_collectors_sight(
+    tmp_path: Path, worth: float
+) -> None:
+    """However it ends: what is no number ends it."""
     module = new_module()
     groups = scratch_groups(module.named_parameters())
     frozen: list[int] = []
 
     def batch_loss(step: int) -> dict[str, Tensor]:
         frozen.append(gc.get_freeze_count())
-        return {"loss": module(torch.tensor([step])).square().mean()}
+        return {"loss": module(torch.tensor([step])).square().mean() * worth}
 
-    train(batch_loss, groups, Settings(steps=2, batch=1, lr=0.01), tmp_path)
+    ends = contextlib.nullcontext() if worth == 1 else pytest.raises(FloatingPointError)
+    with ends:
+        train(batch_loss, groups, Settings(steps=2, batch=1, lr=0.01), tmp_path)
     assert min(frozen) > 0
     assert gc.get_freeze_count() == 0
 
@@ -205,30 +215,35 @@ def test_tensorboard_draws_every_step_of_a_resumed_run_once(
         assert rates == pytest.approx(expected)
 
 
-def in_parts(module: Small, folder: Path, parts: int) -> None:
+def in_parts(module: Small, folder: Path, parts: int, pool: Executor | None = None) -> None:
     """Train on the same twelve words a step, in parts of different sizes."""
 
     def batch_loss(step: int) -> Parts:
         words = torch.randint(0, 7, (12,), generator=torch.Generator().manual_seed(step))
         sizes = [12 - 2 * (parts - 1), *[2] * (parts - 1)]
 
-        def losses(totals: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
-            pieces: Any = torch.split(words, sizes)
-            for part in pieces:
-                error = (module(part) - part).square().sum()
-                right = (module(part).round() == part).float().sum()
-                yield {"loss": error / totals["n"], "n": right / totals["n"]}
+        def of_part(part: Tensor, total: float) -> dict[str, Tensor]:
+            error = (module(part) - part).square().sum()
+            right = (module(part).round() == part).float().sum()
+            return {"loss": error / total, "n": right / total}
 
-        return Parts({"n": 12.0, "nothing": 0.0}, losses)
+        def losses(totals: Mapping[str, float]) -> list[PartLosses]:
+            pieces: Any = torch.split(words, sizes)
+            return [partial(of_part, part, totals["n"]) for part in pieces]
+
+        return Parts({"n": 12.0, "nothing": 0.0}, losses, pool)
 
     module.dropout.p = 0.0
     train(batch_loss, scratch_groups(module.named_parameters()), SETTINGS, folder, log_every=1)
 
 
-def test_a_batch_in_parts_is_the_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_batch_in_parts_is_the_batch(tmp_path: Path, threads: int) -> None:
+    """One after another, and beside each other."""
     one, many = new_module(), new_module()
     in_parts(one, tmp_path / "one", 1)
-    in_parts(many, tmp_path / "many", 5)
+    with ThreadPoolExecutor(threads or 1) as pool:
+        in_parts(many, tmp_path / "many", 5, pool if threads else None)
     for a, b in zip(log(tmp_path / "one"), log(tmp_path / "many"), strict=True):
         assert a == pytest.approx(b, rel=1e-5)
         assert set(a) == {"step", "loss", "n"}, "a figure over nothing is left out"

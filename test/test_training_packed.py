@@ -17,6 +17,7 @@ from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.locations import decode_box, from_text
 from clue_ros.model.processor import Prompts, encode_prompts, load_processor
 from clue_ros.model.tiny import write_random_model
+from clue_ros.training import packed_attention
 from clue_ros.training.decoder import (
     LOOK_WEIGHT,
     POINT_WEIGHT,
@@ -120,8 +121,10 @@ def test_one_query_a_sequence_is_paligemma(
         assert hidden.shape == expected.shape
         torch.testing.assert_close(hidden[real], expected[real], atol=TOLERANCE, rtol=1e-4)
         for found, wanted in zip(attention.values(), maps, strict=True):
-            rows = real[:, None, :, None].expand_as(wanted) & real[:, None, None, :]
-            torch.testing.assert_close(found[rows], wanted[rows], atol=TOLERANCE, rtol=1e-4)
+            n = decoder.tokens  # found: of the text's rows, over the image
+            of_text = wanted[:, :, n:, :n]
+            rows = real[:, None, n:, None].expand_as(of_text)
+            torch.testing.assert_close(found[rows], of_text[rows], atol=TOLERANCE, rtol=1e-4)
 
 
 def test_the_attention_that_is_taught_is_the_one_the_detector_reads(
@@ -130,7 +133,7 @@ def test_the_attention_that_is_taught_is_the_one_the_detector_reads(
     for part in by_form(batch):
         _, attention, _, _, prompts = both_ways(decoder, backbone, processor, part)
         packed = pack(part, processor.tokenizer, backbone.grid)
-        found = query_maps(attention[decoder.block], packed, decoder.tokens)
+        found = query_maps(attention[decoder.block], packed)
         features = backbone.look(batch_tensor([scene for scene, _ in part], CPU))
         with torch.no_grad():
             half_depth = backbone.attention_at(decoder.block, features, prompts)
@@ -153,18 +156,26 @@ def test_without_the_prefix_the_image_sees_itself_only(
     assert (alone - seen).abs().max() > 100 * TOLERANCE
 
 
+@pytest.mark.parametrize("rows", [7, 64, 1000])
 def test_packed_queries_do_not_see_each_other(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, batch: Batch
+    decoder: PackedDecoder,
+    backbone: Backbone,
+    processor: Any,
+    batch: Batch,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """However many rows of text a span of their attention has."""
+    monkeypatch.setattr(packed_attention, "ROWS", rows)
     tokenizer, grid, n = processor.tokenizer, backbone.grid, decoder.tokens
     scenes = [scene for scene, _ in batch]
     packed = pack(batch, tokenizer, grid)
-    rows = [b for b, (_, queries) in enumerate(batch) for _ in queries]
+    sequences = [b for b, (_, queries) in enumerate(batch) for _ in queries]
     single = pack(one_by_one(batch), tokenizer, grid)
     with torch.no_grad():
         features = decoder.features(scenes)
         together, seen = decoder.run(features, packed, image_sees_prefix=False)
-        alone, seen_alone = decoder.run(features[rows], single, image_sees_prefix=False)
+        alone, seen_alone = decoder.run(features[sequences], single, image_sees_prefix=False)
     for i, (b, q) in enumerate(packed.map_rows.tolist()):
         mine, its_own = packed.owner[b] == q, single.owner[i] == 0
         assert packed.ids[b][mine].tolist() == single.ids[i][its_own].tolist()
@@ -174,16 +185,16 @@ def test_packed_queries_do_not_see_each_other(
         torch.testing.assert_close(together[b, :n], alone[i, :n], atol=TOLERANCE, rtol=1e-4)
     block = decoder.block
     torch.testing.assert_close(
-        query_maps(seen[block], packed, n),
-        query_maps(seen_alone[block], single, n),
+        query_maps(seen[block], packed),
+        query_maps(seen_alone[block], single),
         atol=1e-6,
         rtol=1e-4,
     )
     torch.testing.assert_close(packed.maps, single.maps)
     torch.testing.assert_close(packed.points, single.points)
     torch.testing.assert_close(
-        point_shares(seen[block + 1], packed, n),
-        point_shares(seen_alone[block + 1], single, n),
+        point_shares(seen[block + 1], packed),
+        point_shares(seen_alone[block + 1], single),
         atol=1e-6,
         rtol=1e-4,
     )

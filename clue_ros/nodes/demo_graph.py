@@ -20,6 +20,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import SetParameters
+from rclpy.action import ActionClient
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import qos_profile_sensor_data
@@ -167,6 +168,16 @@ class Watcher:
                     f"{what}: not within {seconds:g} s: {self._processes.tail('perception')}"
                 )
             time.sleep(0.02)
+
+    def action_client(self, kind: Any, name: str) -> Any:
+        """Make a client of an action in the thread that spins.
+
+        rclpy 9.1 shows that thread one that is made elsewhere before it is finished, which now and
+        then ends the thread.
+        """
+        making = self._executor.create_task(ActionClient, self.node, kind, name)
+        self.wait(making.done, f"a client of {name}", CALL_TIMEOUT)
+        return making.result()
 
     def transition(self, name: str, seconds: float = CALL_TIMEOUT) -> None:
         """Ask perception for a lifecycle transition.

@@ -79,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="width of location targets in bins at the end (they begin wider), 0: plain "
         "cross-entropy; default %(default)s",
     )
+    parser.add_argument(
+        "--dense-weight",
+        type=float,
+        default=usual.dense,
+        help="in stage 2, of what the tower's patches are taught in stage 1, where the tower "
+        "learns on (--tower-rate); default %(default)s",
+    )
     add_speed_arguments(parser)
 
 
@@ -154,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         notes,
         speed,
         args.tower_rate,
-        Teaching(args.look_weight, args.point_weight, args.location_sigma),
+        Teaching(args.look_weight, args.point_weight, args.location_sigma, args.dense_weight),
     )
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}

@@ -23,11 +23,11 @@ from clue_ros.training.packed import (
     Packed,
     cross_entropy_sum,
     pack,
-    packed_mask,
     packed_positions,
     point_shares,
     query_maps,
 )
+from clue_ros.training.packed_attention import layout_of, packed_attention
 from clue_ros.training.processes import autocast
 from clue_ros.training.queries import Query
 from clue_ros.training.vision import LOC_BINS, batch_tensor, soft_bins
@@ -59,12 +59,13 @@ class Teaching:
 
     look, point: weights of the attention's losses, where masks are known (0: none, nothing is
     computed). sigma: width of the location tokens' Gaussian targets in bins; 0 is the paper's plain
-    cross-entropy.
+    cross-entropy. dense: weight of what the tower's patches are taught (`vision`), by `Replicas`.
     """
 
     look: float = LOOK_WEIGHT
     point: float = POINT_WEIGHT
     sigma: float = LOCATION_SIGMA
+    dense: float = 0.0
 
 
 class PackedDecoder:
@@ -107,29 +108,33 @@ class PackedDecoder:
         image_sees_prefix: bool,
         blocks: Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Hidden states (B, N + T, width) and the attention (B, H, S, S) of `blocks`; None: all."""
+        """Hidden states (B, N + T, width); attention (B, H, T, N) to the image, of `blocks`.
+
+        blocks: None for all.
+        """
         model = self.model.model
-        layers = model.language_model.layers
+        decoder = model.language_model
+        read = range(len(decoder.layers)) if blocks is None else blocks
         seen: dict[int, Tensor] = {}
-        # By hooks, because output_attentions would keep every block's, (S, S) for each head.
         hooks = [
-            layers[i].self_attn.register_forward_hook(
+            decoder.layers[i].self_attn.register_forward_hook(
                 lambda _module, _args, out, i=i: seen.__setitem__(i, out[1])
             )
-            for i in (range(len(layers)) if blocks is None else blocks)
+            for i in read
         ]
+        layout = layout_of(
+            batch, self.tokens, image_sees_prefix=image_sees_prefix, read=frozenset(read)
+        )
         try:
-            with autocast(self.device, self.precision):
+            with autocast(self.device, self.precision), packed_attention(decoder.config):
                 image = model.multi_modal_projector(features)
-                text = model.language_model.embed_tokens(batch.ids)
-                allowed = packed_mask(batch, self.tokens, image_sees_prefix=image_sees_prefix)
-                added = torch.zeros(allowed.shape, device=self.device, dtype=text.dtype)
-                added = added.masked_fill(~allowed, -1e9)
-                out = model.language_model(
+                text = decoder.embed_tokens(batch.ids)
+                out = decoder(
                     inputs_embeds=torch.cat([image.to(text.dtype), text], dim=1),
-                    attention_mask={"full_attention": added, "sliding_attention": added},
+                    attention_mask={"full_attention": None, "sliding_attention": None},
                     position_ids=packed_positions(batch, self.tokens),
                     use_cache=False,
+                    layout=layout,
                 )
         finally:
             for hook in hooks:
@@ -178,10 +183,10 @@ class PackedDecoder:
         )
         sums = self._said(hidden, packed, teaching.sigma)
         if teaching.look:
-            maps = query_maps(attention[self.block], packed, self.tokens)
+            maps = query_maps(attention[self.block], packed)
             sums["look"] = cross_entropy_sum(packed.maps, maps)
         if teaching.point:
-            points = point_shares(attention[self.block + 1], packed, self.tokens)
+            points = point_shares(attention[self.block + 1], packed)
             sums["point"] = cross_entropy_sum(packed.points, points)
         return sums
 
@@ -215,9 +220,9 @@ def combine(
     """Sums to means (over larger counts: to shares of means), and the loss made of them."""
     means = {name: total / max(counts[name], 1) for name, total in sums.items()}
     loss = means["suffix"]
-    for name, weight in (("look", teaching.look), ("point", teaching.point)):
+    for name in ("look", "point", "dense"):
         if name in means:
-            loss = loss + weight * means[name]
+            loss = loss + getattr(teaching, name) * means[name]
     # a share of nothing is no figure
     return {"loss": loss, **{k: v for k, v in means.items() if counts[k] > 0}}
 

@@ -15,15 +15,17 @@ from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.decoder import LOCATION_SIGMA, PackedDecoder, Teaching
-from clue_ros.training.loop import Group, Settings, mean_figures, scratch_groups, train
+from clue_ros.training.loop import Group, Parts, Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
+from clue_ros.training.replicas import Replicas, Share
 from clue_ros.training.speed import PLAIN_SPEED, Speed
+from clue_ros.training.vision import LOC_BINS, DenseHeads
 
 PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
 QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
-ALONE_SHARE = 0.2  # of the steps, at the end, with PaliGemma's own mask
+ALONE_SHARE = 0.1  # of the steps, at the end, with PaliGemma's own mask
 WIDER = 8.0 / LOCATION_SIGMA  # the location targets at first, as times their width at the end
 
 USUAL = Teaching()
@@ -91,6 +93,15 @@ def learned_groups(model: Any, tower_rate: float) -> list[Group]:
     return groups
 
 
+def dense_heads(model: Any, tokenizer: Any, data: TrainingData) -> DenseHeads:
+    """New heads for the tower's patches; where a box's side is, as the model's location tokens."""
+    heads = DenseHeads(model.config.vision_config.hidden_size, data.kinds, data.colors)
+    first = tokenizer.convert_tokens_to_ids("<loc0000>")
+    table = model.get_input_embeddings().weight[first : first + LOC_BINS]
+    heads.table.data.copy_(table.detach())
+    return heads
+
+
 def train_decoder(
     model: Any,
     tokenizer: Any,
@@ -111,21 +122,25 @@ def train_decoder(
     """
     decoder = PackedDecoder(model, tokenizer, device)
     groups = learned_groups(model, tower_rate)
+    dense = None
+    if teaching.dense and tower_rate > 0:
+        torch.manual_seed(settings.seed)
+        dense = dense_heads(model, tokenizer, data).to(device)
+        groups += scratch_groups((f"heads.{n}", p) for n, p in dense.named_parameters())
     model.train()
     model.model.vision_tower.eval()
+    replicas = Replicas(decoder, speed.replicas, dense)
     first_alone = round(settings.steps * (1 - ALONE_SHARE))
 
-    def drawn(step: int) -> Batch:
-        return draw(data, settings, step, QUERIES_ALONE if step >= first_alone else QUERIES)
-
-    def batch_loss(step: int, batch: Batch) -> dict[str, Tensor]:
+    def drawn(step: int) -> list[Share]:
         is_alone = step >= first_alone
-        features = decoder.features([scene for scene, _ in batch])
-        if is_alone:
-            batch, features = alone(batch, features)
+        batch = draw(data, settings, step, QUERIES_ALONE if is_alone else QUERIES)
+        return replicas.shares(batch, is_alone=is_alone)
+
+    def batch_loss(step: int, shares: list[Share]) -> Parts:
         width = teaching.sigma * WIDER ** max(0.0, 1 - step / (0.7 * settings.steps))
         taught = replace(teaching, sigma=width)
-        return decoder.losses(features, batch, taught, image_sees_prefix=is_alone)
+        return replicas.step(shares, taught, is_alone=step >= first_alone)
 
     def held_out_losses(part: Batch) -> dict[str, Tensor]:
         single, features = alone(part, decoder.features([scene for scene, _ in part]))
@@ -146,7 +161,7 @@ def train_decoder(
 
     kept: dict[str, Any] = {"scenes": len(data.scenes), "photos": len(data.photos)}
     kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching)}
-    with Ahead(drawn, speed.workers, settings.steps) as batches:
+    with replicas, Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),
             groups,

@@ -16,6 +16,7 @@ import contextlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from clue_ros.training.ivg_data import (
     add_ivg_data_arguments,
     load_ivg_data,
 )
-from clue_ros.training.loop import Group, Parts, Settings, train
+from clue_ros.training.loop import Group, PartLosses, Parts, Settings, train
 from clue_ros.training.packed import Packed
 from clue_ros.training.processes import PRECISIONS, Processes, start_processes
 
@@ -126,11 +127,16 @@ class IvgTrainer:
         """The losses of this process's share."""
         packed = [self.decoder.pack(_sequences(part)) for part in parts]
 
-        def losses(totals: Mapping[str, float]) -> Iterator[dict[str, Tensor]]:
+        def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:
             for part, texts in zip(parts, packed, strict=True):
-                yield combine(self._sums(part, texts), totals, self.teaching)
+                yield partial(self._losses, part, texts, totals)
 
         return Parts(self._counts(packed), losses)
+
+    def _losses(
+        self, pictures: Sequence[Picture], texts: Packed, totals: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        return combine(self._sums(pictures, texts), totals, self.teaching)
 
     def _counts(self, packed: Sequence[Packed]) -> dict[str, float]:
         names = ("suffix", "look", "point", "word_right", "box_right")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+PartLosses = Callable[[], dict[str, Tensor]]
 
 # Steps between giving the heap's holes back: batches differ in size, and glibc keeps what each one
 # leaves between pieces that stay (a detector's training grew from 2.5 to 7 GB in 100 steps).
@@ -46,12 +49,15 @@ class Parts:
 
     counts: what the loss's terms and the figures are means over (tokens, maps, boxes), counted in
     this process's parts; every process has the same names.
-    losses(totals): given the counts of the whole batch over all processes, each part's
-    contribution to the scalars, "loss" among them; they add up to the batch's.
+    losses(totals): given the counts of the whole batch over all processes, for each part what
+    computes its contribution to the scalars, "loss" among them; they add up to the batch's.
+    pool: threads that compute the parts beside each other, without dropout (its random numbers
+    would come in any order); None: one after another, so that one at a time is in memory.
     """
 
     counts: Mapping[str, float]
-    losses: Callable[[Mapping[str, float]], Iterator[dict[str, Tensor]]]
+    losses: Callable[[Mapping[str, float]], Iterable[PartLosses]]
+    pool: Executor | None = None
 
 
 BatchLoss = Callable[[int], "dict[str, Tensor] | Parts"]
@@ -160,7 +166,6 @@ def train(
     processes.share_weights(parameters)
     last = min(settings.steps, stop_at if stop_at is not None else settings.steps)
     began = time.monotonic()
-    heap.set_aside()
     bar = tqdm(
         range(first, last),
         initial=first,
@@ -169,31 +174,31 @@ def train(
         mininterval=2,
         disable=not processes.is_main,
     )
-    for step in bar:
-        # dropout repeats after a resume, and differs between processes
-        torch.manual_seed(settings.seed * 1_000_003 + step + (processes.rank << 40))
-        factor = rate(settings, step)
-        for group, base in rates:
-            group["lr"] = base * factor
-        state.means.add(_backward(batch_loss(step), parameters, processes, step))
-        nn.utils.clip_grad_norm_(parameters, settings.clip)
-        for optimizer in optimizers:
-            optimizer.step()
-        done = step + 1
-        if done % GIVE_BACK == 0:
-            heap.give_back()
-        if done % log_every == 0 or done == last:
-            row = state.means.take()
-            bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
-            seconds = round(time.monotonic() - began, 1)
-            state.log({"step": done, "seconds": seconds, **row}, lr=settings.lr * factor)
-        if done % settings.save_every == 0 or done == last:
-            # The figures go first: a run that is killed here repeats them with its steps.
-            if evaluate is not None:
-                state.log({"step": done, **evaluate()}, "held_out")
-            state.save(done, optimizers)
+    with heap.setting_aside():
+        for step in bar:
+            # dropout repeats after a resume, and differs between processes
+            torch.manual_seed(settings.seed * 1_000_003 + step + (processes.rank << 40))
+            factor = rate(settings, step)
+            for group, base in rates:
+                group["lr"] = base * factor
+            state.means.add(_backward(batch_loss(step), parameters, processes, step))
+            nn.utils.clip_grad_norm_(parameters, settings.clip)
+            for optimizer in optimizers:
+                optimizer.step()
+            done = step + 1
+            if done % GIVE_BACK == 0:
+                heap.give_back()
+            if done % log_every == 0 or done == last:
+                row = state.means.take()
+                bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
+                seconds = round(time.monotonic() - began, 1)
+                state.log({"step": done, "seconds": seconds, **row}, lr=settings.lr * factor)
+            if done % settings.save_every == 0 or done == last:
+                # The figures go first: a run that is killed here repeats them with its steps.
+                if evaluate is not None:
+                    state.log({"step": done, **evaluate()}, "held_out")
+                state.save(done, optimizers)
     state.close()
-    heap.give_back(everything=True)  # what this training set aside must not outlive it
 
 
 def _backward(
@@ -217,15 +222,34 @@ def _backward_parts(
 ) -> dict[str, float]:
     totals = processes.add_up(batch.counts)
     sums = dict.fromkeys(["loss", *batch.counts], 0.0)
-    for part in batch.losses(totals):
-        torch.autograd.backward(part["loss"])
-        for name, value in part.items():
-            sums[name] += float(value.detach())
+    compute = batch.losses(totals)
+    if batch.pool is None:
+        for losses in compute:
+            part = losses()
+            torch.autograd.backward(part["loss"])
+            for name, value in part.items():
+                sums[name] += float(value.detach())
+    else:
+        for figures, gradients in batch.pool.map(partial(_gradients, parameters), compute):
+            for name, number in figures.items():
+                sums[name] += number
+            for p, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    p.grad = gradient if p.grad is None else p.grad.add_(gradient)
     if processes.count > 1:
         sums = processes.add_up(sums)
         processes.add_gradients(parameters)
     _check(sums["loss"], step)
     return {name: value for name, value in sums.items() if totals.get(name, 1) > 0}
+
+
+def _gradients(
+    parameters: Sequence[nn.Parameter], losses: PartLosses
+) -> tuple[dict[str, float], tuple[Tensor | None, ...]]:
+    """A part's scalars and gradients, left in no parameter: other threads have the same ones."""
+    part = losses()
+    gradients = torch.autograd.grad(part["loss"], parameters, allow_unused=True)
+    return {name: float(value.detach()) for name, value in part.items()}, gradients
 
 
 def _check(loss: float, step: int) -> None:

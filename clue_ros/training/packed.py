@@ -130,13 +130,13 @@ def packed_positions(batch: Packed, image_tokens: int) -> Tensor:
     return torch.cat([image, batch.positions + image_tokens + 1], dim=1)
 
 
-def query_maps(attention: Tensor, batch: Packed, image_tokens: int) -> Tensor:
+def query_maps(attention: Tensor, batch: Packed) -> Tensor:
     """Equations 1 and 2 for every query of packed sequences.
 
-    attention (B, H, S, S) of one block -> (M, N), each row summing to 1, in the order of
-    `batch.map_rows`.
+    attention (B, H, T, N), of one block, from the text to the image -> (M, N), each row summing to
+    1, in the order of `batch.map_rows`.
     """
-    over_image = attention[:, :, image_tokens:, :image_tokens].float()
+    over_image = attention.float()
     share = (over_image / (over_image.sum(-1, keepdim=True) + 1e-8)).mean(1)  # (B, T, N)
     sequence, number = batch.map_rows.unbind(1)
     weight = (
@@ -146,10 +146,10 @@ def query_maps(attention: Tensor, batch: Packed, image_tokens: int) -> Tensor:
     return torch.einsum("mt,mtn->mn", weight, share[sequence])
 
 
-def point_shares(attention: Tensor, batch: Packed, image_tokens: int) -> Tensor:
-    """Where each taught suffix position looks, over the image: (P, N)."""
+def point_shares(attention: Tensor, batch: Packed) -> Tensor:
+    """Where each taught suffix position looks, over the image: (P, N). attention: (B, H, T, N)."""
     sequence, at = batch.point_rows.unbind(1)
-    over_image = attention[sequence, :, at + image_tokens, :image_tokens].float().mean(1)
+    over_image = attention[sequence, :, at].float().mean(1)
     return over_image / (over_image.sum(-1, keepdim=True) + 1e-8)
 
 
