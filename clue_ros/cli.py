@@ -2,7 +2,7 @@
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue eval it2p|tabletop|photos                 measure a model
-    clue train base|detector|ivg                   train one
+    clue train base|detector|ivg|policy            train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
 
@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "base": Command("clue_ros.training.base", "the backbone: vision, then language"),
         "detector": Command("clue_ros.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.training.ivg", "adapter B: questions and locations"),
+        "policy": Command("clue_ros.training.policy", "how both put their judgement together"),
     },
     "data": {
         "tabletop": Command("clue_ros.data.tabletop.command", "render simulated scenes"),

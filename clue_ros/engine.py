@@ -12,7 +12,6 @@ adapters share one model.
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from threading import RLock
@@ -74,7 +73,7 @@ class Clue:
         self._name = name
         self._lock = RLock()
         self.policy = policy
-        self.threshold = checkpoint.detector.settings.threshold if threshold is None else threshold
+        self.threshold = threshold
 
     @classmethod
     def load(
@@ -95,7 +94,7 @@ class Clue:
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector", the "decoder" or "both" (see `ambiguity`). threshold: 0..1,
-        None for the detector's own. detector: the folder of another detector that `clue train
+        None for the model's own. detector: the folder of another detector that `clue train
         detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
         ivg: the folder of another adapter B; None: the model's own. revision: a hub id's branch,
         tag or commit (as well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4
@@ -160,13 +159,21 @@ class Clue:
 
     @property
     def threshold(self) -> float:
-        """Probability from which a sentence counts as ambiguous, 0..1."""
-        return self._threshold
+        """Probability from which a sentence counts as ambiguous, 0..1.
+
+        Set it to None for the model's own, which was chosen on validation requests: the detector's,
+        or with policy "both" that of the two together.
+        """
+        if self._threshold is not None:
+            return self._threshold
+        joint = self._checkpoint.joint.threshold if self._policy == "both" else None
+        return self._checkpoint.detector.settings.threshold if joint is None else joint
 
     @threshold.setter
-    def threshold(self, threshold: float) -> None:
-        _check_threshold(threshold)
-        self._threshold = float(threshold)
+    def threshold(self, threshold: float | None) -> None:
+        if threshold is not None:
+            _check_threshold(threshold)
+        self._threshold = threshold if threshold is None else float(threshold)
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
@@ -187,7 +194,7 @@ class Clue:
         """Judge whether this sentence, or dialogue so far, names exactly one thing in the image.
 
         With policy "both" the probability is the detector's and the decoder's own (that it would
-        not open with a location) put together: the mean of their log odds. It takes another pass
+        not open with a location) put together (`clue_ros.model.joint`). It takes another pass
         through the whole decoder, which a `reply` needs anyway.
 
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
@@ -208,7 +215,7 @@ class Clue:
         probability, attention = self._checkpoint.judge(features, context)
         if self.policy == "both":
             own, prefill = self._checkpoint.second_opinion(features, context)
-            probability = put_together(probability, own)
+            probability = self._checkpoint.joint.probability(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill
@@ -281,17 +288,6 @@ class Clue:
         if view._owner is not self:
             return self._checkpoint.look(view.image)
         return view._features
-
-
-def put_together(*probabilities: float) -> float:
-    """Mean of the log odds of probabilities in 0..1, as a probability.
-
-    >>> put_together(0.9, 0.1), round(put_together(0.5, 0.9), 2), put_together(1.0, 0.5) < 1
-    (0.5, 0.75, True)
-    """
-    kept = [min(max(p, 1e-6), 1 - 1e-6) for p in probabilities]
-    odds = math.exp(sum(math.log(p / (1 - p)) for p in kept) / len(kept))
-    return odds / (1 + odds)
 
 
 def _check_policy(policy: str) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_tokenizer
 from clue_ros.model.tiny import SIZES
 from clue_ros.model.variants import DEFAULT, VARIANTS
-from clue_ros.training import adapters_data, detector, ivg
+from clue_ros.training import adapters_data, detector, ivg, policy
 from clue_ros.training.base import add_arguments, save_base
 from clue_ros.training.data import TrainingData, load_photos, load_training_data
 from clue_ros.training.decoder import Teaching, init_decoder
@@ -335,6 +336,29 @@ def test_the_whole_folder_is_a_model_that_runs(work: Work, whole: Path) -> None:
     assert attention.shape == (8, 8)
     assert attention.max() == pytest.approx(1, abs=1e-3)
     assert model.speak(features, "pick up the red block", "grounding").tokens
+
+
+def test_the_policy_is_fitted_to_the_pair(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    model = Path(shutil.copytree(whole, tmp_path / "model"))
+    before = {path: path.read_bytes() for path in sorted(model.rglob("*")) if path.is_file()}
+    assert policy.run(options(policy, work, "--model", model)) == 0
+    found = json.loads((model / "detector" / "joint.json").read_text())
+    assert found["validation"]["n"] > 8
+    assert 0 <= found["validation"]["val_f1"] <= 1
+    joint = load_checkpoint(model).joint
+    assert joint.threshold == found["threshold"]
+    assert joint.ivg
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_policy_without_validation_scenes_says_what_to_make(
+    work: Work, whole: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match="clue data tabletop"):
+        policy.run(options(policy, work, "--model", whole, "--tabletop", tmp_path))
 
 
 def test_a_run_folder_of_other_settings_is_refused(

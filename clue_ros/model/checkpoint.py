@@ -1,7 +1,7 @@
 """A complete model folder in memory: processor, backbone, both adapters, detector, settings.
 
 config.json model.safetensors tokenizer and processor files   the base
-detector/   adapter A, head.safetensors, detector.json
+detector/   adapter A, head.safetensors, detector.json, joint.json (where both decide, `joint`)
 ivg/        adapter B, ivg.json
 """
 
@@ -38,6 +38,7 @@ from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.device_memory import give_back, is_out_of_memory, out_of_memory, with_room
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, load_ivg_settings
+from clue_ros.model.joint import MEAN, Joint, load_joint
 from clue_ros.model.processor import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import NONE, check_quantization
 
@@ -57,6 +58,7 @@ class Checkpoint:
     detector: Detector
     ivg: IvgSettings
     vocabulary: Vocabulary
+    joint: Joint = MEAN
 
     @with_room
     @torch.inference_mode()
@@ -223,7 +225,9 @@ def _load(
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
-    return Checkpoint(processor, backbone, adapters, judge, settings, vocabulary)
+    trained = folder / DETECTOR if detector is None else Path(detector).expanduser()
+    joint = MEAN if str(detector) in BASELINES else load_joint(trained, dialogue)
+    return Checkpoint(processor, backbone, adapters, judge, settings, vocabulary, joint)
 
 
 def open_detector(

@@ -57,7 +57,6 @@ class PerceptionNode(LifecycleNode):
         super().__init__("perception", **kwargs)
         self._spinner = executor
         self._clue: Any = None
-        self._own_threshold = 0.5  # the model's, read when it is loaded
         self._canceled: set[str] = set()  # goals that are being canceled
         self._depths = Depths(lambda: Settings(*map(self._value, DEPTH)))
         self._camera = Camera(depths=self._depths)
@@ -129,7 +128,6 @@ class PerceptionNode(LifecycleNode):
         model = self._value("model")
         try:
             self._clue = self._worker.call(self._load)
-            self._own_threshold = self._clue.threshold
         except Exception as error:  # noqa: BLE001 - any failure to load is this transition's FAILURE
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "
             self._health.load_error = f"model {model!r} cannot be loaded: {kind}{error}"
@@ -236,7 +234,7 @@ class PerceptionNode(LifecycleNode):
         threshold, clue = self._value("threshold"), self._clue
         if clue is not None:
             clue.policy = self._value("policy")
-            clue.threshold = self._own_threshold if threshold < 0 else threshold
+            clue.threshold = None if threshold < 0 else threshold
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
