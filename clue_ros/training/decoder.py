@@ -27,7 +27,7 @@ from clue_ros.training.packed import (
     point_shares,
     query_maps,
 )
-from clue_ros.training.packed_attention import layout_of, packed_attention
+from clue_ros.training.packed_attention import NAME, attention_of, layout_of
 from clue_ros.training.processes import autocast
 from clue_ros.training.queries import Query
 from clue_ros.training.vision import LOC_BINS, batch_tensor, soft_bins
@@ -126,7 +126,7 @@ class PackedDecoder:
             batch, self.tokens, image_sees_prefix=image_sees_prefix, read=frozenset(read)
         )
         try:
-            with autocast(self.device, self.precision), packed_attention(decoder.config):
+            with autocast(self.device, self.precision), attention_of(decoder.config, NAME):
                 image = model.multi_modal_projector(features)
                 text = decoder.embed_tokens(batch.ids)
                 out = decoder(

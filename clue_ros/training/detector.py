@@ -42,6 +42,7 @@ from clue_ros.training.card import write_card
 from clue_ros.training.data import TrainingData, add_data_arguments, load_training_data
 from clue_ros.training.loop import Group, Settings, autocast, train
 from clue_ros.training.packed import cross_entropy_to
+from clue_ros.training.packed_attention import NAME_OF_ALL, attention_of
 
 LOOK_WEIGHT = {DEFAULT: 0.15}  # of the loss that says where to look; the paper's have none
 HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the head alone
@@ -98,7 +99,7 @@ class DetectorTrainer:
 
     def read(self, batch: AdapterBatch) -> Reading:
         """What the head reads of a batch."""
-        with autocast(self.device):
+        with autocast(self.device), attention_of(self.backbone.text, NAME_OF_ALL):
             return self.head.read(self.backbone, self.settings.block, batch.features, batch.prompts)
 
     def losses(self, batch: AdapterBatch, look_weight: float) -> dict[str, Tensor]:

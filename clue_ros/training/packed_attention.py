@@ -1,10 +1,11 @@
-"""Attention of packed sequences that computes only what a query may see.
+"""Attention for training: in the precision of its values, and only of what a query may see.
 
 A packed sequence is a picture and a dozen queries: of its S x S scores more than half are between
 queries, or from the picture to them, and masked. transformers' eager attention computes, caps and
-normalises them all, in float32; this one goes through the rows in spans, each with the keys that
-some row of it may see, and stays in the precision of its values. Nothing else differs: the same
-scores, cap, mask and softmax (`test/test_training_packed.py` compares them).
+normalises them all, in float32; `attend` goes through the rows in spans, each with the keys that
+some row of it may see. `attend_to_all` does one query a sequence, as transformers lays it out. Both
+stay in the precision of their values (float32, or bfloat16 where autocast makes it that). Nothing
+else differs: the same scores, cap, mask and softmax (`test/test_training_packed.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
 
 from clue_ros.training.packed import Packed, packed_mask
 
 NAME = "clue_packed"
+NAME_OF_ALL = "clue_all"
 ROWS = 64  # text rows of a span: fewer see fewer masked keys, more make larger products
 
 
@@ -70,10 +73,10 @@ def layout_of(
 
 
 @contextmanager
-def packed_attention(config: Any) -> Iterator[None]:
-    """A decoder with this configuration attends by `Layout` within the context."""
+def attention_of(config: Any, name: str) -> Iterator[None]:
+    """A decoder with this configuration attends by one of this module's functions, by its name."""
     before = config._attn_implementation
-    config._attn_implementation = NAME
+    config._attn_implementation = name
     try:
         yield
     finally:
@@ -99,33 +102,77 @@ def attend(
     to the N image tokens, in the blocks of `layout.read`; else None. attention_mask is not used:
     the layout has it.
     """
-    dtype, n = value.dtype, layout.image_tokens
-    batch, heads, width = query.shape[0], query.shape[1], query.shape[3]
-    shared = key.shape[1]  # heads that several queries' heads share
-    query = (query * (scaling if softcap is None else scaling / softcap)).to(dtype)
-    key, outputs, seen = key.to(dtype).transpose(2, 3), [], []
+    n = layout.image_tokens
+    query, key = _scaled(query, scaling, softcap, value), key.to(value.dtype)
+    outputs, seen = [], []
     for span in layout.spans:
-        rows = span.last - span.first
-        keys, values = key[..., :n], value[:, :, :n]
+        keys, values = key[:, :, :n], value[:, :, :n]
         if span.key_last > span.key_first:
             text = slice(span.key_first, span.key_last)
-            keys = torch.cat([keys, key[..., text]], dim=-1)
+            keys = torch.cat([keys, key[:, :, text]], dim=2)
             values = torch.cat([values, value[:, :, text]], dim=2)
-        asked = query[:, :, span.first : span.last].reshape(batch, shared, -1, width)
-        scores = torch.matmul(asked, keys).view(batch, heads, rows, -1)
-        if softcap is not None:
-            scores = torch.tanh(scores) * softcap
-        if span.mask is not None:
-            scores = scores + span.mask.to(dtype)
-        weights = scores.softmax(-1)
-        if dropout:
-            weights = nn.functional.dropout(weights, dropout, training=module.training)
-        mixed = torch.matmul(weights.view(batch, shared, -1, weights.shape[-1]), values)
-        outputs.append(mixed.view(batch, heads, rows, width))
+        rows = query[:, :, span.first : span.last]
+        mixed, weights = _mixed(
+            rows, keys, values, span.mask, softcap, dropout if module.training else 0.0
+        )
+        outputs.append(mixed)
         if module.layer_idx in layout.read and span.last > n:
             seen.append(weights[:, :, max(0, n - span.first) :, :n])
     out = torch.cat(outputs, dim=2).transpose(1, 2)
     return out, torch.cat(seen, dim=2) if seen else None
 
 
+def attend_to_all(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    **_ignored: Any,
+) -> tuple[Tensor, Tensor]:
+    """Transformers' attention function: outputs (B, S, H, d), and all weights (B, H, S, S).
+
+    query (B, H, S, d), key and value (B, K, S, d). attention_mask: added to the scores, (B, 1, S,
+    S).
+    """
+    query, key = _scaled(query, scaling, softcap, value), key.to(value.dtype)
+    rate = dropout if module.training else 0.0
+    out, weights = _mixed(query, key, value, attention_mask, softcap, rate)
+    return out.transpose(1, 2), weights
+
+
+def _scaled(query: Tensor, scaling: float, softcap: float | None, value: Tensor) -> Tensor:
+    return (query * (scaling if softcap is None else scaling / softcap)).to(value.dtype)
+
+
+def _mixed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    softcap: float | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Outputs (B, H, R, d) and weights (B, H, R, S) of R rows; several heads share a key's."""
+    batch, heads, rows, width = query.shape
+    shared = key.shape[1]
+    asked = query.reshape(batch, shared, -1, width)
+    scores = torch.matmul(asked, key.transpose(2, 3)).view(batch, heads, rows, -1)
+    if softcap is not None:
+        scores = torch.tanh(scores) * softcap
+    if mask is not None:
+        scores = scores + mask.to(scores.dtype)
+    weights = scores.softmax(-1)
+    if dropout:
+        weights = nn.functional.dropout(weights, dropout)
+    mixed = torch.matmul(weights.view(batch, shared, -1, weights.shape[-1]), value)
+    return mixed.view(batch, heads, rows, width), weights
+
+
 AttentionInterface.register(NAME, attend)
+AttentionInterface.register(NAME_OF_ALL, attend_to_all)
+AttentionMaskInterface.register(NAME_OF_ALL, eager_mask)
