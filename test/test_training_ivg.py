@@ -342,7 +342,7 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
     totals = {name: sum(step.counts[name] for step in steps) for name in steps[0].counts}
     with torch.no_grad():
         for step in steps:
-            losses += [float(part["loss"]) for part in step.losses(totals)]
+            losses += [float(compute()["loss"]) for compute in step.losses(totals)]
             counts.append(step.counts["suffix"])
         (whole,) = [[picture for parts in mine for part in parts for picture in part]]
         packed = decoder.pack(ivg._sequences(whole))

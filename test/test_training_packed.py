@@ -147,12 +147,13 @@ def test_the_attention_that_is_taught_is_the_one_the_detector_reads(
 def test_the_adapters_attention_is_transformers_own(
     backbone: Backbone, processor: Any, batch: Batch
 ) -> None:
+    decoder = backbone.model.model.language_model
     for part in by_form(batch):
         prompts = prompts_of(processor, [queries[0] for _, queries in part])
         with torch.no_grad():
             features = backbone.look(batch_tensor([scene for scene, _ in part], CPU))
             expected = backbone.hidden_at(backbone.blocks - 1, features, prompts)
-            with packed_attention.attention_of(backbone.text, packed_attention.NAME_OF_ALL):
+            with packed_attention.attention_of(decoder, packed_attention.NAME_OF_ALL):
                 found = backbone.hidden_at(backbone.blocks - 1, features, prompts)
         real = prompts.attention_mask.bool()
         torch.testing.assert_close(found[0][real], expected[0][real], atol=TOLERANCE, rtol=1e-4)

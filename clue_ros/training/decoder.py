@@ -126,7 +126,7 @@ class PackedDecoder:
             batch, self.tokens, image_sees_prefix=image_sees_prefix, read=frozenset(read)
         )
         try:
-            with autocast(self.device, self.precision), attention_of(decoder.config, NAME):
+            with autocast(self.device, self.precision), attention_of(decoder, NAME):
                 image = model.multi_modal_projector(features)
                 text = decoder.embed_tokens(batch.ids)
                 out = decoder(

@@ -99,7 +99,8 @@ class DetectorTrainer:
 
     def read(self, batch: AdapterBatch) -> Reading:
         """What the head reads of a batch."""
-        with autocast(self.device), attention_of(self.backbone.text, NAME_OF_ALL):
+        decoder = self.backbone.model.model.language_model
+        with autocast(self.device), attention_of(decoder, NAME_OF_ALL):
             return self.head.read(self.backbone, self.settings.block, batch.features, batch.prompts)
 
     def losses(self, batch: AdapterBatch, look_weight: float) -> dict[str, Tensor]:

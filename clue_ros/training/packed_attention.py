@@ -73,14 +73,20 @@ def layout_of(
 
 
 @contextmanager
-def attention_of(config: Any, name: str) -> Iterator[None]:
-    """A decoder with this configuration attends by one of this module's functions, by its name."""
+def attention_of(decoder: Any, name: str) -> Iterator[None]:
+    """A decoder (transformers' class) attends by one of this module's functions, by its name.
+
+    One with gradient checkpointing goes on with it after the context: its blocks are run again in
+    the backward pass.
+    """
+    config = decoder.config
     before = config._attn_implementation
     config._attn_implementation = name
     try:
         yield
     finally:
-        config._attn_implementation = before
+        if not any(layer.gradient_checkpointing for layer in decoder.layers):
+            config._attn_implementation = before
 
 
 def attend(
@@ -90,8 +96,8 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    layout: Layout,
     scaling: float,
+    layout: Layout | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
     **_ignored: Any,
@@ -99,9 +105,20 @@ def attend(
     """Transformers' attention function: outputs (B, S, H, d), and what is read.
 
     query (B, H, S, d), key and value (B, K, S, d). Second: (B, H, T, N), the T text rows' attention
-    to the N image tokens, in the blocks of `layout.read`; else None. attention_mask is not used:
-    the layout has it.
+    to the N image tokens, in the blocks of `layout.read`; else None. attention_mask is not used,
+    the layout has it; without a layout it is `attend_to_all`.
     """
+    if layout is None:
+        return attend_to_all(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            dropout=dropout,
+            softcap=softcap,
+        )
     n = layout.image_tokens
     query, key = _scaled(query, scaling, softcap, value), key.to(value.dtype)
     outputs, seen = [], []
@@ -175,4 +192,5 @@ def _mixed(
 
 AttentionInterface.register(NAME, attend)
 AttentionInterface.register(NAME_OF_ALL, attend_to_all)
-AttentionMaskInterface.register(NAME_OF_ALL, eager_mask)
+for _name in (NAME, NAME_OF_ALL):
+    AttentionMaskInterface.register(_name, eager_mask)
