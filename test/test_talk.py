@@ -14,6 +14,7 @@ from clue_ros.data.languages import Plain, language_of, rich_language
 from clue_ros.data.tabletop.rich import RICH
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.asking import MAX_QUESTIONS, ask, partitions
+from clue_ros.data.talk.episodes import SORTS, TAUGHT_SORTS
 from clue_ros.data.talk.person import Person, understood
 from clue_ros.data.talk.references import Landmark, Reference, meant
 from clue_ros.data.talk.typing_errors import mistyped, slips, table_of
@@ -299,6 +300,22 @@ def test_a_dialogue_opens_in_the_forms_that_were_asked_for(even: bool) -> None:
                 states = LANGUAGE.states(table, np.random.default_rng(seed), "clear", even=even)
                 assert states[0].context == LANGUAGE.speech.request(drawn[0], rng)
     assert alone[True] > alone[False] > 0
+
+
+def test_what_is_learned_last_is_taught_more_often_than_it_is_said() -> None:
+    opened = {True: Counter[str](), False: Counter[str]()}
+    for seed in range(400):
+        table = random_objects(np.random.default_rng(seed))
+        for even in (True, False):
+            rng = np.random.default_rng(seed)
+            drawn = LANGUAGE.episodes.reference(table, rng, "ambiguous", even=even)
+            if drawn is not None:
+                opened[even][drawn[0].sort] += 1
+    for sort in ("size", "relation"):  # no order is ambiguous
+        assert opened[True][sort] > 2 * opened[False][sort]
+    for sorts in (SORTS, *TAUGHT_SORTS.values()):
+        assert set(sorts) <= set(SORTS)
+        assert sum(sorts.values()) == pytest.approx(1)
 
 
 # --- the person

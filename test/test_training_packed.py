@@ -252,6 +252,14 @@ def test_the_words_loss_is_plain_cross_entropy_for_narrow_targets(
     torch.testing.assert_close(words, expected, atol=1e-3, rtol=1e-3)
 
 
+def test_location_targets_narrow_until_seven_tenths_of_a_stage() -> None:
+    teaching = Teaching(sigma=1.5, first_sigma=6.0)
+    widths = [teaching.at(progress).sigma for progress in (0.0, 0.35, 0.7, 1.0)]
+    assert widths == pytest.approx([6.0, 3.0, 1.5, 1.5])
+    assert Teaching(sigma=1.5, first_sigma=1.0).at(0.0).sigma == 1.5  # never narrower
+    assert Teaching(sigma=0.0).at(0.0).sigma == 0.0  # the paper's plain cross-entropy
+
+
 def test_pointers_belong_to_the_tokens_that_speak_of_the_object(processor: Any) -> None:
     rng = np.random.default_rng(3)
     spoken = set()

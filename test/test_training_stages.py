@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ from clue_ros.training import adapters_data, detector, ivg, policy
 from clue_ros.training.base import add_arguments, save_base
 from clue_ros.training.data import TrainingData, load_photos, load_training_data
 from clue_ros.training.decoder import Teaching, init_decoder
-from clue_ros.training.decoder_stage import alone, train_decoder
+from clue_ros.training.decoder_stage import alone, is_alone, train_decoder
 from clue_ros.training.decoder_stage import draw as draw_queries
 from clue_ros.training.loop import Settings
 from clue_ros.training.pool import ScenePool
@@ -198,6 +199,15 @@ def test_batches_follow_from_seed_and_step(work: Work) -> None:
         [q for _, qs in draw_queries(work.data, settings, i, 4) for q in qs] for i in (3, 3, 4)
     ]
     assert queries[0] == queries[1] != queries[2]
+
+
+def test_steps_of_one_query_a_sequence_are_spread_and_end_the_stage() -> None:
+    spread = [is_alone(step, 100, 0.25) for step in range(100)]
+    assert sum(spread[:40]) == 10
+    assert not any(a and b for a, b in pairwise(spread[:90]))
+    assert all(spread[90:])
+    assert [is_alone(step, 100, 0.0) for step in range(100)] == [False] * 90 + [True] * 10
+    assert all(is_alone(step, 100, 1.0) for step in range(100))
 
 
 def test_one_query_a_sequence_keeps_each_pictures_features(work: Work) -> None:

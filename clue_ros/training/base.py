@@ -76,8 +76,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--location-sigma",
         type=float,
         default=usual.sigma,
-        help="width of location targets in bins at the end (they begin wider), 0: plain "
-        "cross-entropy; default %(default)s",
+        help="width of location targets in bins at the end, 0: plain cross-entropy; "
+        "default %(default)s",
+    )
+    parser.add_argument(
+        "--first-sigma",
+        type=float,
+        default=usual.first_sigma,
+        help="their width when stage 2 begins, for a base that goes on from another's boxes it can "
+        "be smaller; default %(default)s",
     )
     parser.add_argument(
         "--dense-weight",
@@ -85,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=usual.dense,
         help="in stage 2, of what the tower's patches are taught in stage 1, where the tower "
         "learns on (--tower-rate); default %(default)s",
+    )
+    parser.add_argument(
+        "--alone-share",
+        type=float,
+        default=0.0,
+        help="of stage 2's steps, how many have one query a sequence and PaliGemma's own mask, "
+        "where the picture sees the words, beside the last tenth; default %(default)s",
     )
     add_speed_arguments(parser)
 
@@ -132,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     device = pick_device(args.device)
+    if not 0 <= args.alone_share <= 1:
+        raise ClueError(f"--alone-share is a share from 0 to 1, not {args.alone_share}")
     kinds = [kind for kind in all_kinds(args) if kind not in world_spec(args.world).kinds]
     sizes = sizes_of(args)
     model, tokenizer = new_model(args.seed, args.world, kinds, **sizes)
@@ -161,7 +177,14 @@ def run(args: argparse.Namespace) -> int:
         notes,
         speed,
         args.tower_rate,
-        Teaching(args.look_weight, args.point_weight, args.location_sigma, args.dense_weight),
+        Teaching(
+            args.look_weight,
+            args.point_weight,
+            args.location_sigma,
+            args.dense_weight,
+            args.first_sigma,
+        ),
+        args.alone_share,
     )
     save_base(model, tokenizer, args.out)
     note = {"seconds": round(time.monotonic() - began), "device": str(device), "out": str(args.out)}

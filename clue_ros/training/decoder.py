@@ -9,7 +9,7 @@ Gaussians that narrow, not single bins.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -35,6 +35,7 @@ from clue_ros.training.vision import LOC_BINS, batch_tensor, soft_bins
 LOOK_WEIGHT = 0.15
 POINT_WEIGHT = 0.15
 LOCATION_SIGMA = 1.5  # bins
+FIRST_SIGMA = 8.0  # bins
 
 Number = TypeVar("Number", Tensor, float)
 
@@ -59,13 +60,22 @@ class Teaching:
 
     look, point: weights of the attention's losses, where masks are known (0: none, nothing is
     computed). sigma: width of the location tokens' Gaussian targets in bins; 0 is the paper's plain
-    cross-entropy. dense: weight of what the tower's patches are taught (`vision`), by `Replicas`.
+    cross-entropy. first_sigma: their width when a stage begins (`at`). dense: weight of what the
+    tower's patches are taught (`vision`), by `Replicas`.
     """
 
     look: float = LOOK_WEIGHT
     point: float = POINT_WEIGHT
     sigma: float = LOCATION_SIGMA
     dense: float = 0.0
+    first_sigma: float = FIRST_SIGMA
+
+    def at(self, progress: float) -> Teaching:
+        """What is taught at a share of a stage's steps: the width narrows until 0.7 of them."""
+        if self.sigma <= 0:
+            return self
+        wider = max(1.0, self.first_sigma / self.sigma) ** max(0.0, 1 - progress / 0.7)
+        return replace(self, sigma=self.sigma * wider)
 
 
 class PackedDecoder:

@@ -14,7 +14,7 @@ from torch import Tensor
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
-from clue_ros.training.decoder import LOCATION_SIGMA, PackedDecoder, Teaching
+from clue_ros.training.decoder import PackedDecoder, Teaching
 from clue_ros.training.loop import Group, Parts, Settings, mean_figures, scratch_groups, train
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.queries import Query, photo_queries, scene_queries
@@ -25,8 +25,7 @@ from clue_ros.training.vision import LOC_BINS, DenseHeads
 PHOTO_SHARE = 0.2  # share of a batch's pictures that come from IT2P
 QUERIES = 12  # a picture, packed
 QUERIES_ALONE = 3  # a picture, one a sequence
-ALONE_SHARE = 0.1  # of the steps, at the end, with PaliGemma's own mask
-WIDER = 8.0 / LOCATION_SIGMA  # the location targets at first, as times their width at the end
+ALONE_SHARE = 0.1  # of the steps, at the end, with PaliGemma's own mask, at least
 
 USUAL = Teaching()
 
@@ -50,6 +49,13 @@ def draw(data: TrainingData, settings: Settings, step: int, per_picture: int) ->
         if queries:
             batch.append((seen.scene, queries))
     return batch
+
+
+def is_alone(step: int, steps: int, share: float) -> bool:
+    """Whether a step has one query a sequence: the last ones, and `share` of those before."""
+    if step >= round(steps * (1 - ALONE_SHARE)):
+        return True
+    return int((step + 1) * share) > int(step * share)
 
 
 def alone(batch: Batch, features: Tensor) -> tuple[Batch, Tensor]:
@@ -113,12 +119,14 @@ def train_decoder(
     speed: Speed = PLAIN_SPEED,
     tower_rate: float = 0.0,
     teaching: Teaching = USUAL,
+    alone_share: float = 0.0,
 ) -> None:
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
     notes: more of what decides the run. tower_rate: share of the learning rate at which the vision
     tower learns on from what the decoder makes of it. teaching: the losses at the end; the held-out
-    figures are always of the usual ones, so that they compare.
+    figures are always of the usual ones, so that they compare. alone_share: of the steps before the
+    last tenth, how many have one query a sequence as well.
     """
     decoder = PackedDecoder(model, tokenizer, device)
     groups = learned_groups(model, tower_rate)
@@ -130,21 +138,21 @@ def train_decoder(
     model.train()
     model.model.vision_tower.eval()
     replicas = Replicas(decoder, speed.replicas, dense)
-    first_alone = round(settings.steps * (1 - ALONE_SHARE))
+
+    def single(step: int) -> bool:
+        return is_alone(step, settings.steps, alone_share)
 
     def drawn(step: int) -> list[Share]:
-        is_alone = step >= first_alone
-        batch = draw(data, settings, step, QUERIES_ALONE if is_alone else QUERIES)
-        return replicas.shares(batch, is_alone=is_alone)
+        batch = draw(data, settings, step, QUERIES_ALONE if single(step) else QUERIES)
+        return replicas.shares(batch, is_alone=single(step))
 
     def batch_loss(step: int, shares: list[Share]) -> Parts:
-        width = teaching.sigma * WIDER ** max(0.0, 1 - step / (0.7 * settings.steps))
-        taught = replace(teaching, sigma=width)
-        return replicas.step(shares, taught, is_alone=step >= first_alone)
+        taught = teaching.at(step / settings.steps)
+        return replicas.step(shares, taught, is_alone=single(step))
 
     def held_out_losses(part: Batch) -> dict[str, Tensor]:
-        single, features = alone(part, decoder.features([scene for scene, _ in part]))
-        return decoder.losses(features, single, USUAL, image_sees_prefix=True)
+        rows, features = alone(part, decoder.features([scene for scene, _ in part]))
+        return decoder.losses(features, rows, USUAL, image_sees_prefix=True)
 
     fixed = held_out(data)
 
@@ -161,6 +169,7 @@ def train_decoder(
 
     kept: dict[str, Any] = {"scenes": len(data.scenes), "photos": len(data.photos)}
     kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching)}
+    kept |= {"alone_share": alone_share} if alone_share else {}
     with replicas, Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),

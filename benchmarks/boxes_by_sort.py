@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How often a base's boxes are right, by what a clear request says of its target.
+
+    scripts/run python benchmarks/boxes_by_sort.py --tabletop DIR [--model household] [--split val]
+        [--world rich] [--scenes 300]
+
+The base alone, without adapters, is held to a box (what `clue train base` taught it, before anyone
+decides whether to ask). One clear request of each sort about each scene that allows one, the same
+ones for every model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clue_ros.data.languages import Rich, rich_language
+from clue_ros.data.tabletop.scene import Scene
+from clue_ros.data.tabletop.shards import SPLITS, read_scenes
+from clue_ros.data.tabletop.worlds import WORLDS
+from clue_ros.data.talk.episodes import SORTS, Form, random_reference
+from clue_ros.data.talk.references import Reference, meant
+from clue_ros.dialogue import Box
+from clue_ros.evaluation.metrics import iou
+from clue_ros.evaluation.tables import table
+from clue_ros.model.backbone import load_backbone
+from clue_ros.model.decoder import Vocabulary, generate
+from clue_ros.model.hub import find_base, find_model
+from clue_ros.model.locations import decode_box
+from clue_ros.model.processor import encode_prompts, load_processor
+from clue_ros.training.pool import ScenePool
+from clue_ros.training.vision import batch_tensor
+
+TRIES = 60
+INSTRUCTION = "clarify"
+
+
+def clear_request(
+    language: Rich, scene: Scene, sort: str, rng: np.random.Generator
+) -> tuple[str, Reference, int] | None:
+    """A request of a sort that means one object, with that object; None of none."""
+    for _ in range(TRIES):
+        said = rng.uniform(size=2)
+        form = Form(sort, said[0] >= 0.12, said[1] < (0.5 if sort == "plain" else 0.2))
+        reference = random_reference(scene.objects, rng, form)
+        found = meant(reference, scene.objects)
+        if found is not None and len(found) == 1 and reference != Reference():
+            return language.speech.request(reference, rng), reference, found[0]
+    return None
+
+
+def name_of(sort: str, reference: Reference) -> str:
+    """A sort as a row of the table, each number of an order by itself."""
+    return sort if reference.order is None else f"{sort}, number {reference.order[0]}"
+
+
+class Pointer:
+    """A base that is asked for boxes."""
+
+    def __init__(self, model: str) -> None:
+        folder = find_base(find_model(model))
+        self.backbone = load_backbone(folder)
+        self.processor: Any = load_processor(folder)
+        text = self.backbone.text
+        self.vocabulary = Vocabulary(self.processor.tokenizer, text.vocab_size)
+        self.size: int = self.backbone.config.vision_config.image_size
+
+    @torch.inference_mode()
+    def codes(self, scene: Scene, texts: list[str]) -> list[tuple[int, ...]]:
+        """The location codes (y_min, x_min, y_max, x_max) of several requests about a scene."""
+        features = self.backbone.look(batch_tensor([scene], self.backbone.device))
+        prompts = encode_prompts(self.processor, INSTRUCTION, texts)
+        said = generate(self.backbone, self.vocabulary, features, prompts, "grounding")
+        return [reply.codes or () for reply in said]
+
+
+def main() -> int:
+    """Print a table, a row a sort."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tabletop", type=Path, required=True, help="simulator shards")
+    parser.add_argument("--model", default="household")
+    parser.add_argument("--world", choices=tuple(WORLDS), default="rich")
+    parser.add_argument("--split", choices=SPLITS, default="val")
+    parser.add_argument("--scenes", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=5)
+    args = parser.parse_args()
+    pointer, language = Pointer(args.model), rich_language(args.world)
+    rng = np.random.default_rng(args.seed)
+    right: dict[str, list[bool]] = defaultdict(list)
+    pool = ScenePool(read_scenes(args.tabletop, args.split, args.scenes, args.world), pointer.size)
+    for i in range(len(pool)):
+        scene = pool[i]
+        drawn = {sort: clear_request(language, scene, sort, rng) for sort in SORTS}
+        asked = [(sort, *found) for sort, found in drawn.items() if found]
+        answers = pointer.codes(scene, [text for _, text, _, _ in asked])
+        for (sort, _, reference, target), codes in zip(asked, answers, strict=True):
+            # The scene's boxes are shares of the picture.
+            hit = (
+                bool(codes) and iou(decode_box(codes, 1, 1), Box(*scene.objects[target].box)) >= 0.5
+            )
+            for name in {sort, name_of(sort, reference), "all"}:
+                right[name].append(hit)
+    rows = [[name, float(np.mean(hits)), len(hits)] for name, hits in sorted(right.items())]
+    print(table(["clear requests", "boxes right", "n"], rows, markdown=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
