@@ -94,6 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "learns on (--tower-rate); default %(default)s",
     )
     parser.add_argument(
+        "--company-weight",
+        type=float,
+        default=usual.company,
+        help="in stage 2, of what the picture's tokens are taught at half depth: each object's "
+        "number and size among those of its kind; default %(default)s",
+    )
+    parser.add_argument(
         "--alone-share",
         type=float,
         default=0.0,
@@ -183,6 +190,7 @@ def run(args: argparse.Namespace) -> int:
             args.location_sigma,
             args.dense_weight,
             args.first_sigma,
+            args.company_weight,
         ),
         args.alone_share,
     )

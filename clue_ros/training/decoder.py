@@ -60,8 +60,8 @@ class Teaching:
 
     look, point: weights of the attention's losses, where masks are known (0: none, nothing is
     computed). sigma: width of the location tokens' Gaussian targets in bins; 0 is the paper's plain
-    cross-entropy. first_sigma: their width when a stage begins (`at`). dense: weight of what the
-    tower's patches are taught (`vision`), by `Replicas`.
+    cross-entropy. first_sigma: their width when a stage begins (`at`). dense, company: weights
+    of what the tower's patches (`vision`) and the decoder's (`company`) are taught, by `Replicas`.
     """
 
     look: float = LOOK_WEIGHT
@@ -69,6 +69,7 @@ class Teaching:
     sigma: float = LOCATION_SIGMA
     dense: float = 0.0
     first_sigma: float = FIRST_SIGMA
+    company: float = 0.0
 
     def at(self, progress: float) -> Teaching:
         """What is taught at a share of a stage's steps: the width narrows until 0.7 of them."""
@@ -230,7 +231,7 @@ def combine(
     """Sums to means (over larger counts: to shares of means), and the loss made of them."""
     means = {name: total / max(counts[name], 1) for name, total in sums.items()}
     loss = means["suffix"]
-    for name in ("look", "point", "dense"):
+    for name in ("look", "point", "dense", "company"):
         if name in means:
             loss = loss + getattr(teaching, name) * means[name]
     # a share of nothing is no figure

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.training.ahead import Ahead
+from clue_ros.training.company import CompanyHeads
 from clue_ros.training.data import TrainingData
 from clue_ros.training.decoder import PackedDecoder, Teaching
 from clue_ros.training.loop import Group, Parts, Settings, mean_figures, scratch_groups, train
@@ -135,9 +136,14 @@ def train_decoder(
         torch.manual_seed(settings.seed)
         dense = dense_heads(model, tokenizer, data).to(device)
         groups += scratch_groups((f"heads.{n}", p) for n, p in dense.named_parameters())
+    company = None
+    if teaching.company:
+        torch.manual_seed(settings.seed)
+        company = CompanyHeads(model.config.text_config.hidden_size).to(device)
+        groups += scratch_groups((f"heads.company.{n}", p) for n, p in company.named_parameters())
     model.train()
     model.model.vision_tower.eval()
-    replicas = Replicas(decoder, speed.replicas, dense)
+    replicas = Replicas(decoder, speed.replicas, dense, company)
 
     def single(step: int) -> bool:
         return is_alone(step, settings.steps, alone_share)

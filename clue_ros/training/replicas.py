@@ -18,13 +18,27 @@ import torch
 from torch import Tensor
 
 from clue_ros.data.tabletop.scene import Scene
+from clue_ros.training.company import (
+    Company,
+    CompanyHeads,
+    company_loss,
+    company_of,
+    image_states,
+)
 from clue_ros.training.decoder import PackedDecoder, Teaching, combine
 from clue_ros.training.loop import Parts
 from clue_ros.training.packed import Packed
 from clue_ros.training.queries import Query
-from clue_ros.training.vision import DenseHeads, DenseTargets, dense_loss, dense_targets
+from clue_ros.training.vision import (
+    DenseHeads,
+    DenseTargets,
+    dense_loss,
+    dense_targets,
+    owners,
+)
 
 DENSE_FIGURES = {"dense": "loss", "kind_right": "kind_right"}  # ours: `dense_loss`'s
+COMPANY_FIGURES = {"company": "loss", "rank_right": "rank_right"}  # ours: `company_loss`'s
 
 
 @dataclass(frozen=True)
@@ -32,13 +46,15 @@ class Share:
     """What one thread computes of a step.
 
     scenes: B pictures. rows: which of them each packed sequence is about, (R,). packed: R
-    sequences. targets: of the dense heads, for every patch of the pictures; None without.
+    sequences. targets: of the dense heads, for every patch of the pictures. company: what their
+    objects are among their kind. Both are None where neither is taught.
     """
 
     scenes: list[Scene]
     rows: list[int]
     packed: Packed
     targets: DenseTargets | None
+    company: Company | None = None
 
 
 def twin(decoder: PackedDecoder) -> PackedDecoder:
@@ -55,14 +71,20 @@ def twin(decoder: PackedDecoder) -> PackedDecoder:
 class Replicas:
     """`count` copies of a decoder and the threads that run them; a context, which ends them.
 
-    dense: heads on the tower's features, taught beside the decoder where given.
+    dense: heads on the tower's features; company: heads on the picture's tokens in the decoder.
+    Both are taught beside the decoder where given.
     """
 
     def __init__(
-        self, decoder: PackedDecoder, count: int = 1, dense: DenseHeads | None = None
+        self,
+        decoder: PackedDecoder,
+        count: int = 1,
+        dense: DenseHeads | None = None,
+        company: CompanyHeads | None = None,
     ) -> None:
         self.decoders = [decoder, *(twin(decoder) for _ in range(count - 1))]
         self.dense = dense
+        self.company = company
         self._threads = torch.get_num_threads()
         each = partial(torch.set_num_threads, max(1, self._threads // count))
         self._pool = ThreadPoolExecutor(count, "replica", each) if count > 1 else None
@@ -99,16 +121,18 @@ class Replicas:
         if is_alone:
             rows = [b for b, (_, queries) in enumerate(batch) for _ in queries]
             batch = [(scene, [query]) for scene, queries in batch for query in queries]
-        targets = None
+        targets, company = None, None
         if self.dense is not None:
             heads = self.dense
             targets = dense_targets(scenes, decoder.grid, heads.kinds, heads.colors)
-        return Share(scenes, rows, decoder.pack(batch), targets)
+        if self.company is not None:
+            company = company_of(scenes)
+        return Share(scenes, rows, decoder.pack(batch), targets, company)
 
     def step(self, shares: Sequence[Share], teaching: Teaching, *, is_alone: bool) -> Parts:
         """The losses of a step, which are those of one decoder on the whole batch.
 
-        The dense loss alone is a mean over each share's patches, and then over the shares.
+        The losses of the heads alone are means over each share's patches, and then over the shares.
         """
         counts = [self._counts(share, teaching) for share in shares]
         whole = {name: sum(count[name] for count in counts) for name in counts[0]}
@@ -125,6 +149,8 @@ class Replicas:
         counts = self.decoders[0].counts(share.packed, teaching)
         if share.targets is not None:
             counts |= dict.fromkeys(DENSE_FIGURES, 1.0)
+        if share.company is not None:
+            counts |= dict.fromkeys(COMPANY_FIGURES, 1.0)
         return counts
 
     def _losses(
@@ -137,8 +163,13 @@ class Replicas:
     ) -> dict[str, Tensor]:
         features = decoder.features(share.scenes)
         rows = features if len(share.rows) == len(features) else features[share.rows]
-        sums = decoder.sums(rows, share.packed, teaching, image_sees_prefix=is_alone)
+        with image_states(decoder) as states:
+            sums = decoder.sums(rows, share.packed, teaching, image_sees_prefix=is_alone)
         if share.targets is not None and self.dense is not None:
             found = dense_loss(features.float(), self.dense, share.targets, teaching.sigma)
             sums |= {ours: found[theirs] for ours, theirs in DENSE_FIGURES.items()}
+        if share.company is not None and self.company is not None:
+            owner = owners(share.scenes, decoder.grid)[share.rows].to(states[0].device)
+            found = company_loss(states[0], self.company, share.company, owner)
+            sums |= {ours: found[theirs] for ours, theirs in COMPANY_FIGURES.items()}
         return combine(sums, totals, teaching)

@@ -91,6 +91,24 @@ def side_bins(box: tuple[float, float, float, float]) -> list[float]:
     return [v * (LOC_BINS - 1) for v in (y0, x0, y1, x1)]
 
 
+def owners(scenes: Sequence[Scene], grid: int) -> Tensor:
+    """Which object owns each patch, (B, grid * grid) int64, counted over all scenes.
+
+    -1 is background, -2 has no owner: little of an object, or several.
+    """
+    owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
+    before = 0
+    for b, scene in enumerate(scenes):
+        if not scene.objects:
+            continue
+        cover = scene.coverage(grid).reshape(len(scene.objects), -1)
+        best, total = cover.argmax(axis=0), cover.sum(axis=0)
+        owner[b] = np.where(cover.max(axis=0) >= OBJECT_COVERAGE, best + before, -2)
+        owner[b][total < EMPTY_COVERAGE] = -1
+        before += len(scene.objects)
+    return torch.from_numpy(owner)
+
+
 def dense_targets(
     scenes: list[Scene],
     grid: int,
@@ -98,26 +116,12 @@ def dense_targets(
     known_colors: Sequence[str] = COLORS,
 ) -> DenseTargets:
     """Which object owns each patch, and what there is to say about that object."""
-    owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
-    kinds: list[int] = []
-    colors: list[int] = []
-    sides: list[list[float]] = []
-    for b, scene in enumerate(scenes):
-        if not scene.objects:
-            continue
-        cover = scene.coverage(grid).reshape(len(scene.objects), -1)
-        best, total = cover.argmax(axis=0), cover.sum(axis=0)
-        owner[b] = np.where(cover.max(axis=0) >= OBJECT_COVERAGE, best + len(kinds), -2)
-        owner[b][total < EMPTY_COVERAGE] = -1
-        for o in scene.objects:
-            kinds.append(known_kinds.index(o.kind))
-            colors.append(known_colors.index(o.color))
-            sides.append(side_bins(o.box))
+    objects = [o for scene in scenes for o in scene.objects]
     return DenseTargets(
-        torch.from_numpy(owner.reshape(-1)),
-        torch.tensor(kinds),
-        torch.tensor(colors),
-        torch.tensor(sides),
+        owners(scenes, grid).flatten(),
+        torch.tensor([known_kinds.index(o.kind) for o in objects]),
+        torch.tensor([known_colors.index(o.color) for o in objects]),
+        torch.tensor([side_bins(o.box) for o in objects]),
     )
 
 
