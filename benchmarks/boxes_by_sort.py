@@ -106,7 +106,9 @@ def main() -> int:
             )
             for name in {sort, name_of(sort, reference), "all"}:
                 right[name].append(hit)
-    rows = [[name, float(np.mean(hits)), len(hits)] for name, hits in sorted(right.items())]
+    rows: list[list[str | float]] = [
+        [name, float(np.mean(hits)), len(hits)] for name, hits in sorted(right.items())
+    ]
     print(table(["clear requests", "boxes right", "n"], rows, markdown=True))
     return 0
 

@@ -331,6 +331,8 @@ def test_push_to_talk_hears_one_phrase_or_says_that_there_was_none(
     nothing = action.result(action.send(Listen.Goal(timeout=Duration(nanosec=300_000_000))))
     assert nothing.status == Listen.Result.NOTHING_HEARD
     handle = action.send(Listen.Goal(timeout=Duration(sec=100)))
+    # Goals that are accepted one after the other may begin in any order: this one is to be first.
+    wait_until(lambda: len(action.feedback) >= 2, "both goals to have said that they wait")
     second = action.result(action.send(Listen.Goal()))
     assert second.status == Listen.Result.FAILED
     assert "another" in second.error_msg

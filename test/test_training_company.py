@@ -90,7 +90,7 @@ def test_a_picture_of_single_things_teaches_their_number_alone() -> None:
     scene = draw_scene(16, [("ball", "red", (0, 0, 8, 8)), ("block", "blue", (8, 8, 16, 16))])
     heads = CompanyHeads(8)
     found = company_loss(torch.randn(1, 16, 8), heads, company_of([scene]), owners([scene], 4))
-    found["loss"].backward()
+    torch.autograd.backward(found["loss"])
     assert heads.count.weight.grad is not None
     assert heads.count.weight.grad.abs().max() > 0
     for layer in (heads.rank, heads.size):
