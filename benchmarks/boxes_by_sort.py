@@ -24,7 +24,7 @@ from clue_ros.data.languages import Rich, rich_language
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.data.tabletop.shards import SPLITS, read_scenes
 from clue_ros.data.tabletop.worlds import WORLDS
-from clue_ros.data.talk.episodes import SORTS, Form, random_reference
+from clue_ros.data.talk.episodes import SORTS, form_of, random_reference
 from clue_ros.data.talk.references import Reference, meant
 from clue_ros.dialogue import Box
 from clue_ros.evaluation.metrics import iou
@@ -46,9 +46,7 @@ def clear_request(
 ) -> tuple[str, Reference, int] | None:
     """A request of a sort that means one object, with that object; None of none."""
     for _ in range(TRIES):
-        said = rng.uniform(size=2)
-        form = Form(sort, said[0] >= 0.12, said[1] < (0.5 if sort == "plain" else 0.2))
-        reference = random_reference(scene.objects, rng, form)
+        reference = random_reference(scene.objects, rng, form_of(sort, *rng.uniform(size=2)))
         found = meant(reference, scene.objects)
         if found is not None and len(found) == 1 and reference != Reference():
             return language.speech.request(reference, rng), reference, found[0]
@@ -72,12 +70,12 @@ class Pointer:
         self.size: int = self.backbone.config.vision_config.image_size
 
     @torch.inference_mode()
-    def codes(self, scene: Scene, texts: list[str]) -> list[tuple[int, ...]]:
-        """The location codes (y_min, x_min, y_max, x_max) of several requests about a scene."""
+    def boxes(self, scene: Scene, texts: list[str]) -> list[Box]:
+        """What several requests about a scene mean, as shares of its picture."""
         features = self.backbone.look(batch_tensor([scene], self.backbone.device))
         prompts = encode_prompts(self.processor, INSTRUCTION, texts)
         said = generate(self.backbone, self.vocabulary, features, prompts, "grounding")
-        return [reply.codes or () for reply in said]
+        return [decode_box(reply.codes or (), 1, 1) for reply in said]
 
 
 def main() -> int:
@@ -98,12 +96,9 @@ def main() -> int:
         scene = pool[i]
         drawn = {sort: clear_request(language, scene, sort, rng) for sort in SORTS}
         asked = [(sort, *found) for sort, found in drawn.items() if found]
-        answers = pointer.codes(scene, [text for _, text, _, _ in asked])
-        for (sort, _, reference, target), codes in zip(asked, answers, strict=True):
-            # The scene's boxes are shares of the picture.
-            hit = (
-                bool(codes) and iou(decode_box(codes, 1, 1), Box(*scene.objects[target].box)) >= 0.5
-            )
+        answers = pointer.boxes(scene, [text for _, text, _, _ in asked])
+        for (sort, _, reference, target), box in zip(asked, answers, strict=True):
+            hit = iou(box, Box(*scene.objects[target].box)) >= 0.5
             for name in {sort, name_of(sort, reference), "all"}:
                 right[name].append(hit)
     rows: list[list[str | float]] = [

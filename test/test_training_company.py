@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawn_scenes import draw_scene, random_scenes
+from decoder_helpers import Batch, new_batch, new_decoder
+from drawn_scenes import draw_scene
 from torch.nn import functional as F
 
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.vocabulary import vocabulary
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.processor import load_processor
 from clue_ros.model.tiny import write_random_model
 from clue_ros.training.company import (
     NUMBERS,
@@ -22,14 +21,10 @@ from clue_ros.training.company import (
     company_of,
     image_states,
 )
-from clue_ros.training.decoder import PackedDecoder, Teaching
+from clue_ros.training.decoder import Teaching
 from clue_ros.training.loop import Settings, scratch_groups, train
-from clue_ros.training.queries import Query, scene_queries
 from clue_ros.training.replicas import Replicas
 from clue_ros.training.vision import owners
-
-CPU = torch.device("cpu")
-Batch = list[tuple[Scene, list[Query]]]
 
 
 def thing(x: float, kind: str, side: float) -> SceneObject:
@@ -47,7 +42,8 @@ def test_targets_by_hand() -> None:
         thing(0.3, "bowl", 0.1),
     )  # fmt: skip
     many = scene_of(*(thing(0.1 + 0.15 * i, "fork", 0.1) for i in range(6)))
-    found = company_of([row, scene_of(), many])
+    scenes = [row, scene_of(), many]
+    found = company_of(scenes, owners(scenes, 4))
     assert found.count.tolist() == [2, 2, 2, 0] + [NUMBERS - 1] * 6
     # left, right, top, bottom: side by side, nobody counts them from the top
     assert found.rank[:4].tolist() == [
@@ -63,7 +59,7 @@ def test_targets_by_hand() -> None:
 def test_the_loss_is_nothing_when_every_head_is_right_and_much_when_swapped() -> None:
     """Heads set by hand to read features that name the object of each patch."""
     scene = draw_scene(16, [("ball", "red", (0, 0, 4, 4)), ("ball", "blue", (12, 12, 16, 16))])
-    targets, owner = company_of([scene]), owners([scene], 4)
+    targets = company_of([scene], owners([scene], 4))
     states = torch.zeros(1, 16, 8)
     states[0, 0, 0], states[0, 15, 1] = 1, 1  # the two balls' patches
     heads = CompanyHeads(8)
@@ -78,8 +74,8 @@ def test_the_loss_is_nothing_when_every_head_is_right_and_much_when_swapped() ->
             for side in range(4):
                 if targets.rank[i, side] != UNKNOWN:
                     rank[side, targets.rank[i, side]] += 20 * (seen[i] - seen[1 - i])
-        found = company_loss(states, heads, targets, owner)
-        swapped = company_loss(states.flip(1), heads, targets, owner)
+        found = company_loss(states, [0], heads, targets)
+        swapped = company_loss(states.flip(1), [0], heads, targets)
     assert float(found["loss"]) < 1e-3
     assert float(found["rank_right"]) == 1
     assert float(swapped["loss"]) > 10
@@ -89,7 +85,7 @@ def test_the_loss_is_nothing_when_every_head_is_right_and_much_when_swapped() ->
 def test_a_picture_of_single_things_teaches_their_number_alone() -> None:
     scene = draw_scene(16, [("ball", "red", (0, 0, 8, 8)), ("block", "blue", (8, 8, 16, 16))])
     heads = CompanyHeads(8)
-    found = company_loss(torch.randn(1, 16, 8), heads, company_of([scene]), owners([scene], 4))
+    found = company_loss(torch.randn(1, 16, 8), [0], heads, company_of([scene], owners([scene], 4)))
     torch.autograd.backward(found["loss"])
     assert heads.count.weight.grad is not None
     assert heads.count.weight.grad.abs().max() > 0
@@ -105,13 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    rng = np.random.default_rng(0)
-    return [(scene, scene_queries(scene, 2, rng)) for scene in random_scenes(4, 7)]
-
-
-def new_decoder(folder: Path) -> PackedDecoder:
-    model = load_backbone(folder).model.requires_grad_(True)
-    return PackedDecoder(model, load_processor(folder).tokenizer, CPU, "float32")
+    return new_batch()
 
 
 def test_what_is_read_enters_the_detectors_block(folder: Path, batch: Batch) -> None:

@@ -4,26 +4,20 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from drawn_scenes import random_scenes
+from decoder_helpers import Batch, new_batch, new_decoder
 from torch import Tensor
 
-from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
+from clue_ros.data.tabletop.scene import COLORS, KINDS
 from clue_ros.data.vocabulary import vocabulary
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.processor import load_processor
 from clue_ros.model.tiny import write_random_model
-from clue_ros.training.decoder import PackedDecoder, Teaching
+from clue_ros.training.decoder import Teaching
 from clue_ros.training.loop import Group, Settings, train
-from clue_ros.training.queries import Query, scene_queries
 from clue_ros.training.replicas import Replicas, twin
 from clue_ros.training.vision import DenseHeads
 
-CPU = torch.device("cpu")
 TEACHING = Teaching(dense=0.5)
-Batch = list[tuple[Scene, list[Query]]]
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    rng = np.random.default_rng(0)
-    return [(scene, scene_queries(scene, 3, rng)) for scene in random_scenes(5, 7)]
-
-
-def new_decoder(folder: Path) -> PackedDecoder:
-    model = load_backbone(folder).model.requires_grad_(True)
-    return PackedDecoder(model, load_processor(folder).tokenizer, CPU, "float32")
+    return new_batch()
 
 
 def trained(

@@ -30,23 +30,29 @@ UNKNOWN = -100  # people would differ, or there is nothing to compare: not taugh
 class Company:
     """What there is to say of n objects, in the order of the scenes; UNKNOWN where nothing is.
 
-    count: (n,) 0..NUMBERS - 1, how many of its kind there are, from 1. rank: (n, 4) 0..NUMBERS,
-    its number from the left, right, top and bottom, from the first. size: (n,) 0..SIZES - 1.
+    owner: (B, N) int64, each patch's object, over B scenes, as `vision.owners` counts them. count:
+    (n,) 0..NUMBERS - 1, how many of its kind there are, from 1. rank: (n, 4) 0..NUMBERS, its number
+    from the left, right, top and bottom, from the first. size: (n,) 0..SIZES - 1.
     """
 
+    owner: Tensor
     count: Tensor
     rank: Tensor
     size: Tensor
 
 
-def company_of(scenes: Sequence[Scene]) -> Company:
-    """The targets of scenes, by what requests mean (`clue_ros.data.talk.references`)."""
+def company_of(scenes: Sequence[Scene], owner: Tensor) -> Company:
+    """The targets of scenes, by what requests mean (`clue_ros.data.talk.references`).
+
+    owner: (B, N) int64, of `vision.owners`.
+    """
     rows = [
         (len(pool), _ranks(i, pool, scene.objects), _size(i, pool, scene.objects))
         for scene in scenes
         for i, pool in enumerate(_pools(scene.objects))
     ]
     return Company(
+        owner,
         torch.tensor([min(count, NUMBERS) - 1 for count, _, _ in rows], dtype=torch.long),
         torch.tensor([rank for _, rank, _ in rows], dtype=torch.long).view(-1, len(ORDER_AXES)),
         torch.tensor([size for _, _, size in rows], dtype=torch.long),
@@ -100,28 +106,31 @@ def image_states(decoder: PackedDecoder) -> Iterator[list[Tensor]]:
 
 
 def company_loss(
-    states: Tensor, heads: CompanyHeads, targets: Company, owner: Tensor
+    states: Tensor, rows: Sequence[int], heads: CompanyHeads, targets: Company
 ) -> dict[str, Tensor]:
     """Loss and figures of a batch; every patch of an object says what the object is.
 
-    states: (R, N, width). owner: (R, N) int64, each patch's row in `targets`, below 0 for none.
+    states: (R, N, width). rows: which scene each of the R is about.
     """
-    mine = owner.flatten() >= 0
-    row = owner.flatten()[mine]
+    owner = targets.owner[list(rows)].flatten().to(states.device)
+    mine = owner >= 0
+    row = owner[mine]
     hidden = states.float().flatten(0, 1)[mine]
     hidden = F.layer_norm(hidden, hidden.shape[-1:])
-    targets = Company(*(t.to(hidden.device)[row] for t in vars(targets).values()))
+    counts, ranks, sizes = (
+        known.to(states.device)[row] for known in (targets.count, targets.rank, targets.size)
+    )
     # An object counts as much as another, however many patches are its own.
     share = 1 / row.bincount()[row]
     count, rank = heads.count(hidden), heads.rank(hidden).unflatten(-1, (-1, NUMBERS + 1))
     parts = [
-        _mean_loss(count, targets.count, share),
-        _mean_loss(rank.flatten(0, 1), targets.rank.flatten(), share.repeat_interleave(4)),
-        _mean_loss(heads.size(hidden), targets.size, share),
+        _mean_loss(count, counts, share),
+        _mean_loss(rank.flatten(0, 1), ranks.flatten(), share.repeat_interleave(4)),
+        _mean_loss(heads.size(hidden), sizes, share),
     ]
     with torch.no_grad():
-        said = targets.rank != UNKNOWN
-        right = (rank.argmax(-1) == targets.rank)[said].float()
+        said = ranks != UNKNOWN
+        right = (rank.argmax(-1) == ranks)[said].float()
     return {
         "loss": torch.stack(parts).sum(),
         "rank_right": right.mean() if len(right) else right.sum(),

@@ -131,16 +131,16 @@ def train_decoder(
     """
     decoder = PackedDecoder(model, tokenizer, device)
     groups = learned_groups(model, tower_rate)
-    dense = None
+    dense, company = None, None
     if teaching.dense and tower_rate > 0:
         torch.manual_seed(settings.seed)
         dense = dense_heads(model, tokenizer, data).to(device)
-        groups += scratch_groups((f"heads.{n}", p) for n, p in dense.named_parameters())
-    company = None
     if teaching.company:
         torch.manual_seed(settings.seed)
         company = CompanyHeads(model.config.text_config.hidden_size).to(device)
-        groups += scratch_groups((f"heads.company.{n}", p) for n, p in company.named_parameters())
+    for heads in (dense, company):
+        if heads is not None:
+            groups += scratch_groups((f"heads.{n}", p) for n, p in heads.named_parameters())
     model.train()
     model.model.vision_tower.eval()
     replicas = Replicas(decoder, speed.replicas, dense, company)
@@ -174,8 +174,7 @@ def train_decoder(
         return figures
 
     kept: dict[str, Any] = {"scenes": len(data.scenes), "photos": len(data.photos)}
-    kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching)}
-    kept |= {"alone_share": alone_share} if alone_share else {}
+    kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching), "alone_share": alone_share}
     with replicas, Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -126,7 +127,9 @@ class Replicas:
             heads = self.dense
             targets = dense_targets(scenes, decoder.grid, heads.kinds, heads.colors)
         if self.company is not None:
-            company = company_of(scenes)
+            # the dense targets know already whose each patch is
+            owner = owners(scenes, decoder.grid) if targets is None else targets.owner
+            company = company_of(scenes, owner.view(len(scenes), -1))
         return Share(scenes, rows, decoder.pack(batch), targets, company)
 
     def step(self, shares: Sequence[Share], teaching: Teaching, *, is_alone: bool) -> Parts:
@@ -163,13 +166,15 @@ class Replicas:
     ) -> dict[str, Tensor]:
         features = decoder.features(share.scenes)
         rows = features if len(share.rows) == len(features) else features[share.rows]
-        with image_states(decoder) as states:
+        listening: AbstractContextManager[list[Tensor]] = (
+            nullcontext([]) if share.company is None else image_states(decoder)
+        )
+        with listening as states:
             sums = decoder.sums(rows, share.packed, teaching, image_sees_prefix=is_alone)
         if share.targets is not None and self.dense is not None:
             found = dense_loss(features.float(), self.dense, share.targets, teaching.sigma)
             sums |= {ours: found[theirs] for ours, theirs in DENSE_FIGURES.items()}
         if share.company is not None and self.company is not None:
-            owner = owners(share.scenes, decoder.grid)[share.rows].to(states[0].device)
-            found = company_loss(states[0], self.company, share.company, owner)
+            found = company_loss(states[0], share.rows, self.company, share.company)
             sums |= {ours: found[theirs] for ours, theirs in COMPANY_FIGURES.items()}
         return combine(sums, totals, teaching)

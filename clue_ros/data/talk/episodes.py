@@ -59,9 +59,14 @@ class Form:
 
 def random_form(rng: np.random.Generator, sorts: Mapping[str, float] = SORTS) -> Form:
     """A form; sorts: how often each, by default as people use them."""
-    kind = rng.uniform() >= 0.12
+    kind = rng.uniform()
     sort = str(rng.choice(list(sorts), p=list(sorts.values())))
-    return Form(sort, kind, rng.uniform() < (0.5 if sort == "plain" else 0.2))
+    return form_of(sort, kind, rng.uniform())
+
+
+def form_of(sort: str, kind: float, color: float) -> Form:
+    """A form of a sort; kind, color: two draws of 0..1 that say whether it says them."""
+    return Form(sort, kind >= 0.12, color < (0.5 if sort == "plain" else 0.2))
 
 
 def random_reference(
