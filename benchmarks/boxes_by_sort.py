@@ -2,7 +2,7 @@
 """How often a base's boxes are right, by what a clear request says of its target.
 
     scripts/run python benchmarks/boxes_by_sort.py --tabletop DIR [--model household] [--split val]
-        [--world rich] [--scenes 300]
+        [--world rich] [--scenes 300] [--max-boxes 1]
 
 The base alone, without adapters, is held to a box (what `clue train base` taught it, before anyone
 decides whether to ask). One clear request of each sort about each scene that allows one, the same
@@ -61,12 +61,13 @@ def name_of(sort: str, reference: Reference) -> str:
 class Pointer:
     """A base that is asked for boxes."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, max_boxes: int) -> None:
         folder = find_base(find_model(model))
         self.backbone = load_backbone(folder)
         self.processor: Any = load_processor(folder)
         text = self.backbone.text
         self.vocabulary = Vocabulary(self.processor.tokenizer, text.vocab_size)
+        self.max_boxes = max_boxes
         self.size: int = self.backbone.config.vision_config.image_size
 
     @torch.inference_mode()
@@ -74,7 +75,14 @@ class Pointer:
         """What several requests about a scene mean, as shares of its picture."""
         features = self.backbone.look(batch_tensor([scene], self.backbone.device))
         prompts = encode_prompts(self.processor, INSTRUCTION, texts)
-        said = generate(self.backbone, self.vocabulary, features, prompts, "grounding")
+        said = generate(
+            self.backbone,
+            self.vocabulary,
+            features,
+            prompts,
+            "grounding",
+            max_boxes=self.max_boxes,
+        )
         return [decode_box(reply.codes or (), 1, 1) for reply in said]
 
 
@@ -87,8 +95,9 @@ def main() -> int:
     parser.add_argument("--split", choices=SPLITS, default="val")
     parser.add_argument("--scenes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--max-boxes", type=int, default=1, help="5 for a base taught with --via")
     args = parser.parse_args()
-    pointer, language = Pointer(args.model), rich_language(args.world)
+    pointer, language = Pointer(args.model, args.max_boxes), rich_language(args.world)
     rng = np.random.default_rng(args.seed)
     right: dict[str, list[bool]] = defaultdict(list)
     pool = ScenePool(read_scenes(args.tabletop, args.split, args.scenes, args.world), pointer.size)

@@ -112,6 +112,43 @@ def test_a_decoder_that_repeats_one_location_still_makes_a_box(
     assert is_valid(said.codes)
 
 
+@pytest.mark.parametrize("mode", ["grounding", "free"])
+def test_a_grounding_may_go_through_other_boxes_and_means_the_last(
+    make: Make, processor: Any, mode: Mode
+) -> None:
+    """As many boxes as the decoder wants, whole ones, up to the limit; the score is of the last."""
+    backbone, vocabulary = make(0)
+    first, eos = vocabulary.first_location, vocabulary.eos
+    said: list[int] = []
+
+    def logits(hidden: torch.Tensor) -> torch.Tensor:
+        """Boxes 10 40 20 50, 11 41 21 51 and so on; after `wanted` of them rather <eos>."""
+        n, side = divmod(len(said), 4)
+        out = torch.zeros(1, backbone.text.vocab_size)
+        out[0, first + (10, 40, 20, 50)[side] + n] = 30.0
+        out[0, eos] = 60.0 if n >= wanted else -60.0  # mid-box as well, where it may not end
+        said.append(0)
+        return out
+
+    patched: Any = backbone
+    patched.logits = logits
+    prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
+    features = backbone.look(pictures(1))
+    for wanted, boxes in ((0, 1), (1, 1), (2, 2), (3, 3), (9, 3)):
+        said.clear()
+        if mode == "free" and wanted == 0:
+            continue  # <eos> first is no reply
+        reply = generate(backbone, vocabulary, features, prompts, mode, max_boxes=3)[0]
+        assert len(reply.tokens) == 4 * boxes
+        assert reply.codes == tuple(v + boxes - 1 for v in (10, 40, 20, 50))
+
+
+def test_the_score_of_a_grounding_is_of_its_own_box() -> None:
+    probabilities = (0.01,) * 4 + (0.5, 1.0, 1.0, 0.5)
+    found = Generation(tuple(range(8)), probabilities, (1, 2, 3, 4))
+    assert found.score == pytest.approx(0.5**0.5)
+
+
 def favour(backbone: Backbone, processor: Any, wishes: dict[str, float]) -> None:
     """Make the decoder want some tokens, whatever it sees."""
     bonus = torch.zeros(backbone.text.vocab_size)

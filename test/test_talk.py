@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +15,9 @@ from clue_ros.data.languages import Plain, language_of, rich_language
 from clue_ros.data.tabletop.rich import RICH
 from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.asking import MAX_QUESTIONS, ask, partitions
-from clue_ros.data.talk.episodes import SORTS, TAUGHT_SORTS
+from clue_ros.data.talk.episodes import SORTS, TAUGHT_SORTS, TAUGHT_WANTS, WANTS
 from clue_ros.data.talk.person import Person, understood
-from clue_ros.data.talk.references import Landmark, Reference, meant
+from clue_ros.data.talk.references import COMPARED, Landmark, Reference, gone_through, meant
 from clue_ros.data.talk.typing_errors import mistyped, slips, table_of
 from clue_ros.data.talk.words import REQUESTS, plural
 from clue_ros.data.vocabulary import vocabulary
@@ -106,6 +107,44 @@ def test_a_reference_means(reference: Reference, found: tuple[int, ...] | None) 
 def test_next_to_has_a_region_where_people_differ(x: float, found: tuple[int, ...] | None) -> None:
     objects = [thing(x, 0.5), thing(0.45, 0.5, "bowl")]
     assert meant(Reference("mug", relation=("next", Landmark("bowl"))), objects) == found
+
+
+@pytest.mark.parametrize(
+    ("reference", "past"),
+    [
+        (Reference("mug", "blue"), ()),
+        (Reference("mug", place="left"), ()),
+        (Reference("mug", order=(1, "left")), ()),
+        (Reference("mug", order=(2, "left")), (0,)),
+        (Reference("mug", order=(3, "right")), (3, 2)),
+        (Reference("mug", "red", order=(2, "right")), (3,)),
+        (Reference(order=(4, "left")), (0, 1, 2)),
+        (Reference("mug", size="big"), (0, 2, 3)),
+        (Reference(size="big"), ()),  # of five: too many to go through
+        (Reference("mug", relation=("left", Landmark("bowl"))), (1,)),
+        (Reference("mug", relation=("left", Landmark("mug", "blue"))), (2,)),
+    ],
+)
+def test_what_is_counted_or_compared_is_gone_through(
+    reference: Reference, past: tuple[int, ...]
+) -> None:
+    assert gone_through(reference, ROW) == past
+
+
+def test_a_clear_request_leads_past_what_it_counts_and_dialogues_stay_as_they_are() -> None:
+    """`via` adds to the first state of a clear request, and changes nothing that is said."""
+    plain, told = rich_language(), language_of("rich", via=True)
+    passed = 0
+    for seed in range(300):
+        objects = random_objects(np.random.default_rng(seed))
+        a, b = (one.states(objects, np.random.default_rng(seed)) for one in (plain, told))
+        assert [replace(state, via=()) for state in b] == a
+        assert not any(state.via for state in b[1:]), "an answer to a question is short"
+        for state in b[:1]:
+            assert len(state.via) <= COMPARED
+            assert not (state.via and state.ambiguous)
+            passed += bool(state.via)
+    assert passed > 20
 
 
 def test_big_must_look_big() -> None:
@@ -300,6 +339,18 @@ def test_a_dialogue_opens_in_the_forms_that_were_asked_for(even: bool) -> None:
                 states = LANGUAGE.states(table, np.random.default_rng(seed), "clear", even=even)
                 assert states[0].context == LANGUAGE.speech.request(drawn[0], rng)
     assert alone[True] > alone[False] > 0
+
+
+def test_what_is_not_there_is_taught_more_often_than_it_is_asked_for() -> None:
+    absent = {True: 0, False: 0}
+    for seed in range(600):
+        table = random_objects(np.random.default_rng(seed))
+        for even in (True, False):
+            states = LANGUAGE.states(table, np.random.default_rng(seed), even=even)
+            absent[even] += bool(states) and not states[0].candidates
+    assert absent[True] > absent[False] > 0
+    for wants in (WANTS, TAUGHT_WANTS):
+        assert sum(wants.values()) == pytest.approx(1)
 
 
 def test_what_is_learned_last_is_taught_more_often_than_it_is_said() -> None:

@@ -22,10 +22,12 @@ from clue_ros.data.episodes import GROUNDED, Episode
 from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.data.recorder import Recorder
 from clue_ros.data.tabletop import shards
+from clue_ros.data.talk.references import COMPARED
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.model.backbone import load_backbone
+from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import decode_text, encode_prompts, load_processor
 from clue_ros.model.tiny import SIZES, write_random_model
@@ -135,6 +137,21 @@ def log(folder: Path) -> list[dict[str, float]]:
 # --- data
 
 
+def test_an_adapter_taught_to_lead_past_other_things_may_say_their_boxes(
+    command: Callable[..., Path], root: Path
+) -> None:
+    out = command("--data", "tabletop", "--via")
+    notes = json.loads((out / "ivg.json").read_text())
+    assert notes["max_boxes"] == COMPARED + 1
+    assert notes["training"]["via"] is True
+    checkpoint = load_checkpoint(root / "model", "cpu", ivg=out)
+    assert checkpoint.ivg.max_boxes == COMPARED + 1
+    features = checkpoint.look(noise(0)())
+    spoken = checkpoint.speak(features, "the red block", "grounding")
+    assert spoken.codes is not None
+    assert len(spoken.tokens) in {4 * n for n in range(1, COMPARED + 2)}
+
+
 @pytest.mark.parametrize(
     ("data", "held_out", "masks"),
     [
@@ -181,6 +198,7 @@ def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
     taught = [notes["training"][k] for k in ("look_weight", "point_weight", "location_sigma")]
     assert taught == [0.5, 0.0, 0.0]
     assert notes["max_new_tokens"] == 30
+    assert notes["max_boxes"] == 1, "the paper's"
     assert "val_look" in notes["validation"]
     assert "val_point" not in notes["validation"]
     config = json.loads((out / "adapter_config.json").read_text())

@@ -14,6 +14,7 @@ import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
 
+from clue_ros.data.dialogues import State
 from clue_ros.data.languages import rich_language
 from clue_ros.data.tabletop import shards
 from clue_ros.data.tabletop.rich import COLORS, RICH
@@ -26,7 +27,7 @@ from clue_ros.training.data import TrainingData, add_data_arguments, load_traini
 from clue_ros.training.decoder_stage import draw
 from clue_ros.training.loop import Settings
 from clue_ros.training.packed import pack
-from clue_ros.training.queries import box_suffix, list_query, scene_queries
+from clue_ros.training.queries import box_suffix, dialogue_query, list_query, scene_queries
 from clue_ros.training.vision import DenseHeads, dense_targets
 
 SIZE = 32
@@ -155,6 +156,29 @@ def test_a_listed_kind_of_two_words_is_pointed_at_as_a_whole() -> None:
     )
     owners = dict(query.pointers)
     assert [owners.get(k) for k in range(14)] == [0] * 7 + [None] + [1] * 6
+
+
+def test_what_a_request_leads_past_is_pointed_at_before_what_it_means() -> None:
+    objects = tuple(SceneObject("mug", "red", (x, 0.1, x + 0.1, 0.3)) for x in (0.7, 0.1, 0.4))
+    query = dialogue_query(State("the third mug", (0,), None, via=(1, 2)), objects)
+    assert query.suffix == "".join(box_suffix(objects[i]) for i in (1, 2, 0))
+    assert query.pointers == tuple(
+        (4 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)
+    )
+    assert query.looks == (0,)
+    assert not query.ambiguous
+
+
+def test_the_option_decides_whether_training_leads_past_other_things(
+    data: TrainingData,
+) -> None:
+    def longest(data: TrainingData) -> int:
+        batch = draw(data, Settings(steps=1, batch=40, lr=1.0), 0, 8)
+        suffixes = [q.suffix or "" for _, queries in batch for q in queries]
+        return max(text.count("<loc") for text in suffixes if "<loc" in text and ";" not in text)
+
+    assert longest(data) == 4
+    assert longest(replace(data, via=True)) > 4
 
 
 def test_a_new_base_has_every_word_and_an_old_one_is_refused(data: TrainingData) -> None:

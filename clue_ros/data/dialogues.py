@@ -83,13 +83,15 @@ class State:
 
     context: C(k). candidates: objects still meant: one is clear, several ambiguous, () names
     nothing. question: what the robot asks; None when it should ground. options: the object behind
-    each option word of the question, by position in its text: (word index, object).
+    each option word of the question, by position in its text: (word index, object). via: what a
+    request leads past to the object meant, in turn (`references.gone_through`), where it is taught.
     """
 
     context: str
     candidates: tuple[int, ...]
     question: str | None
     options: tuple[tuple[int, int], ...] = ()
+    via: tuple[int, ...] = ()
 
     @property
     def ambiguous(self) -> bool:

@@ -92,13 +92,16 @@ class Plain:
 
 
 class Rich:
-    """The language of the rich worlds, for a specification's kinds and colours."""
+    """The language of the rich worlds, for a specification's kinds and colours.
 
-    def __init__(self, spec: WorldSpec) -> None:
+    via: see `Episodes`.
+    """
+
+    def __init__(self, spec: WorldSpec, *, via: bool = False) -> None:
         self._spec = spec
         self._typing = table_of(self._content())
         self.speech = Speech(spec.nouns, self._typing, RATE)
-        self.episodes = Episodes(self.speech, spec.kinds, tuple(spec.colors))
+        self.episodes = Episodes(self.speech, spec.kinds, tuple(spec.colors), via=via)
 
     def states(
         self,
@@ -155,11 +158,18 @@ class Rich:
         return [re.sub(r"\{\w*\}", " ", text) for text in texts]
 
 
+def language_of(world: str = DEFAULT_WORLD, *, via: bool = False) -> Language:
+    """The language of a world by its name. ValueError says which worlds there are.
+
+    via: whether the rich one's clear requests say what they lead past (`State.via`).
+    """
+    return _language(world, via)
+
+
 @lru_cache(maxsize=8)
-def language_of(world: str = DEFAULT_WORLD) -> Language:
-    """The language of a world by its name. ValueError says which worlds there are."""
+def _language(world: str, via: bool) -> Language:
     spec = world_spec(world)
-    return Rich(spec) if spec.language == "rich" else Plain()
+    return Rich(spec, via=via) if spec.language == "rich" else Plain()
 
 
 def rich_language(world: str = "rich") -> Rich:

@@ -125,8 +125,14 @@ class Checkpoint:
         # What ran out of memory half-way has spoiled its prefill: the second try reads again.
         prefill = left.pop() if left else self._read(features, context)
         self.adapters.use(IVG)
-        longest = self.ivg.max_new_tokens
-        return reply_to(self.backbone, self.vocabulary, prefill, mode, max_new_tokens=longest)[0]
+        return reply_to(
+            self.backbone,
+            self.vocabulary,
+            prefill,
+            mode,
+            max_new_tokens=self.ivg.max_new_tokens,
+            max_boxes=self.ivg.max_boxes,
+        )[0]
 
     def _read(self, features: torch.Tensor, context: str) -> Prefill:
         return read_prompts(self.backbone, features, self._to_reply_to(context))

@@ -3,7 +3,9 @@
 Modes:
     question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
                    special
-    grounding      exactly four location tokens that make a valid box: y1 < y2 and x1 < x2
+    grounding      four location tokens that make a valid box, y1 < y2 and x1 < x2; where the
+                   decoder was taught to go through other boxes first, up to `max_boxes` of them,
+                   of which the last one is meant
     free           the decoder decides: its first token opens a question or a grounding, which then
                    follows those rules
     unconstrained  plain greedy decoding, as transformers' generate (for comparison)
@@ -25,6 +27,7 @@ from clue_ros.model.processor import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompt
 
 Mode = Literal["question", "grounding", "free", "unconstrained"]
 
+SIDES = 4  # location tokens of a box
 NEAR = 20
 """Location steps on either side that count as the same place in a score: 2 % of the image's side.
 
@@ -43,7 +46,7 @@ class Generation:
     tokens: tuple[int, ...]
     # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
     probabilities: tuple[float, ...]
-    codes: Codes | None  # the box of a grounding
+    codes: Codes | None  # the box of a grounding, its last one
 
     @property
     def is_grounding(self) -> bool:
@@ -54,11 +57,12 @@ class Generation:
     def score(self) -> float:
         """Geometric mean of the tokens' probabilities, 0..1.
 
-        Of a grounding: how sure the decoder is of a side, to within 2 % of the image.
+        Of a grounding: how sure the decoder is of a side of its box, to within 2 % of the image.
         """
-        if not self.probabilities:
+        counted = self.probabilities[-SIDES:] if self.is_grounding else self.probabilities
+        if not counted:
             return 0.0
-        logs = [math.log(max(p, 1e-12)) for p in self.probabilities]
+        logs = [math.log(max(p, 1e-12)) for p in counted]
         return math.exp(sum(logs) / len(logs))
 
 
@@ -101,8 +105,8 @@ class Vocabulary:
 class _Row:
     """One prompt being answered: what it said so far and what it may say next."""
 
-    def __init__(self, mode: Mode, vocabulary: Vocabulary) -> None:
-        self.mode, self.vocabulary = mode, vocabulary
+    def __init__(self, mode: Mode, vocabulary: Vocabulary, max_boxes: int) -> None:
+        self.mode, self.vocabulary, self.max_boxes = mode, vocabulary, max_boxes
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
         self.done = False
@@ -121,12 +125,12 @@ class _Row:
 
     def _next_side(self) -> torch.Tensor:
         """The upper left corner leaves room for the lower right one, which lies beyond it."""
-        said = len(self.tokens)
+        said = len(self.tokens) % SIDES
         if said < 2:
-            return self.vocabulary.locations(0, LAST - 1)
-        return self.vocabulary.locations(
-            self.tokens[said - 2] - self.vocabulary.first_location + 1, LAST
-        )
+            mask = self.vocabulary.locations(0, LAST - 1)
+            mask[self.vocabulary.eos] = said == 0 and bool(self.tokens)  # or another box
+            return mask
+        return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
 
     def add(self, token: int, probability: float) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last."""
@@ -138,13 +142,14 @@ class _Row:
         if self.mode == "free":
             step = token - self.vocabulary.first_location
             self.mode = "grounding" if 0 <= step < STEPS else "question"
-        self.done = self.mode == "grounding" and len(self.tokens) == 4
+        self.done = self.mode == "grounding" and len(self.tokens) == SIDES * self.max_boxes
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
         codes: Codes | None = None
         if self.mode == "grounding":
-            y1, x1, y2, x2 = (token - self.vocabulary.first_location for token in self.tokens)
+            box = self.tokens[-SIDES:]
+            y1, x1, y2, x2 = (token - self.vocabulary.first_location for token in box)
             codes = (y1, x1, y2, x2)
         return Generation(tuple(self.tokens), tuple(self.probabilities), codes)
 
@@ -182,13 +187,16 @@ def generate(
     mode: Mode,
     *,
     max_new_tokens: int = 48,
+    max_boxes: int = 1,
 ) -> list[Generation]:
     """Read a batch of prompts (without suffixes) with the active adapter and reply to them.
 
     features (B or 1, N, D).
     """
     prefill = read_prompts(backbone, features, prompts)
-    return reply_to(backbone, vocabulary, prefill, mode, max_new_tokens=max_new_tokens)
+    return reply_to(
+        backbone, vocabulary, prefill, mode, max_new_tokens=max_new_tokens, max_boxes=max_boxes
+    )
 
 
 @torch.inference_mode()
@@ -199,14 +207,17 @@ def reply_to(
     mode: Mode,
     *,
     max_new_tokens: int = 48,
+    max_boxes: int = 1,
 ) -> list[Generation]:
     """Greedy decoding, with the adapter that read the prompts.
 
     One token for all rows at a time until each is done.
     """
     hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
-    rows = [_Row(mode, vocabulary) for _ in hidden]
-    limit = max_new_tokens if mode in ("question", "unconstrained") else max(max_new_tokens, 4)
+    rows = [_Row(mode, vocabulary, max_boxes) for _ in hidden]
+    limit = max_new_tokens
+    if mode in ("grounding", "free"):
+        limit = max(limit, SIDES * max_boxes)
     for count in range(limit):
         chosen = _choose(backbone.logits(hidden), rows)
         if all(row.done for row in rows) or count == limit - 1:

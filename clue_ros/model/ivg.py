@@ -14,10 +14,15 @@ SETTINGS_FILE = "ivg.json"
 
 @dataclass
 class IvgSettings:
-    """ivg.json: the conditioning word of adapter B, and how many tokens a question may have."""
+    """ivg.json: how adapter B is asked and what it may reply.
+
+    instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
+    the last of which is meant; 1 is the paper's.
+    """
 
     instruction: str = "clarify"
     max_new_tokens: int = 48
+    max_boxes: int = 1
 
 
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
@@ -28,9 +33,10 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
     settings = IvgSettings(**{key: content[key] for key in known if key in content})
     if not isinstance(settings.instruction, str):
         raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
-    limit = settings.max_new_tokens
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise ModelError(f"{path}: max_new_tokens {limit!r}, want a whole number above 0")
+    for name in ("max_new_tokens", "max_boxes"):
+        limit = getattr(settings, name)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
     return settings
 
 

@@ -25,7 +25,12 @@ from clue_ros.errors import ClueError
 from clue_ros.model.backbone import quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.processor import build_processor, build_tokenizer
-from clue_ros.training.data import add_data_arguments, all_kinds, load_training_data
+from clue_ros.training.data import (
+    add_data_arguments,
+    add_via_argument,
+    all_kinds,
+    load_training_data,
+)
 from clue_ros.training.decoder import Teaching, init_decoder
 from clue_ros.training.decoder_stage import train_decoder
 from clue_ros.training.loop import Settings, pick_device
@@ -37,6 +42,7 @@ from clue_ros.training.vision_stage import load_tower, train_vision
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_data_arguments(parser)
+    add_via_argument(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("models/tabletop"), help="model folder to write"
     )
@@ -166,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
         start = (model.model.vision_tower, location_table(model, tokenizer))
     data = load_training_data(args, vision_config.image_size)
     began, speed = time.monotonic(), speed_of(args, device)
-    notes = {**described(args.init), **sizes}
+    notes = {**described(args.init), **sizes, **({"via": True} if args.via else {})}
     vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
     tower_file = train_vision(
         vision_config, data, vision, args.run / "vision", device, start, notes, speed

@@ -24,7 +24,7 @@ class TrainingData:
     """Pools at the model's input size, and the IT2P records in the order of `photos`.
 
     world: of the simulated scenes, and what language is spoken of everything. kinds: those that the
-    scenes can hold, the user's own and those of `--mix` among them.
+    scenes can hold, the user's own and those of `--mix` among them. via: `--via`.
     """
 
     scenes: ScenePool
@@ -35,6 +35,7 @@ class TrainingData:
     held_out_records: list[It2pImage]
     world: str = DEFAULT_WORLD
     kinds: tuple[str, ...] = KINDS
+    via: bool = False
 
     @property
     def colors(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class TrainingData:
     @property
     def language(self) -> Language:
         """How people speak of the pictures."""
-        return language_of(self.world)
+        return language_of(self.world, via=self.via)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +89,16 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
         "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
+    )
+
+
+def add_via_argument(parser: argparse.ArgumentParser) -> None:
+    """The option of the commands that teach what is said."""
+    parser.add_argument(
+        "--via",
+        action="store_true",
+        help="answer a request that counts, compares or names a landmark with the boxes of what it"
+        " leads past, then the one it means",
     )
 
 
@@ -153,7 +164,15 @@ def load_training_data(
         file=sys.stderr,
     )
     return TrainingData(
-        scenes, photos, records, val, val_photos, val_records, args.world, all_kinds(args)
+        scenes,
+        photos,
+        records,
+        val,
+        val_photos,
+        val_records,
+        args.world,
+        all_kinds(args),
+        via=getattr(args, "via", False),
     )
 
 

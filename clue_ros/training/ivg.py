@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clue_ros.data.talk.references import COMPARED
 from clue_ros.errors import ClueError
 from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
@@ -30,7 +31,7 @@ from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
 from clue_ros.training.adapters_data import base_name, frozen_base
 from clue_ros.training.ahead import Ahead
-from clue_ros.training.data import add_data_arguments
+from clue_ros.training.data import add_data_arguments, add_via_argument
 from clue_ros.training.decoder import (
     LOCATION_SIGMA,
     LOOK_WEIGHT,
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_ivg_data_arguments(parser)
     add_data_arguments(parser)
+    add_via_argument(parser)
     option = parser.add_argument
     option("--model", default="models/tabletop", help="the base: a folder or a hub id")
     option("--out", type=Path, default=None, help="adapter folder; default MODEL/ivg")
@@ -239,7 +241,8 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     if processes.is_main:
         adapters.save(IVG, out)
         told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}
-        reply = IvgSettings(max_new_tokens=args.max_new_tokens)
+        boxes = COMPARED + 1 if args.via else 1
+        reply = IvgSettings(max_new_tokens=args.max_new_tokens, max_boxes=boxes)
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
         print(json.dumps({"out": str(out), **figures}))
 
@@ -303,6 +306,8 @@ def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[
         "alpha": args.alpha,
         "dropout": args.dropout,
     }
+    if args.via:
+        notes["via"] = True
     if {"invig", "episodes"} & set(args.data):
         notes |= {"pairs": args.pairs, "invig_share": data.invig_share}
         notes |= {"invig_language": args.invig_language}

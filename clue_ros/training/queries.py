@@ -49,13 +49,17 @@ def box_suffix(o: SceneObject) -> str:
 
 
 def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
-    """The paper's pair: context so far, then a question or the box."""
+    """The paper's pair: context so far, then a question or the box.
+
+    Before the box come those of what the request leads past (`State.via`), if the state says it.
+    """
     looks, instruction = state.candidates, "clarify"
     if state.question is not None:
         return Query(instruction, state.context, state.question, looks, state.options, True)
-    target = looks[0]
-    pointers = tuple((k, target) for k in range(4))
-    return Query(instruction, state.context, box_suffix(objects[target]), looks, pointers, False)
+    boxes = (*state.via, looks[0])
+    pointers = tuple((4 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
+    suffix = "".join(box_suffix(objects[i]) for i in boxes)
+    return Query(instruction, state.context, suffix, looks, pointers, False)
 
 
 def detect_query(context: str, looks: Sequence[int], instruction: str = "detect") -> Query:

@@ -7,7 +7,7 @@ reads. A request that names nothing there gets "I don't see a banana", and often
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.answering import UNSURE_RATE, answer, naming
 from clue_ros.data.talk.asking import MAX_QUESTIONS, Question, ask, nothing
 from clue_ros.data.talk.phrases import Speech
-from clue_ros.data.talk.references import Landmark, Reference, meant
+from clue_ros.data.talk.references import Landmark, Reference, gone_through, meant
 from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
 
 Objects = Sequence[SceneObject]
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
+# How often each is taught: what is not there has many things that are nearly it.
+TAUGHT_WANTS: dict[str, float] = {"clear": 0.44, "ambiguous": 0.36, "absent": 0.20}
 INSTEAD_RATE = 0.03  # of answers that name another thing after all
 FORM_TRIES = 15  # things that are tried in a form before another one
 # How often a request is of each sort; "plain" says kind, colour or both.
@@ -115,11 +117,15 @@ def absent_reference(
 class Episodes:
     """Draws dialogues in one world's words.
 
-    kinds, colors: of the world, for what is not there.
+    kinds, colors: of the world, for what is not there. via: whether a clear request's state says
+    what it leads past (`State.via`).
     """
 
-    def __init__(self, speech: Speech, kinds: Sequence[str], colors: Sequence[str]) -> None:
+    def __init__(
+        self, speech: Speech, kinds: Sequence[str], colors: Sequence[str], *, via: bool = False
+    ) -> None:
         self.speech = speech
+        self._via = via
         self._kinds, self._colors = list(kinds), list(colors)
         self.nouns = {kind: names[0] for kind, names in speech.nouns.items()}
 
@@ -164,16 +170,23 @@ class Episodes:
         *,
         even: bool = True,
     ) -> list[State]:
-        """A random dialogue; [] when none of the kind was found. even: see `reference`."""
+        """A random dialogue; [] when none of the kind was found.
+
+        even: as it is taught, see `reference`; of each want its share in TAUGHT_WANTS.
+        """
         if want is None:
-            want = str(rng.choice(list(WANTS), p=list(WANTS.values())))
+            wants = TAUGHT_WANTS if even else WANTS
+            want = str(rng.choice(list(wants), p=list(wants.values())))
         found = self.reference(objects, rng, want, even=even)
         if found is None:
             return []
         reference, candidates = found
         text = self.speech.request(reference, rng)
         missing = self.speech.missing(reference) if not candidates else ""
-        return self.states_of(text, candidates, objects, rng, missing=missing)
+        states = self.states_of(text, candidates, objects, rng, missing=missing)
+        if self._via and len(candidates) == 1:
+            states[0] = replace(states[0], via=gone_through(reference, objects))
+        return states
 
     def states_of(
         self,

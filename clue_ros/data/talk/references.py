@@ -20,6 +20,7 @@ ALONG = (0.02, 0.05)  # of the picture: nearer is not beside, further is
 ACROSS = (1.0, 1.7)  # times as far sideways as along: within is beside, over is not
 TOUCHING = (0.05, 0.1)  # of the picture between two boxes: within is next to, over is not
 ORDER_GAP = 0.035  # of the picture between two that are counted
+COMPARED = 4  # things that are gone through one by one, at most
 ORDER_AXES: dict[str, tuple[int, int]] = {
     "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
 }  # fmt: skip
@@ -75,13 +76,7 @@ class Reference:
 
 def meant(reference: Reference, objects: Objects) -> Meant:
     """The objects it can mean: () names nothing, several is ambiguous. None: people differ."""
-    pool: Meant = tuple(
-        i
-        for i, o in enumerate(objects)
-        if reference.kind in (None, o.kind)
-        and reference.color in (None, o.color)
-        and reference.not_color != o.color
-    )
+    pool: Meant = _called(reference, objects)
     if reference.not_color is not None and not _worth_denying(reference, objects):
         return None
     if pool and reference.size is not None:
@@ -96,6 +91,36 @@ def meant(reference: Reference, objects: Objects) -> Meant:
         # Nobody says "the mugs" of one, or "both mugs" of three.
         return pool if len(pool) > 1 and reference.plural in (0, len(pool)) else None
     return pool
+
+
+def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
+    """The objects of its kind and colour, and not of the one that it is not."""
+    return tuple(
+        i
+        for i, o in enumerate(objects)
+        if reference.kind in (None, o.kind)
+        and reference.color in (None, o.color)
+        and reference.not_color != o.color
+    )
+
+
+def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
+    """What a reference that means one thing leads past, in turn: () where it names it directly.
+
+    The landmark of a relation; those of which one is bigger or smaller, from left to right, unless
+    they are more than COMPARED; those that are counted before an order's number.
+    """
+    pool = _called(reference, objects)
+    if reference.size is not None:
+        compared = sorted(pool, key=lambda i: objects[i].center[0])
+        return tuple(compared) if len(compared) <= COMPARED else ()
+    if reference.relation is not None:
+        at = landmark_of(reference.relation[1], objects)
+        return () if at is None else (at,)
+    if reference.order is not None:
+        number, side = reference.order
+        return tuple(i for _, i in _counted(pool, objects, side)[: number - 1])
+    return ()
 
 
 def _worth_denying(reference: Reference, objects: Objects) -> bool:
@@ -172,10 +197,10 @@ def _gap(o: SceneObject, other: SceneObject) -> float:
 
 def ordered(pool: Sequence[int], objects: Objects, number: int, side: str) -> Meant:
     """The number-th of a pool counted from a side; None where the order is not plain."""
-    axis, sign = ORDER_AXES[side]
     if len(pool) < max(2, number):
         return None
-    places = sorted((sign * objects[i].center[axis], i) for i in pool)
+    axis, _ = ORDER_AXES[side]
+    places = _counted(pool, objects, side)
     # Nobody counts from the left what lies one behind the other.
     spread = [max(objects[i].center[a] for i in pool) - min(objects[i].center[a] for i in pool)
               for a in (0, 1)]  # fmt: skip
@@ -185,3 +210,9 @@ def ordered(pool: Sequence[int], objects: Objects, number: int, side: str) -> Me
     if any(b[0] - a[0] < ORDER_GAP for a, b in pairwise(near)):
         return None
     return (places[number - 1][1],)
+
+
+def _counted(pool: Sequence[int], objects: Objects, side: str) -> list[tuple[float, int]]:
+    """A pool as it is counted from a side, each with how far from it."""
+    axis, sign = ORDER_AXES[side]
+    return sorted((sign * objects[i].center[axis], i) for i in pool)
