@@ -113,13 +113,16 @@ class Grounding:
     """The robot points.
 
     `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
-    within 2 % of the image's width or height of where the box has it.
+    within 2 % of the image's width or height of where the box has it. `via`: what the request led
+    past, in turn, where the model says it: the mugs before "the third mug from the left", the bowl
+    of "the mug left of the bowl".
     """
 
     box: Box
     label: str
     score: float
     ambiguity: AmbiguityEstimate
+    via: tuple[Box, ...] = ()
 
 
 Reply = Question | Grounding

@@ -33,6 +33,7 @@ def draw(
     *,
     attention: npt.NDArray[np.floating] | None = None,
     peaks: Iterable[Peak] = (),
+    via: Iterable[Box] = (),
     box: Box | None = None,
     caption: str = "",
 ) -> npt.NDArray[np.uint8]:
@@ -42,6 +43,7 @@ def draw(
         image: uint8 RGB (H, W, 3).
         attention: (rows, columns) of values in 0..1, spread over the whole image; None for none.
         peaks: numbered in the order given; boxes in pixels of ``image``.
+        via: what the grounding led past, numbered in the order given, in pixels of ``image``.
         box: the grounding, in pixels of ``image``.
         caption: any text, line breaks kept; under the picture, at most six lines, then cut.
 
@@ -65,7 +67,9 @@ def draw(
     line = max(2, round(max(size) / 240))
     pen = ImageDraw.Draw(picture)
     for number, peak in enumerate(peaks, start=1):
-        _draw_peak(pen, _scaled(peak.box, scale), str(number), line)
+        _draw_numbered(pen, _scaled(peak.box, scale), str(number), line, _PEAK)
+    for number, passed in enumerate(via, start=1):
+        _draw_numbered(pen, _scaled(passed, scale), str(number), line, _GREEN)
     if box is not None:
         _outline(pen, _scaled(box, scale), _GREEN, 2 * line)
     if caption.strip():
@@ -108,15 +112,19 @@ def _outline(
     pen.rectangle(corners, outline=color, width=line)
 
 
-def _draw_peak(
-    pen: ImageDraw.ImageDraw, corners: tuple[float, float, float, float], number: str, line: int
+def _draw_numbered(
+    pen: ImageDraw.ImageDraw,
+    corners: tuple[float, float, float, float],
+    number: str,
+    line: int,
+    color: tuple[int, int, int],
 ) -> None:
-    _outline(pen, corners, _PEAK, line)
+    _outline(pen, corners, color, line)
     font = _font(round(7.5 * line))
     left, top, right, bottom = pen.textbbox((0, 0), number, font=font)
     wide, high = right - left + 4 * line, bottom - top + 3 * line
     x, y = max(0.0, corners[0]), max(0.0, corners[1])
-    pen.rectangle((x, y, x + wide, y + high), fill=_PEAK)
+    pen.rectangle((x, y, x + wide, y + high), fill=color)
     pen.text((x + 2 * line - left, y + 1.5 * line - top), number, font=font, fill=_DARK)
 
 

@@ -33,7 +33,7 @@ from clue_ros.model.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
-    from clue_ros.model.decoder import Prefill
+    from clue_ros.model.decoder import Generation, Prefill
 
 MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder", "both")
@@ -248,7 +248,7 @@ class Clue:
             said = self._checkpoint.speak(self._features(view), context, mode, prefill)
         if said.codes is None:
             return self._question(self._checkpoint.words(said), estimate)
-        return self._grounding(said.codes, said.score, view, dialogue, estimate)
+        return self._grounding(said, view, dialogue, estimate)
 
     def _mode(
         self, estimate: AmbiguityEstimate, force_grounding: bool
@@ -271,8 +271,7 @@ class Clue:
 
     def _grounding(
         self,
-        codes: tuple[int, int, int, int],
-        score: float,
+        said: Generation,
         view: View,
         dialogue: Dialogue,
         estimate: AmbiguityEstimate,
@@ -280,8 +279,9 @@ class Clue:
         from clue_ros.model.locations import decode_box
         from clue_ros.model.wording import named_object
 
-        box = decode_box(codes, view.width, view.height)
-        return Grounding(box, named_object(dialogue.turns), score, estimate)
+        assert said.codes is not None
+        *via, box = (decode_box(c, view.width, view.height) for c in (*said.via, said.codes))
+        return Grounding(box, named_object(dialogue.turns), said.score, estimate, tuple(via))
 
     def _features(self, view: View) -> Any:
         """The view's features; a view that another Clue made is looked at again."""

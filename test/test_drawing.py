@@ -67,6 +67,18 @@ def test_peaks_are_outlined_and_numbered_in_order(table: npt.NDArray[np.uint8]) 
     assert (first != second).any()
 
 
+def test_what_a_grounding_led_past_is_outlined_in_its_colour(table: npt.NDArray[np.uint8]) -> None:
+    box, passed = Box(300, 300, 400, 400), (Box(50, 50, 150, 150), Box(160, 50, 260, 150))
+    drawn = draw(table, via=passed, box=box)
+    alone = draw(table, box=box)
+    green = alone[300, 350]
+    for left in (50, 160):
+        assert (drawn[149, left : left + 100] == green).all()
+    first, second = drawn[50:80, 50:80], drawn[50:80, 160:190]
+    assert (first != second).any(), "another number"
+    assert (drawn[280:] == alone[280:]).all()
+
+
 @pytest.mark.parametrize(
     "caption",
     [

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question
+from clue_ros.dialogue import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.engine import POLICIES, Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
 from clue_ros.model import checkpoint, decoder
-from clue_ros.model.decoder import Mode
-from clue_ros.model.locations import STEPS
+from clue_ros.model.decoder import Generation, Mode
+from clue_ros.model.locations import STEPS, Codes, decode_box
 from clue_ros.model.processor import encode_prompts
 
 
@@ -137,6 +137,25 @@ def test_grounding_can_be_forced(clue: Clue, view: View) -> None:
     for policy in POLICIES:
         clue.policy = policy
         assert isinstance(clue.reply(view, Dialogue("the block"), force_grounding=True), Grounding)
+
+
+def test_what_a_reply_leads_past_is_told_in_pixels(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes in turn, the last one the grounding; none before it unless the adapter may say them."""
+    plain = clue.reply(view, Dialogue("the block"), force_grounding=True)
+    assert isinstance(plain, Grounding)
+    assert plain.via == ()
+    monkeypatch.setattr(clue.checkpoint.ivg, "max_boxes", 3)
+    codes: list[Codes] = [(0, 0, 1023, 1023), (0, 0, 512, 512), (256, 128, 768, 1023)]
+    said = Generation((), (0.5,) * 12, codes[-1], tuple(codes[:-1]))
+    monkeypatch.setattr(clue.checkpoint, "speak", lambda *_: said)
+    reply = clue.reply(view, Dialogue("the third block"), force_grounding=True)
+    assert isinstance(reply, Grounding)
+    found = [decode_box(c, 80, 60) for c in codes]
+    assert (*reply.via, reply.box) == tuple(found)
+    assert found[0] == Box(0, 0, 80, 60)
+    assert reply.score == pytest.approx(0.5)
 
 
 def test_with_the_decoder_policy_the_threshold_decides_nothing(clue: Clue, view: View) -> None:

@@ -198,6 +198,7 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
             "box": _rounded(reply.box.as_list()),
             "label": reply.label,
             "score": _number(reply.score),
+            "via": [_rounded(box.as_list()) for box in reply.via],
         }
     row |= {
         "probability": _number(estimate.probability),
@@ -230,7 +231,13 @@ def outcome_picture(
     lines = [f"{names[turn.speaker]}: {turn.text}" for turn in dialogue.turns]
     estimate: AmbiguityEstimate = reply.ambiguity
     if isinstance(reply, Grounding):
-        return draw(image, attention=estimate.attention, box=reply.box, caption="\n".join(lines))
+        return draw(
+            image,
+            attention=estimate.attention,
+            via=reply.via,
+            box=reply.box,
+            caption="\n".join(lines),
+        )
     return draw(image, attention=estimate.attention, peaks=estimate.peaks, caption="\n".join(lines))
 
 

@@ -47,6 +47,7 @@ class Generation:
     # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
     probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding, its last one
+    via: tuple[Codes, ...] = ()  # the boxes before it
 
     @property
     def is_grounding(self) -> bool:
@@ -146,12 +147,15 @@ class _Row:
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
-        codes: Codes | None = None
-        if self.mode == "grounding":
-            box = self.tokens[-SIDES:]
-            y1, x1, y2, x2 = (token - self.vocabulary.first_location for token in box)
-            codes = (y1, x1, y2, x2)
-        return Generation(tuple(self.tokens), tuple(self.probabilities), codes)
+        said = tuple(self.tokens), tuple(self.probabilities)
+        if self.mode != "grounding":
+            return Generation(*said, None)
+        steps = [token - self.vocabulary.first_location for token in self.tokens]
+        boxes: list[Codes] = [
+            (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
+            for i in range(0, len(steps), SIDES)
+        ]
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]))
 
 
 @dataclass(frozen=True)

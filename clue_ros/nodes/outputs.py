@@ -78,13 +78,14 @@ class Outputs:
 def _picture(session: Session, reply: Question | Grounding) -> Image:
     estimate = reply.ambiguity
     if isinstance(reply, Grounding):
-        box, caption = reply.box, f"{reply.label or session.conversation.request}"
+        via, box, caption = reply.via, reply.box, f"{reply.label or session.conversation.request}"
     else:
-        box, caption = None, reply.text
+        via, box, caption = (), None, reply.text
     pixels = draw(
         session.view.image,
         attention=estimate.attention,
-        peaks=estimate.peaks,
+        peaks=() if via else estimate.peaks,  # two sets of numbers would be one too many
+        via=via,
         box=box,
         caption=f"{caption} (ambiguity {estimate.probability:.2f})",
     )
