@@ -113,9 +113,9 @@ class Grounding:
     """The robot points.
 
     `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
-    within 2 % of the image's width or height of where the box has it. `via`: what the request led
-    past, in turn, where the model says it: the mugs before "the third mug from the left", the bowl
-    of "the mug left of the bowl".
+    within 2 % of the image's width or height of where the box has it. `via`: what was
+    counted on the way, in turn, where the model counts aloud: the first and the second mug of "the
+    third mug from the left".
     """
 
     box: Box

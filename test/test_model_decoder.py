@@ -122,11 +122,11 @@ def test_a_grounding_may_go_through_other_boxes_and_means_the_last(
     said: list[int] = []
 
     def logits(hidden: torch.Tensor) -> torch.Tensor:
-        """Boxes 10 40 20 50, 11 41 21 51 and so on; after `wanted` of them rather <eos>."""
-        n, side = divmod(len(said), 4)
+        """Boxes 10 40 20 50 ; 11 41 21 51 and so on; after `wanted` of them rather <eos>."""
+        n, side = divmod(len(said), 5)
         out = torch.zeros(1, backbone.text.vocab_size)
-        out[0, first + (10, 40, 20, 50)[side] + n] = 30.0
-        out[0, eos] = 60.0 if n >= wanted else -60.0  # mid-box as well, where it may not end
+        out[0, first + (10, 40, 20, 50, 90)[side] + n] = 30.0  # mid-box or after one, where it
+        out[0, eos] = 60.0 if n + 1 >= wanted else -60.0  # may not end or no side may come
         said.append(0)
         return out
 
@@ -139,13 +139,25 @@ def test_a_grounding_may_go_through_other_boxes_and_means_the_last(
         if mode == "free" and wanted == 0:
             continue  # <eos> first is no reply
         reply = generate(backbone, vocabulary, features, prompts, mode, max_boxes=3)[0]
-        assert len(reply.tokens) == 4 * boxes
-        assert reply.codes == tuple(v + boxes - 1 for v in (10, 40, 20, 50))
+        assert len(reply.tokens) == 5 * boxes - 1
+        assert {reply.tokens[i] for i in range(4, len(reply.tokens), 5)} <= {vocabulary.between}
+        found = [tuple(v + n for v in (10, 40, 20, 50)) for n in range(boxes)]
+        assert [*reply.via, reply.codes] == found
+
+
+def test_boxes_that_nothing_can_part_are_refused(make: Make, processor: Any) -> None:
+    backbone, vocabulary = make(0)
+    vocabulary.between = None
+    prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
+    with pytest.raises(ValueError, match="no token ';'"):
+        generate(
+            backbone, vocabulary, backbone.look(pictures(1)), prompts, "grounding", max_boxes=2
+        )
 
 
 def test_the_score_of_a_grounding_is_of_its_own_box() -> None:
-    probabilities = (0.01,) * 4 + (0.5, 1.0, 1.0, 0.5)
-    found = Generation(tuple(range(8)), probabilities, (1, 2, 3, 4))
+    probabilities = (0.01,) * 5 + (0.5, 1.0, 1.0, 0.5)
+    found = Generation(tuple(range(9)), probabilities, (1, 2, 3, 4))
     assert found.score == pytest.approx(0.5**0.5)
 
 

@@ -22,13 +22,14 @@ from clue_ros.data.episodes import GROUNDED, Episode
 from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.data.recorder import Recorder
 from clue_ros.data.tabletop import shards
-from clue_ros.data.talk.references import COMPARED
+from clue_ros.data.talk.references import HIGHEST
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
+from clue_ros.model.decoder import Vocabulary
 from clue_ros.model.processor import decode_text, encode_prompts, load_processor
 from clue_ros.model.tiny import SIZES, write_random_model
 from clue_ros.training import ivg
@@ -137,19 +138,19 @@ def log(folder: Path) -> list[dict[str, float]]:
 # --- data
 
 
-def test_an_adapter_taught_to_lead_past_other_things_may_say_their_boxes(
+def test_an_adapter_taught_to_count_aloud_may_say_their_boxes(
     command: Callable[..., Path], root: Path
 ) -> None:
     out = command("--data", "tabletop", "--via")
     notes = json.loads((out / "ivg.json").read_text())
-    assert notes["max_boxes"] == COMPARED + 1
+    assert notes["max_boxes"] == HIGHEST
     assert notes["training"]["via"] is True
     checkpoint = load_checkpoint(root / "model", "cpu", ivg=out)
-    assert checkpoint.ivg.max_boxes == COMPARED + 1
+    assert checkpoint.ivg.max_boxes == HIGHEST
     features = checkpoint.look(noise(0)())
     spoken = checkpoint.speak(features, "the red block", "grounding")
     assert spoken.codes is not None
-    assert len(spoken.tokens) in {4 * n for n in range(1, COMPARED + 2)}
+    assert len(spoken.tokens) in {5 * n - 1 for n in range(1, HIGHEST + 1)}
 
 
 @pytest.mark.parametrize(
@@ -409,6 +410,11 @@ def test_the_gemma_tokenizer_gets_boxes_as_four_tokens(root: Path) -> None:
     assert decode_text(processor.tokenizer, labels[:-1]) in {q.suffix for _, (q,) in batch}
     prefix = packed.ids[0][packed.types[0] == 0].tolist()
     assert processor.image_token_id not in prefix
+    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
+    box = "<loc0001>" * 4
+    two: Any = processor.tokenizer(f"{box};{box}", add_special_tokens=False)["input_ids"]
+    assert len(two) == 9
+    assert two[4] == vocabulary.between
 
 
 # --- a folder holds one run

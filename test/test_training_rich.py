@@ -158,27 +158,25 @@ def test_a_listed_kind_of_two_words_is_pointed_at_as_a_whole() -> None:
     assert [owners.get(k) for k in range(14)] == [0] * 7 + [None] + [1] * 6
 
 
-def test_what_a_request_leads_past_is_pointed_at_before_what_it_means() -> None:
+def test_what_is_counted_on_the_way_is_pointed_at_before_what_is_meant() -> None:
     objects = tuple(SceneObject("mug", "red", (x, 0.1, x + 0.1, 0.3)) for x in (0.7, 0.1, 0.4))
     query = dialogue_query(State("the third mug", (0,), None, via=(1, 2)), objects)
-    assert query.suffix == "".join(box_suffix(objects[i]) for i in (1, 2, 0))
+    assert query.suffix == ";".join(box_suffix(objects[i]) for i in (1, 2, 0))
     assert query.pointers == tuple(
-        (4 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)
+        (5 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)
     )
     assert query.looks == (0,)
     assert not query.ambiguous
 
 
-def test_the_option_decides_whether_training_leads_past_other_things(
-    data: TrainingData,
-) -> None:
-    def longest(data: TrainingData) -> int:
+def test_the_option_decides_whether_training_counts_aloud(data: TrainingData) -> None:
+    def boxes(data: TrainingData) -> set[int]:
         batch = draw(data, Settings(steps=1, batch=40, lr=1.0), 0, 8)
-        suffixes = [q.suffix or "" for _, queries in batch for q in queries]
-        return max(text.count("<loc") for text in suffixes if "<loc" in text and ";" not in text)
+        queries = [q for _, drawn in batch for q in drawn if q.instruction == "clarify"]
+        return {(q.suffix or "").count("<loc") // 4 for q in queries}
 
-    assert longest(data) == 4
-    assert longest(replace(data, via=True)) > 4
+    assert boxes(data) == {0, 1}
+    assert boxes(replace(data, via=True)) > {0, 1, 2}
 
 
 def test_a_new_base_has_every_word_and_an_old_one_is_refused(data: TrainingData) -> None:

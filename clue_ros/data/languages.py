@@ -29,7 +29,12 @@ Objects = Sequence[SceneObject]
 
 
 class Language(Protocol):
-    """What is said about a table. All of it is drawn from `rng` alone."""
+    """What is said about a table. All of it is drawn from `rng` alone.
+
+    via: whether it says what is counted on the way to a thing (`State.via`).
+    """
+
+    via: bool
 
     def states(
         self,
@@ -49,6 +54,9 @@ class Language(Protocol):
     ) -> list[State]:
         """A dialogue that begins with a sentence that means these candidates."""
 
+    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
+        """A clear request by order, with what is counted on the way; [] where it has none."""
+
     def naming(
         self, objects: Objects, rng: np.random.Generator
     ) -> tuple[str, tuple[int, ...]] | None:
@@ -60,6 +68,12 @@ class Language(Protocol):
 
 class Plain:
     """The language of blocks and novel."""
+
+    via = False
+
+    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
+        """See `Language`; nothing is counted."""
+        return []
 
     def states(
         self,
@@ -98,6 +112,7 @@ class Rich:
     """
 
     def __init__(self, spec: WorldSpec, *, via: bool = False) -> None:
+        self.via = via
         self._spec = spec
         self._typing = table_of(self._content())
         self.speech = Speech(spec.nouns, self._typing, RATE)
@@ -119,6 +134,10 @@ class Rich:
     ) -> list[State]:
         """See `Language`."""
         return self.episodes.states_of(text, candidates, objects, rng)
+
+    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
+        """See `Language`."""
+        return self.episodes.counted(objects, rng)
 
     def naming(
         self, objects: Objects, rng: np.random.Generator
@@ -161,7 +180,7 @@ class Rich:
 def language_of(world: str = DEFAULT_WORLD, *, via: bool = False) -> Language:
     """The language of a world by its name. ValueError says which worlds there are.
 
-    via: whether the rich one's clear requests say what they lead past (`State.via`).
+    via: whether the rich one says what is counted on the way to a thing (`State.via`).
     """
     return _language(world, via)
 

@@ -4,8 +4,8 @@ Modes:
     question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
                    special
     grounding      four location tokens that make a valid box, y1 < y2 and x1 < x2; where the
-                   decoder was taught to go through other boxes first, up to `max_boxes` of them,
-                   of which the last one is meant
+                   decoder was taught to count aloud, up to `max_boxes` with ";" between them, of
+                   which the last one is meant
     free           the decoder decides: its first token opens a question or a grounding, which then
                    follows those rules
     unconstrained  plain greedy decoding, as transformers' generate (for comparison)
@@ -22,7 +22,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.locations import LAST, STEPS, Codes
+from clue_ros.model.locations import BETWEEN, LAST, STEPS, Codes
 from clue_ros.model.processor import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
 
 Mode = Literal["question", "grounding", "free", "unconstrained"]
@@ -76,6 +76,8 @@ class Vocabulary:
             raise ValueError("the location tokens are not 1024 consecutive ids")
         self.first_location: int = locations[0]
         self.eos: int = tokenizer.eos_token_id
+        between: list[int] = tokenizer(BETWEEN, add_special_tokens=False)["input_ids"]
+        self.between: int | None = between[0] if len(between) == 1 else None
         words = torch.ones(size, dtype=torch.bool)
         silent = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids([IMAGE, *SEGMENTS])}
         words[[token for token in {*silent, *locations} if token < size]] = False
@@ -86,6 +88,9 @@ class Vocabulary:
         self.opening = opening.to(device)  # what may begin a question
         self.later = words.clone().to(device)  # what may continue it
         self.later[self.eos] = True
+        box_ends = torch.zeros_like(words)
+        box_ends[[self.eos, *between]] = True
+        self.box_ends = box_ends.to(device)  # what may follow a whole box
 
     def locations(self, low: int, high: int) -> torch.Tensor:
         """A mask (V,) that allows the location tokens of steps low..high, both included."""
@@ -126,11 +131,11 @@ class _Row:
 
     def _next_side(self) -> torch.Tensor:
         """The upper left corner leaves room for the lower right one, which lies beyond it."""
-        said = len(self.tokens) % SIDES
+        said = len(self.tokens) % (SIDES + 1)
         if said < 2:
-            mask = self.vocabulary.locations(0, LAST - 1)
-            mask[self.vocabulary.eos] = said == 0 and bool(self.tokens)  # or another box
-            return mask
+            return self.vocabulary.locations(0, LAST - 1)
+        if said == SIDES:
+            return self.vocabulary.box_ends
         return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
 
     def add(self, token: int, probability: float) -> None:
@@ -143,7 +148,8 @@ class _Row:
         if self.mode == "free":
             step = token - self.vocabulary.first_location
             self.mode = "grounding" if 0 <= step < STEPS else "question"
-        self.done = self.mode == "grounding" and len(self.tokens) == SIDES * self.max_boxes
+        most = (SIDES + 1) * self.max_boxes - 1
+        self.done = self.mode == "grounding" and len(self.tokens) == most
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
@@ -153,7 +159,7 @@ class _Row:
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
-            for i in range(0, len(steps), SIDES)
+            for i in range(0, len(steps), SIDES + 1)
         ]
         return Generation(*said, boxes[-1], tuple(boxes[:-1]))
 
@@ -217,11 +223,13 @@ def reply_to(
 
     One token for all rows at a time until each is done.
     """
+    if max_boxes > 1 and vocabulary.between is None:
+        raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
     hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
     rows = [_Row(mode, vocabulary, max_boxes) for _ in hidden]
     limit = max_new_tokens
     if mode in ("grounding", "free"):
-        limit = max(limit, SIDES * max_boxes)
+        limit = max(limit, (SIDES + 1) * max_boxes)
     for count in range(limit):
         chosen = _choose(backbone.logits(hidden), rows)
         if all(row.done for row in rows) or count == limit - 1:

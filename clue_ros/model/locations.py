@@ -14,6 +14,7 @@ from clue_ros.dialogue import Box
 
 STEPS = 1024
 LAST = STEPS - 1
+BETWEEN = ";"  # boxes of one reply
 
 Codes = tuple[int, int, int, int]
 

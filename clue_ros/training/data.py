@@ -97,8 +97,7 @@ def add_via_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--via",
         action="store_true",
-        help="answer a request that counts, compares or names a landmark with the boxes of what it"
-        " leads past, then the one it means",
+        help='answer "the third mug from the left" with the boxes of the three in turn',
     )
 
 

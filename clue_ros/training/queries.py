@@ -16,7 +16,7 @@ from clue_ros.data.it2p import It2pImage
 from clue_ros.data.language import mirrored_text
 from clue_ros.data.languages import Language, language_of
 from clue_ros.data.tabletop.scene import Scene, SceneObject
-from clue_ros.model.locations import to_text
+from clue_ros.model.locations import BETWEEN, to_text
 from clue_ros.training.pool import Mirror
 from clue_ros.training.vision import side_bins
 
@@ -24,6 +24,8 @@ PLAIN = language_of()
 OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
+# Where counting is said aloud: few requests count, and each number has to be learned.
+VIA_TASKS = (("clarify", 0.56), ("count", 0.14), ("list", 0.16), ("look", 0.14))
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,14 @@ def box_suffix(o: SceneObject) -> str:
 def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
     """The paper's pair: context so far, then a question or the box.
 
-    Before the box come those of what the request leads past (`State.via`), if the state says it.
+    Before the box come those of what is counted on the way (`State.via`), if the state says it.
     """
     looks, instruction = state.candidates, "clarify"
     if state.question is not None:
         return Query(instruction, state.context, state.question, looks, state.options, True)
     boxes = (*state.via, looks[0])
-    pointers = tuple((4 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
-    suffix = "".join(box_suffix(objects[i]) for i in boxes)
+    pointers = tuple((5 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
+    suffix = BETWEEN.join(box_suffix(objects[i]) for i in boxes)
     return Query(instruction, state.context, suffix, looks, pointers, False)
 
 
@@ -86,7 +88,8 @@ def scene_queries(
 ) -> list[Query]:
     """Random queries about a scene, of all tasks; fewer than `count` if little can be said."""
     queries: list[Query] = []
-    names, shares = [name for name, _ in TASKS], [share for _, share in TASKS]
+    tasks = VIA_TASKS if language.via else TASKS
+    names, shares = [name for name, _ in tasks], [share for _, share in tasks]
     for task in rng.choice(names, size=2 * count, p=shares):
         if len(queries) == count:
             break
@@ -108,7 +111,8 @@ def _reference_query(scene: Scene, rng: np.random.Generator, language: Language)
 def _state_query(
     scene: Scene, task: str, rng: np.random.Generator, language: Language
 ) -> Query | None:
-    states = language.states(scene.objects, rng)
+    draw = language.counted if task == "count" else language.states
+    states = draw(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None
 
 

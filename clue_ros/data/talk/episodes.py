@@ -17,7 +17,7 @@ from clue_ros.data.tabletop.scene import SceneObject
 from clue_ros.data.talk.answering import UNSURE_RATE, answer, naming
 from clue_ros.data.talk.asking import MAX_QUESTIONS, Question, ask, nothing
 from clue_ros.data.talk.phrases import Speech
-from clue_ros.data.talk.references import Landmark, Reference, gone_through, meant
+from clue_ros.data.talk.references import HIGHEST, Landmark, Reference, gone_through, meant
 from clue_ros.data.talk.words import DIRECTIONS, INSTEAD, RENAMED, SIZES
 
 Objects = Sequence[SceneObject]
@@ -92,7 +92,7 @@ def random_reference(
         return Reference(kind, color, relation=(relation, landmark))
     if sort == "order":
         side = str(rng.choice(["left", "right", "top", "bottom"], p=[0.4, 0.4, 0.1, 0.1]))
-        return Reference(kind, color, order=(int(rng.integers(1, 5)), side))
+        return Reference(kind, color, order=(int(rng.integers(1, HIGHEST + 1)), side))
     if sort == "size":
         return Reference(kind, color, size=pick(rng, list(SIZES)))
     if sort == "negation":
@@ -117,8 +117,8 @@ def absent_reference(
 class Episodes:
     """Draws dialogues in one world's words.
 
-    kinds, colors: of the world, for what is not there. via: whether a clear request's state says
-    what it leads past (`State.via`).
+    kinds, colors: of the world, for what is not there. via: whether the state of a clear request
+    that counts says what is counted on the way (`State.via`).
     """
 
     def __init__(
@@ -187,6 +187,16 @@ class Episodes:
         if self._via and len(candidates) == 1:
             states[0] = replace(states[0], via=gone_through(reference, objects))
         return states
+
+    def counted(self, objects: Objects, rng: np.random.Generator, tries: int = 60) -> list[State]:
+        """A clear request by order, with what is counted on the way; [] when none was found."""
+        for _ in range(tries if objects else 0):
+            reference = random_reference(objects, rng, form_of("order", *rng.uniform(size=2)))
+            found = meant(reference, objects)
+            if found is not None and len(found) == 1:
+                text = self.speech.request(reference, rng)
+                return [State(text, found, None, via=gone_through(reference, objects))]
+        return []
 
     def states_of(
         self,

@@ -20,7 +20,7 @@ ALONG = (0.02, 0.05)  # of the picture: nearer is not beside, further is
 ACROSS = (1.0, 1.7)  # times as far sideways as along: within is beside, over is not
 TOUCHING = (0.05, 0.1)  # of the picture between two boxes: within is next to, over is not
 ORDER_GAP = 0.035  # of the picture between two that are counted
-COMPARED = 4  # things that are gone through one by one, at most
+HIGHEST = 4  # number that is counted to
 ORDER_AXES: dict[str, tuple[int, int]] = {
     "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
 }  # fmt: skip
@@ -105,22 +105,12 @@ def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
 
 
 def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
-    """What a reference that means one thing leads past, in turn: () where it names it directly.
-
-    The landmark of a relation; those of which one is bigger or smaller, from left to right, unless
-    they are more than COMPARED; those that are counted before an order's number.
-    """
-    pool = _called(reference, objects)
-    if reference.size is not None:
-        compared = sorted(pool, key=lambda i: objects[i].center[0])
-        return tuple(compared) if len(compared) <= COMPARED else ()
-    if reference.relation is not None:
-        at = landmark_of(reference.relation[1], objects)
-        return () if at is None else (at,)
-    if reference.order is not None:
-        number, side = reference.order
-        return tuple(i for _, i in _counted(pool, objects, side)[: number - 1])
-    return ()
+    """What is counted before the one thing that a reference means: () where it does not count."""
+    if reference.order is None:
+        return ()
+    number, side = reference.order
+    counted = _counted(_called(reference, objects), objects, side)
+    return tuple(i for _, i in counted[: number - 1])
 
 
 def _worth_denying(reference: Reference, objects: Objects) -> bool:
