@@ -122,15 +122,18 @@ class _Row:
         if self.mode == "unconstrained":
             return None
         if self.mode == "grounding":
-            return self._next_side()
+            return self._in_boxes()
         if self.tokens:
             return self.vocabulary.later
         if self.mode == "free":
-            return self.vocabulary.opening | self._next_side()
+            return self.vocabulary.opening | self._in_boxes()
         return self.vocabulary.opening
 
-    def _next_side(self) -> torch.Tensor:
-        """The upper left corner leaves room for the lower right one, which lies beyond it."""
+    def _in_boxes(self) -> torch.Tensor:
+        """A side, of which the first two leave room for the others; after a whole box, its end.
+
+        The lower right corner lies beyond the upper left one.
+        """
         said = len(self.tokens) % (SIDES + 1)
         if said < 2:
             return self.vocabulary.locations(0, LAST - 1)
