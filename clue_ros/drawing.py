@@ -43,7 +43,7 @@ def draw(
         image: uint8 RGB (H, W, 3).
         attention: (rows, columns) of values in 0..1, spread over the whole image; None for none.
         peaks: numbered in the order given; boxes in pixels of ``image``.
-        via: what was counted before ``box``, numbered in the order given, in pixels of ``image``.
+        via: what was gone through before ``box``, numbered as given, in pixels of ``image``.
         box: the grounding, in pixels of ``image``.
         caption: any text, line breaks kept; under the picture, at most six lines, then cut.
 

@@ -22,7 +22,7 @@ from clue_ros.data.episodes import GROUNDED, Episode
 from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.data.recorder import Recorder
 from clue_ros.data.tabletop import shards
-from clue_ros.data.talk.references import HIGHEST
+from clue_ros.data.talk.references import MOST_BOXES
 from clue_ros.data.vocabulary import vocabulary
 from clue_ros.dialogue import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
@@ -143,14 +143,14 @@ def test_an_adapter_taught_to_count_aloud_may_say_their_boxes(
 ) -> None:
     out = command("--data", "tabletop", "--via")
     notes = json.loads((out / "ivg.json").read_text())
-    assert notes["max_boxes"] == HIGHEST
+    assert notes["max_boxes"] == MOST_BOXES
     assert notes["training"]["via"] is True
     checkpoint = load_checkpoint(root / "model", "cpu", ivg=out)
-    assert checkpoint.ivg.max_boxes == HIGHEST
+    assert checkpoint.ivg.max_boxes == MOST_BOXES
     features = checkpoint.look(noise(0)())
     spoken = checkpoint.speak(features, "the red block", "grounding")
     assert spoken.codes is not None
-    assert len(spoken.tokens) in {5 * n - 1 for n in range(1, HIGHEST + 1)}
+    assert len(spoken.tokens) in {5 * n - 1 for n in range(1, MOST_BOXES + 1)}
 
 
 @pytest.mark.parametrize(

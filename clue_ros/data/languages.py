@@ -31,7 +31,7 @@ Objects = Sequence[SceneObject]
 class Language(Protocol):
     """What is said about a table. All of it is drawn from `rng` alone.
 
-    via: whether it says what is counted on the way to a thing (`State.via`).
+    via: whether it says what is gone through on the way to a thing (`State.via`).
     """
 
     via: bool
@@ -54,8 +54,8 @@ class Language(Protocol):
     ) -> list[State]:
         """A dialogue that begins with a sentence that means these candidates."""
 
-    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
-        """A clear request by order, with what is counted on the way; [] where it has none."""
+    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+        """A clear request by "order" or "size", with what is gone through; [] where it has none."""
 
     def naming(
         self, objects: Objects, rng: np.random.Generator
@@ -71,8 +71,8 @@ class Plain:
 
     via = False
 
-    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
-        """See `Language`; nothing is counted."""
+    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+        """See `Language`; it has none."""
         return []
 
     def states(
@@ -135,9 +135,9 @@ class Rich:
         """See `Language`."""
         return self.episodes.states_of(text, candidates, objects, rng)
 
-    def counted(self, objects: Objects, rng: np.random.Generator) -> list[State]:
+    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """See `Language`."""
-        return self.episodes.counted(objects, rng)
+        return self.episodes.aloud(objects, rng, sort)
 
     def naming(
         self, objects: Objects, rng: np.random.Generator
@@ -180,7 +180,7 @@ class Rich:
 def language_of(world: str = DEFAULT_WORLD, *, via: bool = False) -> Language:
     """The language of a world by its name. ValueError says which worlds there are.
 
-    via: whether the rich one says what is counted on the way to a thing (`State.via`).
+    via: whether the rich one says what is gone through on the way to a thing (`State.via`).
     """
     return _language(world, via)
 

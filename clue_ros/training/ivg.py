@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clue_ros.data.talk.references import HIGHEST
+from clue_ros.data.talk.references import MOST_BOXES
 from clue_ros.errors import ClueError
 from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
@@ -241,7 +241,7 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     if processes.is_main:
         adapters.save(IVG, out)
         told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}
-        boxes = HIGHEST if args.via else 1
+        boxes = MOST_BOXES if args.via else 1
         reply = IvgSettings(max_new_tokens=args.max_new_tokens, max_boxes=boxes)
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
         print(json.dumps({"out": str(out), **figures}))

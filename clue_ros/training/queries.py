@@ -24,8 +24,11 @@ PLAIN = language_of()
 OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
-# Where counting is said aloud: few requests count, and each number has to be learned.
-VIA_TASKS = (("clarify", 0.56), ("count", 0.14), ("list", 0.16), ("look", 0.14))
+# Where counting and comparing are said aloud: few requests do, and each number has to be learned.
+VIA_TASKS = (
+    ("clarify", 0.56), ("order", 0.12), ("size", 0.1), ("list", 0.11), ("look", 0.11),
+)  # fmt: skip
+ALOUD = ("order", "size")  # tasks that are sorts of clear requests
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def box_suffix(o: SceneObject) -> str:
 def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
     """The paper's pair: context so far, then a question or the box.
 
-    Before the box come those of what is counted on the way (`State.via`), if the state says it.
+    Before the box come those of what is gone through (`State.via`), if the state says it.
     """
     looks, instruction = state.candidates, "clarify"
     if state.question is not None:
@@ -111,8 +114,10 @@ def _reference_query(scene: Scene, rng: np.random.Generator, language: Language)
 def _state_query(
     scene: Scene, task: str, rng: np.random.Generator, language: Language
 ) -> Query | None:
-    draw = language.counted if task == "count" else language.states
-    states = draw(scene.objects, rng)
+    if task in ALOUD:
+        states = language.aloud(scene.objects, rng, task)
+    else:
+        states = language.states(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None
 
 

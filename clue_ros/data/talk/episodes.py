@@ -118,7 +118,7 @@ class Episodes:
     """Draws dialogues in one world's words.
 
     kinds, colors: of the world, for what is not there. via: whether the state of a clear request
-    that counts says what is counted on the way (`State.via`).
+    that counts or compares says what is gone through on the way (`State.via`).
     """
 
     def __init__(
@@ -188,10 +188,15 @@ class Episodes:
             states[0] = replace(states[0], via=gone_through(reference, objects))
         return states
 
-    def counted(self, objects: Objects, rng: np.random.Generator, tries: int = 60) -> list[State]:
-        """A clear request by order, with what is counted on the way; [] when none was found."""
+    def aloud(
+        self, objects: Objects, rng: np.random.Generator, sort: str, tries: int = 60
+    ) -> list[State]:
+        """A clear request of a sort, with what is gone through; [] when none was found.
+
+        sort: "order" counts, "size" compares.
+        """
         for _ in range(tries if objects else 0):
-            reference = random_reference(objects, rng, form_of("order", *rng.uniform(size=2)))
+            reference = random_reference(objects, rng, form_of(sort, *rng.uniform(size=2)))
             found = meant(reference, objects)
             if found is not None and len(found) == 1:
                 text = self.speech.request(reference, rng)

@@ -21,6 +21,8 @@ ACROSS = (1.0, 1.7)  # times as far sideways as along: within is beside, over is
 TOUCHING = (0.05, 0.1)  # of the picture between two boxes: within is next to, over is not
 ORDER_GAP = 0.035  # of the picture between two that are counted
 HIGHEST = 4  # number that is counted to
+COMPARED = 4  # things that are said in turn before the bigger one of them; of more, none is
+MOST_BOXES = max(HIGHEST, COMPARED + 1)  # of a reply that goes through them
 ORDER_AXES: dict[str, tuple[int, int]] = {
     "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
 }  # fmt: skip
@@ -105,12 +107,17 @@ def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
 
 
 def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
-    """What is counted before the one thing that a reference means: () where it does not count."""
-    if reference.order is None:
-        return ()
-    number, side = reference.order
-    counted = _counted(_called(reference, objects), objects, side)
-    return tuple(i for _, i in counted[: number - 1])
+    """What is said before the one thing that a reference means; () where that is said at once.
+
+    By order: those that are counted before it. By size: all that are compared, from the left.
+    """
+    called = _called(reference, objects)
+    if reference.order is not None:
+        number, side = reference.order
+        return tuple(i for _, i in _counted(called, objects, side)[: number - 1])
+    if reference.size is not None and len(called) <= COMPARED:
+        return tuple(i for _, i in _counted(called, objects, "left"))
+    return ()
 
 
 def _worth_denying(reference: Reference, objects: Objects) -> bool:
@@ -203,6 +210,6 @@ def ordered(pool: Sequence[int], objects: Objects, number: int, side: str) -> Me
 
 
 def _counted(pool: Sequence[int], objects: Objects, side: str) -> list[tuple[float, int]]:
-    """A pool as it is counted from a side, each with how far from it."""
+    """A pool as it is counted from a side, each with where it lies."""
     axis, sign = ORDER_AXES[side]
     return sorted((sign * objects[i].center[axis], i) for i in pool)
