@@ -2,7 +2,7 @@
 """How often a base's boxes are right, by what a clear request says of its target.
 
     scripts/run python benchmarks/boxes_by_sort.py --tabletop DIR [--model household] [--split val]
-        [--world rich] [--scenes 300] [--max-boxes 1]
+        [--world rich] [--scenes 300] [--max-boxes 1] [--looks 1]
 
 The base alone, without adapters, is held to a box (what `clue train base` taught it, before anyone
 decides whether to ask). One clear request of each sort about each scene that allows one, the same
@@ -17,7 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from clue_ros.data.languages import Rich, rich_language
@@ -27,13 +29,12 @@ from clue_ros.data.tabletop.worlds import WORLDS
 from clue_ros.data.talk.episodes import SORTS, form_of, random_reference
 from clue_ros.data.talk.references import Reference, meant
 from clue_ros.dialogue import Box
-from clue_ros.evaluation.metrics import iou
 from clue_ros.evaluation.tables import table
 from clue_ros.model.backbone import load_backbone
-from clue_ros.model.decoder import Vocabulary, generate
+from clue_ros.model.decoder import Generation, Vocabulary, generate
 from clue_ros.model.hub import find_base, find_model
-from clue_ros.model.locations import decode_box
-from clue_ros.model.processor import encode_prompts, load_processor
+from clue_ros.model.looks import MOST_LOOKS, agreed, windows
+from clue_ros.model.processor import Prompts, encode_prompts, load_processor
 from clue_ros.training.pool import ScenePool
 from clue_ros.training.vision import batch_tensor
 
@@ -61,29 +62,35 @@ def name_of(sort: str, reference: Reference) -> str:
 class Pointer:
     """A base that is asked for boxes."""
 
-    def __init__(self, model: str, max_boxes: int) -> None:
+    def __init__(self, model: str, max_boxes: int, looks: int) -> None:
         folder = find_base(find_model(model))
         self.backbone = load_backbone(folder)
         self.processor: Any = load_processor(folder)
         text = self.backbone.text
         self.vocabulary = Vocabulary(self.processor.tokenizer, text.vocab_size)
-        self.max_boxes = max_boxes
+        self.max_boxes, self.looks = max_boxes, looks
         self.size: int = self.backbone.config.vision_config.image_size
 
     @torch.inference_mode()
     def boxes(self, scene: Scene, texts: list[str]) -> list[Box]:
-        """What several requests about a scene mean, as shares of its picture."""
-        features = self.backbone.look(batch_tensor([scene], self.backbone.device))
+        """What several requests about a scene mean, in pixels of its picture."""
+        through = windows(self.looks, self.size, self.size)
         prompts = encode_prompts(self.processor, INSTRUCTION, texts)
-        said = generate(
+        said = [self._said(window.onto(scene.image), prompts) for window in through]
+        return [agreed(replies, through).box for replies in zip(*said, strict=True)]
+
+    def _said(self, image: npt.NDArray[np.uint8], prompts: Prompts) -> list[Generation]:
+        """A reply to each request, of a picture of any size."""
+        resized = cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA)
+        seen = Scene(np.asarray(resized, np.uint8), (), np.zeros((1, 1), np.uint8))
+        return generate(
             self.backbone,
             self.vocabulary,
-            features,
+            self.backbone.look(batch_tensor([seen], self.backbone.device)),
             prompts,
             "grounding",
             max_boxes=self.max_boxes,
         )
-        return [decode_box(reply.codes or (), 1, 1) for reply in said]
 
 
 def main() -> int:
@@ -96,8 +103,10 @@ def main() -> int:
     parser.add_argument("--scenes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--max-boxes", type=int, default=1, help="5 for a base taught with --via")
+    parser.add_argument("--looks", type=int, choices=range(1, MOST_LOOKS + 1), default=1)
     args = parser.parse_args()
-    pointer, language = Pointer(args.model, args.max_boxes), rich_language(args.world)
+    pointer = Pointer(args.model, args.max_boxes, args.looks)
+    language = rich_language(args.world)
     rng = np.random.default_rng(args.seed)
     right: dict[str, list[bool]] = defaultdict(list)
     pool = ScenePool(read_scenes(args.tabletop, args.split, args.scenes, args.world), pointer.size)
@@ -107,7 +116,8 @@ def main() -> int:
         asked = [(sort, *found) for sort, found in drawn.items() if found]
         answers = pointer.boxes(scene, [text for _, text, _, _ in asked])
         for (sort, _, reference, target), box in zip(asked, answers, strict=True):
-            hit = iou(box, Box(*scene.objects[target].box)) >= 0.5
+            truth = Box(*(pointer.size * side for side in scene.objects[target].box))
+            hit = box.iou(truth) >= 0.5
             for name in {sort, name_of(sort, reference), "all"}:
                 right[name].append(hit)
     rows: list[list[str | float]] = [

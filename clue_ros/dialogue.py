@@ -37,6 +37,22 @@ class Box:
         """(x, y) of the middle, in pixels."""
         return (self.x_min + self.x_max) / 2, (self.y_min + self.y_max) / 2
 
+    @property
+    def area(self) -> float:
+        """Square pixels; 0 for a box turned inside out."""
+        return max(0.0, self.x_max - self.x_min) * max(0.0, self.y_max - self.y_min)
+
+    def iou(self, other: Box) -> float:
+        """Intersection over union with another box, 0..1."""
+        shared = Box(
+            max(self.x_min, other.x_min),
+            max(self.y_min, other.y_min),
+            min(self.x_max, other.x_max),
+            min(self.y_max, other.y_max),
+        )
+        union = self.area + other.area - shared.area
+        return shared.area / union if union > 0 else 0.0
+
     def as_list(self) -> list[float]:
         """[x_min, y_min, x_max, y_max]."""
         return [self.x_min, self.y_min, self.x_max, self.y_max]
@@ -113,9 +129,10 @@ class Grounding:
     """The robot points.
 
     `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
-    within 2 % of the image's width or height of where the box has it. `via`: what was gone through
-    on the way, in turn, where the model counts and compares aloud: the first and the second mug of
-    "the third mug from the left", all mugs of "the big mug", that one too.
+    within 2 % of the image's width or height of where the box has it; with several looks the mean
+    of theirs, 0 of one that found another thing (`Clue.looks`). `via`: what was gone through on the
+    way, in turn, where the model counts and compares aloud: the first and the second mug of "the
+    third mug from the left", all mugs of "the big mug", that one too.
     """
 
     box: Box

@@ -32,8 +32,11 @@ from clue_ros.errors import BadImageError, ModelError
 from clue_ros.model.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.decoder import Generation, Prefill
+    from clue_ros.model.looks import Agreement, Window
 
 MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder", "both")
@@ -42,10 +45,14 @@ Image = npt.NDArray[np.uint8]
 
 
 class View:
-    """An image that was looked at once: its pixels, and the vision tower's features."""
+    """An image that was looked at: its pixels, and the vision tower's features.
+
+    Its owner keeps those of further looks here too (`Clue.looks`), once it has had to point.
+    """
 
     def __init__(self, image: Image, features: Any, owner: Clue) -> None:
         self._image, self._features, self._owner = image, features, owner
+        self._further: Any = None
 
     @property
     def image(self) -> Image:
@@ -67,13 +74,19 @@ class Clue:
     """A loaded model and a policy. Make one with `Clue.load`."""
 
     def __init__(
-        self, checkpoint: Checkpoint, name: str, policy: str, threshold: float | None
+        self,
+        checkpoint: Checkpoint,
+        name: str,
+        policy: str,
+        threshold: float | None,
+        looks: int | None,
     ) -> None:
         self._checkpoint = checkpoint
         self._name = name
         self._lock = RLock()
         self.policy = policy
         self.threshold = threshold
+        self.looks = looks
 
     @classmethod
     def load(
@@ -84,6 +97,7 @@ class Clue:
         dtype: str = "auto",
         policy: str = DEFAULT_POLICY,
         threshold: float | None = None,
+        looks: int | None = None,
         detector: str | Path | None = None,
         ivg: str | Path | None = None,
         revision: str | None = None,
@@ -94,7 +108,8 @@ class Clue:
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector", the "decoder" or "both" (see `ambiguity`). threshold: 0..1,
-        None for the model's own. detector: the folder of another detector that `clue train
+        None for the model's own. looks: at a picture before it points, None for the model's own
+        (see `looks`). detector: the folder of another detector that `clue train
         detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
         ivg: the folder of another adapter B; None: the model's own. revision: a hub id's branch,
         tag or commit (as well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4
@@ -104,6 +119,8 @@ class Clue:
         _check_policy(policy)
         if threshold is not None:
             _check_threshold(threshold)
+        if looks is not None:
+            _check_looks(looks)
         try:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
@@ -120,7 +137,7 @@ class Clue:
             revision=revision,
             quantization=quantization,
         )
-        return cls(checkpoint, str(model), policy, threshold)
+        return cls(checkpoint, str(model), policy, threshold, looks)
 
     @property
     def model_name(self) -> str:
@@ -174,6 +191,22 @@ class Clue:
         if threshold is not None:
             _check_threshold(threshold)
         self._threshold = threshold if threshold is None else float(threshold)
+
+    @property
+    def looks(self) -> int:
+        """How many looks at a picture have a say in where it points, 1 to 5.
+
+        One is the paper's. With more, the others move or scale the picture a little; they agree on
+        a box, and its score falls where they do not (`clue_ros.model.looks`). Whether to ask is
+        decided by the first alone. Set it to None for the model's own.
+        """
+        return self._checkpoint.ivg.looks if self._looks is None else self._looks
+
+    @looks.setter
+    def looks(self, looks: int | None) -> None:
+        if looks is not None:
+            _check_looks(looks)
+        self._looks = looks
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
@@ -241,14 +274,18 @@ class Clue:
         With `force_grounding` the robot points whatever the policy says (its questions are used
         up).
         """
+        from clue_ros.model.wording import named_object
+
         with self._lock:
             context = dialogue.context()
             estimate, prefill = self._judge(view, context)
             mode = self._mode(estimate, force_grounding)
             said = self._checkpoint.speak(self._features(view), context, mode, prefill)
-        if said.codes is None:
-            return self._question(self._checkpoint.words(said), estimate)
-        return self._grounding(said, view, dialogue, estimate)
+            if said.codes is None:
+                return self._question(self._checkpoint.words(said), estimate)
+            found = self._agreement(said, view, context)
+        label = named_object(dialogue.turns)
+        return Grounding(found.box, label, found.score, estimate, found.via)
 
     def _mode(
         self, estimate: AmbiguityEstimate, force_grounding: bool
@@ -269,19 +306,26 @@ class Clue:
         text = asked_well(text)
         return Question(text, candidates, offered_answers(text), estimate)
 
-    def _grounding(
-        self,
-        said: Generation,
-        view: View,
-        dialogue: Dialogue,
-        estimate: AmbiguityEstimate,
-    ) -> Grounding:
-        from clue_ros.model.locations import decode_box
-        from clue_ros.model.wording import named_object
+    def _agreement(self, said: Generation, view: View, context: str) -> Agreement:
+        """What the first look found, or what it and the further ones agree on."""
+        from clue_ros.model.looks import agreed, windows
 
-        assert said.codes is not None
-        *via, box = (decode_box(c, view.width, view.height) for c in (*said.via, said.codes))
-        return Grounding(box, named_object(dialogue.turns), said.score, estimate, tuple(via))
+        through = windows(self.looks, view.width, view.height)
+        further = self._further(view, through[1:])
+        others = [] if further is None else self._checkpoint.point(further, context)
+        return agreed([said, *others], through)
+
+    def _further(self, view: View, through: Sequence[Window]) -> Any:
+        """Features (n, N, D) of the looks after the first; None of none."""
+        if not through:
+            return None
+        mine = view._owner is self
+        if mine and view._further is not None and len(view._further) == len(through):
+            return view._further
+        features = self._checkpoint.look(*(window.onto(view.image) for window in through))
+        if mine:
+            view._further = features
+        return features
 
     def _features(self, view: View) -> Any:
         """The view's features; a view that another Clue made is looked at again."""
@@ -298,6 +342,13 @@ def _check_policy(policy: str) -> None:
 def _check_threshold(threshold: float) -> None:
     if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
         raise ModelError(f"threshold {threshold!r} is no probability: want a number from 0 to 1")
+
+
+def _check_looks(looks: int) -> None:
+    from clue_ros.model.looks import MOST_LOOKS
+
+    if not isinstance(looks, int) or isinstance(looks, bool) or not 1 <= looks <= MOST_LOOKS:
+        raise ModelError(f"looks {looks!r}: want a whole number from 1 to {MOST_LOOKS}")
 
 
 def _check_image(image: Image) -> None:

@@ -216,6 +216,7 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("ground", "a.png", TEXT, "--max-turns", "-1"), "--max-turns"),
         (("ground", "a.png", TEXT, "--threshold", "2"), "--threshold"),
         (("ground", "a.png", TEXT, "--threshold", "x"), "--threshold"),
+        (("ground", "a.png", TEXT, "--looks", "6"), "--looks"),
         (("ground", "a.png", TEXT, "--answer", ""), "is empty"),
         (("ground", "a.png", TEXT, "--save", "out.txt"), "must end in"),
         (("ground", "a.png", TEXT, "--save", "/no/such/out.png"), "there is no folder"),
@@ -334,7 +335,8 @@ def test_bench_prints_medians_and_a_table_row(
     line, row = capfd.readouterr().out.splitlines()
     result = json.loads(line)
     measured = ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms")
-    for name in (*measured, "question_both_to_detector", "box_both_to_detector"):
+    ratios = ("question_both_to_detector", "box_both_to_detector", "box_three_looks_to_one")
+    for name in (*measured, *ratios):
         assert result[name] > 0
     assert row.count("|") == 8
 

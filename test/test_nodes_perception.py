@@ -134,6 +134,7 @@ def test_nonsense_parameters_are_refused_with_a_reason(client: Client) -> None:
     assert "policy" in client.set(policy="coin")
     assert client.set(threshold=7.0) != ""
     assert "threshold" in client.set(threshold=-0.5)
+    assert client.set(looks=6) != ""
     assert client.set(max_questions=-1) != ""
     assert client.set(answer_timeout=float("nan")) != ""
     assert client.set(model=3) != ""
@@ -172,6 +173,20 @@ def test_ground_points_with_the_header_of_the_image(client: Client) -> None:
     attention = client.next("perception/attention_map")
     assert (attention.header, attention.encoding) == (image.header, "32FC1")
     assert attention.width == attention.height == found.ambiguity.attention_map.width > 1
+
+
+def test_looks_may_change_at_any_time(client: Client) -> None:
+    """Three looks of random weights find three things: the first's box, with less of a score."""
+    client.stop_camera()
+    image, found = client.image(picture(200, 100)), []
+    for looks in (1, 3, 0):
+        assert client.set(looks=looks) == ""
+        response = client.ground("pick up the block", image=image, force=True)
+        assert response.error_code == Result.NONE
+        found.append(response.grounding.target)
+    assert found[2].box == found[0].box
+    assert found[2].score == found[0].score, "the model's own number is one"
+    assert found[1].score < found[0].score
 
 
 def test_ground_returns_the_question_and_leaves_no_dialogue_open(

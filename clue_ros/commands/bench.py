@@ -2,7 +2,8 @@
 
 Each is the median of some runs (20) on a picture drawn here, in milliseconds of wall clock. The
 first runs the whole `clue ground` command as a shell would, to its first line; the second keeps
-model and picture and replies again. And ratios: what policy "both" costs, in turns with "detector".
+model and picture and replies again. And ratios: what policy "both" costs, in turns with "detector",
+and what three looks cost a box, in turns with one.
 Prints one JSON object and, with --markdown, a row for docs/results.md.
 """
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +96,7 @@ def warm(model: str, device: str, picture: Path, text: str, runs: int) -> dict[s
         "ambiguity_ms": _ms(_times(lambda: clue.ambiguity(view, dialogue), runs)),
         "reply_ms": _ms(_times(lambda: clue.reply(view, dialogue), runs)),
         **ratios,
+        "box_three_looks_to_one": _looks(clue, image, dialogue, runs),
     }
 
 
@@ -112,6 +115,20 @@ def _policies(clue: Clue, view: View, dialogue: Dialogue, threshold: float, runs
     clue.policy, clue.threshold = before
     medians = {policy: statistics.median(times) for policy, times in seconds.items()}
     return round(medians["both"] / medians["detector"], 3)
+
+
+def _looks(clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: int) -> float:
+    """How much longer it takes to point with three looks than with one, taken in turns.
+
+    The picture is new each time, and its first look not counted.
+    """
+    before, seconds = clue.looks, dict[int, list[float]]({1: [], 3: []})
+    for _ in range(runs):
+        for looks, times in seconds.items():
+            clue.looks, view = looks, clue.look(image)
+            times += _times(partial(clue.reply, view, dialogue, force_grounding=True), 1)
+    clue.looks = before
+    return round(statistics.median(seconds[3]) / statistics.median(seconds[1]), 3)
 
 
 def _first_answer(model: str, device: str, picture: Path, text: str) -> float:

@@ -32,6 +32,7 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.protocol import MAX_QUESTIONS
 from clue_ros.images import load_image
 from clue_ros.model.hub import add_model_argument
+from clue_ros.model.looks import MOST_LOOKS
 from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold", type=float, help="ask from this probability on (the model's own)"
     )
     parser.add_argument(
+        "--looks", type=int, metavar="N", help="at the picture before it points (the model's own)"
+    )
+    parser.add_argument(
         "--max-turns",
         type=int,
         default=MAX_QUESTIONS,
@@ -105,6 +109,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
     if args.threshold is not None and not 0.0 <= args.threshold <= 1.0:
         raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
+    if args.looks is not None and not 1 <= args.looks <= MOST_LOOKS:
+        raise ClueError(f"--looks must be between 1 and {MOST_LOOKS}, not {args.looks}")
     if args.save is not None:
         if args.save.suffix.lower() not in _SAVED_AS:
             raise ClueError(f"--save {args.save}: the name must end in {', '.join(_SAVED_AS)}")
@@ -130,6 +136,7 @@ def _load(args: argparse.Namespace) -> Clue:
         dtype=args.dtype,
         policy=args.policy,
         threshold=args.threshold,
+        looks=args.looks,
         detector=args.detector,
         ivg=args.ivg,
         quantization=args.quantization,

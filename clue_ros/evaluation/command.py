@@ -37,6 +37,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument("--policy", choices=POLICIES, default=DEFAULT_POLICY)
     parser.add_argument("--threshold", type=float, help="ask from this probability on")
+    parser.add_argument("--looks", type=int, metavar="N", help="at a picture before it points")
 
 
 def load_clue(args: argparse.Namespace) -> Clue:
@@ -48,6 +49,7 @@ def load_clue(args: argparse.Namespace) -> Clue:
         device=args.device,
         policy=args.policy,
         threshold=args.threshold,
+        looks=args.looks,
         detector=args.detector,
         ivg=args.ivg,
     )

@@ -94,22 +94,9 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     return won / pairs if pairs else math.nan
 
 
-def area(box: Box) -> float:
-    """Square pixels; 0 for a box turned inside out."""
-    return max(0.0, box.x_max - box.x_min) * max(0.0, box.y_max - box.y_min)
-
-
 def iou(first: Box, second: Box) -> float:
     """Intersection over union of two boxes, 0..1."""
-    shared = Box(
-        max(first.x_min, second.x_min),
-        max(first.y_min, second.y_min),
-        min(first.x_max, second.x_max),
-        min(first.y_max, second.y_max),
-    )
-    overlap = area(shared)
-    union = area(first) + area(second) - overlap
-    return overlap / union if union > 0 else 0.0
+    return first.iou(second)
 
 
 def center_near(box: Box, point: tuple[float, float], distance: float) -> bool:

@@ -62,9 +62,10 @@ class Checkpoint:
 
     @with_room
     @torch.inference_mode()
-    def look(self, image: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """RGB (H, W, 3) -> features (1, N, D) on the model's device."""
-        pixels = self.processor.image_processor(Image.fromarray(image), return_tensors="pt")
+    def look(self, *images: npt.NDArray[np.uint8]) -> torch.Tensor:
+        """Pictures, RGB (H, W, 3) each -> features (n, N, D) on the model's device."""
+        opened = [Image.fromarray(image) for image in images]
+        pixels = self.processor.image_processor(opened, return_tensors="pt")
         return self.backbone.look(pixels["pixel_values"])
 
     @with_room
@@ -134,13 +135,25 @@ class Checkpoint:
             max_boxes=self.ivg.max_boxes,
         )[0]
 
-    def _read(self, features: torch.Tensor, context: str) -> Prefill:
-        return read_prompts(self.backbone, features, self._to_reply_to(context))
+    @with_room
+    def point(self, features: torch.Tensor, context: str) -> list[Generation]:
+        """A grounding of `context` through adapter B in each picture of features (n, N, D)."""
+        return reply_to(
+            self.backbone,
+            self.vocabulary,
+            self._read(features, context),
+            "grounding",
+            max_boxes=self.ivg.max_boxes,
+        )
 
-    def _to_reply_to(self, context: str) -> Prompts:
-        """The prompt of a context for adapter B, which is then the active one."""
+    def _read(self, features: torch.Tensor, context: str) -> Prefill:
+        prompts = self._to_reply_to(context, len(features))
+        return read_prompts(self.backbone, features, prompts)
+
+    def _to_reply_to(self, context: str, pictures: int) -> Prompts:
+        """The prompt of a context for adapter B, which is then the active one, of each picture."""
         self.adapters.use(IVG)
-        prompts = encode_prompts(self.processor, self.ivg.instruction, [context])
+        prompts = encode_prompts(self.processor, self.ivg.instruction, [context] * pictures)
         return prompts.to(self.backbone.device)
 
     @torch.inference_mode()

@@ -8,6 +8,7 @@ from typing import Any
 
 from clue_ros.errors import ModelError
 from clue_ros.model.files import read_json, write_json
+from clue_ros.model.looks import MOST_LOOKS
 
 SETTINGS_FILE = "ivg.json"
 
@@ -17,12 +18,14 @@ class IvgSettings:
     """ivg.json: how adapter B is asked and what it may reply.
 
     instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
-    the last of which is meant; 1 is the paper's.
+    the last of which is meant; 1 is the paper's. looks: at a picture before it points (`looks`); 1
+    is the paper's.
     """
 
     instruction: str = "clarify"
     max_new_tokens: int = 48
     max_boxes: int = 1
+    looks: int = 1
 
 
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
@@ -33,10 +36,12 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
     settings = IvgSettings(**{key: content[key] for key in known if key in content})
     if not isinstance(settings.instruction, str):
         raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
-    for name in ("max_new_tokens", "max_boxes"):
+    for name in ("max_new_tokens", "max_boxes", "looks"):
         limit = getattr(settings, name)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
+    if settings.looks > MOST_LOOKS:
+        raise ModelError(f"{path}: looks {settings.looks!r}, want {MOST_LOOKS} at most")
     return settings
 
 

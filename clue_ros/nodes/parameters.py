@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.looks import MOST_LOOKS
 from clue_ros.nodes.parameter import (
     FRAME,
     LANGUAGE_TAG,
@@ -84,6 +85,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         -1.0,
         "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
         range=(-1.0, 1.0),
+        unit="1",
+    ),
+    Parameter(
+        "looks",
+        0,
+        "Looks at a picture that agree on a box before it points; 0: as in the model's folder.",
+        range=(0, MOST_LOOKS),
         unit="1",
     ),
     Parameter(

@@ -235,6 +235,7 @@ class PerceptionNode(LifecycleNode):
         if clue is not None:
             clue.policy = self._value("policy")
             clue.threshold = None if threshold < 0 else threshold
+            clue.looks = self._value("looks") or None
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""

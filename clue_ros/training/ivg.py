@@ -29,6 +29,7 @@ from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
+from clue_ros.model.looks import MOST_LOOKS
 from clue_ros.training.adapters_data import base_name, frozen_base
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import add_data_arguments, add_via_argument
@@ -84,6 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--base-dtype", choices=PRECISIONS[1:], default="float32", help="of the frozen base")
     option("--gradient-checkpointing", action="store_true", help="less memory, more time")
     option("--max-new-tokens", type=int, default=48, help="of a question, at run time")
+    option(
+        "--looks",
+        type=int,
+        choices=range(1, MOST_LOOKS + 1),
+        default=1,
+        help="at a picture before it points, at run time",
+    )
     option("--workers", type=int, default=2, help="threads that prepare pictures ahead")
     option("--save-every", type=int, default=200, help="steps between states to resume from")
     option("--log-every", type=int, default=20, help="steps between rows of the log")
@@ -241,8 +249,11 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     if processes.is_main:
         adapters.save(IVG, out)
         told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}
-        boxes = MOST_BOXES if args.via else 1
-        reply = IvgSettings(max_new_tokens=args.max_new_tokens, max_boxes=boxes)
+        reply = IvgSettings(
+            max_new_tokens=args.max_new_tokens,
+            max_boxes=MOST_BOXES if args.via else 1,
+            looks=args.looks,
+        )
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
         print(json.dumps({"out": str(out), **figures}))
 
