@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--split", choices=SPLITS, default="val")
     parser.add_argument("--scenes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--max-boxes", type=int, default=1, help="5 for a base taught with --via")
+    parser.add_argument("--max-boxes", type=int, default=1, help="4 for a base taught with --via")
     parser.add_argument("--looks", type=int, choices=range(1, MOST_LOOKS + 1), default=1)
     args = parser.parse_args()
     pointer = Pointer(args.model, args.max_boxes, args.looks)

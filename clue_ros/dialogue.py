@@ -130,9 +130,9 @@ class Grounding:
 
     `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
     within 2 % of the image's width or height of where the box has it; with several looks the mean
-    of theirs, 0 of one that found another thing (`Clue.looks`). `via`: what was gone through on the
-    way, in turn, where the model counts and compares aloud: the first and the second mug of "the
-    third mug from the left", all mugs of "the big mug", that one too.
+    of theirs, 0 of one that found another thing (`Clue.looks`). `via`: what was counted on the way,
+    in turn, where the model counts aloud: the first and the second mug of "the third mug from the
+    left".
     """
 
     box: Box

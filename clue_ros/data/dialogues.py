@@ -84,8 +84,7 @@ class State:
     context: C(k). candidates: objects still meant: one is clear, several ambiguous, () names
     nothing. question: what the robot asks; None when it should ground. options: the object behind
     each option word of the question, by position in its text: (word index, object). via: what is
-    counted or compared before the object meant, in turn (`references.gone_through`), where it is
-    taught.
+    counted before the object meant, in turn (`references.gone_through`), where it is taught.
     """
 
     context: str

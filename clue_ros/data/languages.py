@@ -54,7 +54,7 @@ class Language(Protocol):
     ) -> list[State]:
         """A dialogue that begins with a sentence that means these candidates."""
 
-    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """A clear request by "order" or "size", with what is gone through; [] where it has none."""
 
     def naming(
@@ -71,7 +71,7 @@ class Plain:
 
     via = False
 
-    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """See `Language`; it has none."""
         return []
 
@@ -135,9 +135,9 @@ class Rich:
         """See `Language`."""
         return self.episodes.states_of(text, candidates, objects, rng)
 
-    def aloud(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """See `Language`."""
-        return self.episodes.aloud(objects, rng, sort)
+        return self.episodes.clear(objects, rng, sort)
 
     def naming(
         self, objects: Objects, rng: np.random.Generator

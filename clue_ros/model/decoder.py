@@ -4,8 +4,8 @@ Modes:
     question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
                    special
     grounding      four location tokens that make a valid box, y1 < y2 and x1 < x2; where the
-                   decoder was taught to count and compare aloud, up to `max_boxes` with ";"
-                   between them, of which the last one is meant
+                   decoder was taught to count aloud, up to `max_boxes` with ";" between
+                   them, of which the last one is meant
     free           the decoder decides: its first token opens a question or a grounding, which then
                    follows those rules
     unconstrained  plain greedy decoding, as transformers' generate (for comparison)

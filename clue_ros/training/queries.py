@@ -24,11 +24,11 @@ PLAIN = language_of()
 OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
-# Where counting and comparing are said aloud: few requests do, and each number has to be learned.
+# Where counting is said aloud: few requests do, and each number has to be learned.
 VIA_TASKS = (
-    ("clarify", 0.56), ("order", 0.12), ("size", 0.1), ("list", 0.11), ("look", 0.11),
+    ("clarify", 0.56), ("order", 0.1), ("size", 0.1), ("list", 0.12), ("look", 0.12),
 )  # fmt: skip
-ALOUD = ("order", "size")  # tasks that are sorts of clear requests
+CLEAR_TASKS = ("order", "size")  # sorts of clear requests, drawn by themselves
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _reference_query(scene: Scene, rng: np.random.Generator, language: Language)
 def _state_query(
     scene: Scene, task: str, rng: np.random.Generator, language: Language
 ) -> Query | None:
-    if task in ALOUD:
-        states = language.aloud(scene.objects, rng, task)
+    if task in CLEAR_TASKS:
+        states = language.clear(scene.objects, rng, task)
     else:
         states = language.states(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None

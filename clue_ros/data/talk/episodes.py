@@ -118,7 +118,7 @@ class Episodes:
     """Draws dialogues in one world's words.
 
     kinds, colors: of the world, for what is not there. via: whether the state of a clear request
-    that counts or compares says what is gone through on the way (`State.via`).
+    that counts says what is counted on the way (`State.via`).
     """
 
     def __init__(
@@ -188,12 +188,12 @@ class Episodes:
             states[0] = replace(states[0], via=gone_through(reference, objects))
         return states
 
-    def aloud(
+    def clear(
         self, objects: Objects, rng: np.random.Generator, sort: str, tries: int = 60
     ) -> list[State]:
         """A clear request of a sort, with what is gone through; [] when none was found.
 
-        sort: "order" counts, "size" compares.
+        sort: one of SORTS, such as "order".
         """
         for _ in range(tries if objects else 0):
             reference = random_reference(objects, rng, form_of(sort, *rng.uniform(size=2)))

@@ -21,8 +21,7 @@ ACROSS = (1.0, 1.7)  # times as far sideways as along: within is beside, over is
 TOUCHING = (0.05, 0.1)  # of the picture between two boxes: within is next to, over is not
 ORDER_GAP = 0.035  # of the picture between two that are counted
 HIGHEST = 4  # number that is counted to
-COMPARED = 4  # things that are said in turn before the bigger one of them; of more, none is
-MOST_BOXES = max(HIGHEST, COMPARED + 1)  # of a reply that goes through them
+MOST_BOXES = HIGHEST  # of a reply that goes through what is counted
 ORDER_AXES: dict[str, tuple[int, int]] = {
     "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
 }  # fmt: skip
@@ -109,15 +108,14 @@ def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
 def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
     """What is said before the one thing that a reference means; () where that is said at once.
 
-    By order: those that are counted before it. By size: all that are compared, from the left.
+    By order: those that are counted before it. A size means one thing at once: to name all that
+    are compared first made such requests worse (docs/model-notes.md, the eighth time).
     """
+    if reference.order is None:
+        return ()
+    number, side = reference.order
     called = _called(reference, objects)
-    if reference.order is not None:
-        number, side = reference.order
-        return tuple(i for _, i in _counted(called, objects, side)[: number - 1])
-    if reference.size is not None and len(called) <= COMPARED:
-        return tuple(i for _, i in _counted(called, objects, "left"))
-    return ()
+    return tuple(i for _, i in _counted(called, objects, side)[: number - 1])
 
 
 def _worth_denying(reference: Reference, objects: Objects) -> bool:
