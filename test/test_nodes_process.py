@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import ros_helpers
 ros_helpers.need_ros()
 
 import rclpy  # noqa: E402
+from clue_msgs.srv import Ground  # noqa: E402
 from rclpy.callback_groups import ReentrantCallbackGroup  # noqa: E402
-from rclpy.executors import MultiThreadedExecutor  # noqa: E402
+from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
+from clue_ros.images import load_image  # noqa: E402
 from clue_ros.nodes.process import spin  # noqa: E402
 
 
@@ -118,4 +121,40 @@ def test_a_node_that_is_told_to_end_gives_its_shared_memory_back(
         node.popen.wait(ros_helpers.TIMEOUT)
     finally:
         node.kill()
+    assert not [path for path in segments if path.exists()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Torch's C++, cut off by the interpreter's end, would abort the process."""
+    context = rclpy.Context()
+    ros_helpers.isolate()
+    rclpy.init(context=context)
+    client = ros_helpers.Client("impatient", context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(client.node)
+    threading.Thread(target=executor.spin, daemon=True).start()
+    node = ros_helpers.Process(
+        "perception", tmp_path / "log", "--ros-args", "-p", "autostart:=true", "-p", "looks:=5"
+    )
+    try:
+        ros_helpers.wait_until(lambda: "active, looking" in node.text(), "the node")
+        segments = own_segments(node.popen.pid)
+        image = client.image(load_image(ros_helpers.ROOT / "demo" / "mugs.png"))
+        request = Ground.Request(expression="the mug on the left", image=image)
+        request.force_grounding = True
+        ground = client.node.create_client(Ground, "ground")
+        assert ground.wait_for_service(ros_helpers.TIMEOUT)
+        ground.call_async(request)
+        ros_helpers.wait_until(lambda: "the person asks" in node.text(), "the request")
+        node.popen.send_signal(number)
+        assert node.popen.wait(ros_helpers.TIMEOUT) == 0
+    finally:
+        node.kill()
+        executor.shutdown(timeout_sec=2.0)
+        client.node.destroy_node()
+        context.try_shutdown()
+    assert "Fatal" not in node.text()
     assert not [path for path in segments if path.exists()]

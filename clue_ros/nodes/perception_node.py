@@ -42,6 +42,7 @@ from clue_ros.nodes.worker import Worker
 DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
 REQUESTS = QoSProfile(depth=64)
+LAST_REPLY = 1.0  # seconds at the end for what the model is computing
 RESULT_TIMEOUT = 10  # seconds that a result is kept; Humble's default, 900, fills the memory
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -191,11 +192,12 @@ class PerceptionNode(LifecycleNode):
         self._gate.move("unconfigured")
         return SUCCESS
 
-    def close(self) -> None:
-        """Stop before the process ends."""
+    def close(self) -> bool:
+        """Stop before the process ends; False if the model still computes."""
         self._gate.move("finalized")
-        self._worker.stop()
+        ended = self._worker.stop(LAST_REPLY)
         self._recording.close()
+        return ended
 
     def _free(self) -> None:
         self._clue = None

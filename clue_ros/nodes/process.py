@@ -6,6 +6,7 @@ Start it, spin it, end it in order whatever the signal, and return an exit statu
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -55,12 +56,14 @@ def run_node(
 ) -> int:
     """Make the node and spin it until SIGINT, SIGTERM or a shutdown.
 
-    Call its `close()` if it has one.
+    Call its `close()` if it has one; False of that says that a thread of its own still computes,
+    and the process ends here and now.
 
     Returns 0, or 2 when a parameter or what it names cannot be used.
     """
     rclpy.init(args=args)
     node: Any = None
+    busy = False
     executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
     try:
         node = make(executor)
@@ -80,7 +83,7 @@ def run_node(
         uninstall_signal_handlers()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None and hasattr(node, "close"):
-            node.close()
+            busy = node.close() is False
         executor.shutdown(timeout_sec=1.0)
         if node is not None:
             _destroy(node)
@@ -89,6 +92,11 @@ def run_node(
         # take over a second of CPU, and on a busy robot ros2 launch would lose its patience
         # (SIGTERM, SIGKILL). Nothing here needs them; atexit handlers still run.
         gc.freeze()
+    if busy:
+        # The interpreter would take the thread down in the middle of torch's C++, which aborts.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 

@@ -107,9 +107,11 @@ class Worker:
             raise error
         return result
 
-    def stop(self) -> None:
-        """Let the thread end after the jobs already queued."""
+    def stop(self, seconds: float = 0.0) -> bool:
+        """Let the thread end after the jobs already queued; whether it has within `seconds`."""
         self._jobs.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
