@@ -35,8 +35,7 @@ from clue_ros.model.decoder import Generation, Vocabulary, generate
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.looks import MOST_LOOKS, agreed, windows
 from clue_ros.model.processor import Prompts, encode_prompts, load_processor
-from clue_ros.training.pool import ScenePool
-from clue_ros.training.vision import batch_tensor
+from clue_ros.training.pool import ScenePool, pixels
 
 TRIES = 60
 INSTRUCTION = "clarify"
@@ -82,11 +81,11 @@ class Pointer:
     def _said(self, image: npt.NDArray[np.uint8], prompts: Prompts) -> list[Generation]:
         """A reply to each request, of a picture of any size."""
         resized = cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        seen = Scene(np.asarray(resized, np.uint8), (), np.zeros((1, 1), np.uint8))
+        seen = torch.from_numpy(pixels([np.asarray(resized, np.uint8)]))
         return generate(
             self.backbone,
             self.vocabulary,
-            self.backbone.look(batch_tensor([seen], self.backbone.device)),
+            self.backbone.look(seen.to(self.backbone.device)),
             prompts,
             "grounding",
             max_boxes=self.max_boxes,

@@ -14,18 +14,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from fast_dds import segment_of
 
 SHARED_MEMORY = Path("/dev/shm")
-_BEFORE = pytest.StashKey[set[Path]]()
+_BEFORE = pytest.StashKey[dict[Path, Path]]()
 
 
-def _segments() -> set[Path]:
-    """Return the lock files of the segments in Fast DDS's shared memory."""
-    return {
-        path
-        for path in SHARED_MEMORY.glob("fast*_el")
-        if path.name.startswith(("fastdds_", "fastrtps_")) and "_port" not in path.name
-    }
+def _segments() -> dict[Path, Path]:
+    """Return the segments in Fast DDS's shared memory by their lock files."""
+    found = ((lock, segment_of(lock)) for lock in SHARED_MEMORY.glob("fast*_el"))
+    return {lock: segment for lock, segment in found if segment}
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -41,10 +39,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):  # the process that all workers have ended for does
         return
     before = session.config.stash[_BEFORE]
-    for lock in _segments() - before:
+    for lock, segment in _segments().items() - before.items():
         with contextlib.suppress(OSError), lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.with_name(lock.name.removesuffix("_el")).unlink(missing_ok=True)
+            segment.unlink(missing_ok=True)
             lock.unlink()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import ros_helpers
+from fast_dds import segment_of
 
 ros_helpers.need_ros()
 
@@ -86,11 +87,7 @@ def test_an_error_of_a_callback_still_ends_the_process() -> None:
 def own_segments(pid: int) -> set[Path]:
     """The shared memory that a process made for Fast DDS: it holds the locks of its own."""
     held = {Path(os.readlink(link)) for link in Path(f"/proc/{pid}/fd").iterdir()}
-    return {
-        lock.with_name(lock.name.removesuffix("_el"))
-        for lock in held
-        if lock.name.startswith("fast") and lock.name.endswith("_el") and "_port" not in lock.name
-    }
+    return {segment for lock in held if (segment := segment_of(lock))}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

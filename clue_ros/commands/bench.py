@@ -19,9 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from clue_ros.dialogue import Dialogue
     from clue_ros.engine import Clue, View
 
+T = TypeVar("T")
 REQUEST = "pick up the block on the left"
 
 
@@ -106,15 +106,15 @@ def _policies(clue: Clue, view: View, dialogue: Dialogue, threshold: float, runs
     threshold: 0 or 1, so that both reply in the same form, whatever they think.
     """
     before = clue.policy, clue.threshold
-    seconds: dict[str, list[float]] = {"detector": [], "both": []}
     clue.threshold = threshold
-    for _ in range(runs):
-        for policy, times in seconds.items():
-            clue.policy = policy
-            times += _times(lambda: clue.reply(view, dialogue), 1)
+
+    def seconds(policy: str) -> float:
+        clue.policy = policy
+        return _times(lambda: clue.reply(view, dialogue), 1)[0]
+
+    ratio = _in_turns(seconds, "both", "detector", runs)
     clue.policy, clue.threshold = before
-    medians = {policy: statistics.median(times) for policy, times in seconds.items()}
-    return round(medians["both"] / medians["detector"], 3)
+    return ratio
 
 
 def _looks(clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: int) -> float:
@@ -122,13 +122,22 @@ def _looks(clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: i
 
     The picture is new each time, and its first look not counted.
     """
-    before, seconds = clue.looks, dict[int, list[float]]({1: [], 3: []})
-    for _ in range(runs):
-        for looks, times in seconds.items():
-            clue.looks, view = looks, clue.look(image)
-            times += _times(partial(clue.reply, view, dialogue, force_grounding=True), 1)
+    before = clue.looks
+
+    def seconds(looks: int) -> float:
+        clue.looks, view = looks, clue.look(image)
+        return _times(lambda: clue.reply(view, dialogue, force_grounding=True), 1)[0]
+
+    ratio = _in_turns(seconds, 3, 1, runs)
     clue.looks = before
-    return round(statistics.median(seconds[3]) / statistics.median(seconds[1]), 3)
+    return ratio
+
+
+def _in_turns(seconds: Callable[[T], float], this: T, that: T, runs: int) -> float:
+    """How many times as long this takes as that: their medians, one of each a run."""
+    taken = [(seconds(that), seconds(this)) for _ in range(runs)]
+    one = statistics.median(time for time, _ in taken)
+    return round(statistics.median(time for _, time in taken) / one, 3)
 
 
 def _first_answer(model: str, device: str, picture: Path, text: str) -> float:

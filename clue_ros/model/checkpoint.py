@@ -117,12 +117,16 @@ class Checkpoint:
         prefill: this context, if adapter B has read it already; it can be used once.
         """
         left = [prefill] if prefill is not None else []
-        return self._speak(features, context, mode, left)
+        return self._speak(features, context, mode, left)[0]
+
+    def point(self, features: torch.Tensor, context: str) -> list[Generation]:
+        """A grounding of `context` through adapter B in each picture of features (n, N, D)."""
+        return self._speak(features, context, "grounding", [])
 
     @with_room
     def _speak(
         self, features: torch.Tensor, context: str, mode: Mode, left: list[Prefill]
-    ) -> Generation:
+    ) -> list[Generation]:
         # What ran out of memory half-way has spoiled its prefill: the second try reads again.
         prefill = left.pop() if left else self._read(features, context)
         self.adapters.use(IVG)
@@ -132,17 +136,6 @@ class Checkpoint:
             prefill,
             mode,
             max_new_tokens=self.ivg.max_new_tokens,
-            max_boxes=self.ivg.max_boxes,
-        )[0]
-
-    @with_room
-    def point(self, features: torch.Tensor, context: str) -> list[Generation]:
-        """A grounding of `context` through adapter B in each picture of features (n, N, D)."""
-        return reply_to(
-            self.backbone,
-            self.vocabulary,
-            self._read(features, context),
-            "grounding",
             max_boxes=self.ivg.max_boxes,
         )
 
