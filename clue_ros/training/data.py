@@ -97,8 +97,7 @@ def add_via_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--via",
         action="store_true",
-        help='answer "the third mug from the left" with the boxes of the three in turn, "the big'
-        ' mug" with those of all mugs and its own',
+        help='answer "the third mug from the left" with the boxes of the three in turn',
     )
 
 
