@@ -154,26 +154,30 @@ def test_a_clear_request_leads_past_what_it_counts_and_dialogues_stay_as_they_ar
 
 def test_counting_is_drawn_by_itself() -> None:
     objects = random_objects(np.random.default_rng(3))
+    aloud = language_of("rich", via=True)
     numbers = Counter[int]()
     for seed in range(100):
-        drawn = LANGUAGE.clear(objects, np.random.default_rng(seed), "order")
-        for state in drawn:
+        for state in aloud.of_sort(objects, np.random.default_rng(seed), "order"):
             assert state.question is None
             assert len({*state.via, *state.candidates}) == len(state.via) + 1
             numbers[len(state.via) + 1] += 1
     assert len(numbers) > 1
-    assert LANGUAGE.clear([], np.random.default_rng(0), "order") == []
-    assert Plain().clear(objects, np.random.default_rng(0), "order") == []
+    assert aloud.of_sort([], np.random.default_rng(0), "order") == []
+    assert Plain().of_sort(objects, np.random.default_rng(0), "order") == []
 
 
-def test_sizes_are_drawn_by_themselves_and_said_at_once() -> None:
-    drawn = 0
-    for seed in range(60):
+def test_sizes_are_drawn_by_themselves_clear_and_ambiguous() -> None:
+    """A size that is said is not always one thing: "the small mug" of two small ones is asked about."""
+    first = Counter[str]()
+    for seed in range(200):
         objects = random_objects(np.random.default_rng(seed))
-        for state in LANGUAGE.clear(objects, np.random.default_rng(seed), "size"):
-            assert (state.question, state.via, len(state.candidates)) == (None, (), 1)
-            drawn += 1
-    assert drawn > 20
+        states = LANGUAGE.of_sort(objects, np.random.default_rng(seed), "size")
+        for state in states[:1]:
+            assert state.via == (), "a size means one thing at once"
+            assert state.ambiguous == (len(state.candidates) > 1) == (state.question is not None)
+            first["ambiguous" if state.ambiguous else "clear"] += 1
+    assert first["clear"] > 30
+    assert first["ambiguous"] > 10
 
 
 def test_big_must_look_big() -> None:

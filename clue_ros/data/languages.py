@@ -54,8 +54,8 @@ class Language(Protocol):
     ) -> list[State]:
         """A dialogue that begins with a sentence that means these candidates."""
 
-    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
-        """A clear request by "order" or "size", with what is gone through; [] where it has none."""
+    def of_sort(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+        """A dialogue that begins with a request by "order" or "size"; [] where it has none."""
 
     def naming(
         self, objects: Objects, rng: np.random.Generator
@@ -71,7 +71,7 @@ class Plain:
 
     via = False
 
-    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+    def of_sort(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """See `Language`; it has none."""
         return []
 
@@ -135,9 +135,9 @@ class Rich:
         """See `Language`."""
         return self.episodes.states_of(text, candidates, objects, rng)
 
-    def clear(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+    def of_sort(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
         """See `Language`."""
-        return self.episodes.clear(objects, rng, sort)
+        return self.episodes.of_sort(objects, rng, sort)
 
     def naming(
         self, objects: Objects, rng: np.random.Generator

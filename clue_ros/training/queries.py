@@ -28,7 +28,7 @@ TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
 VIA_TASKS = (
     ("clarify", 0.56), ("order", 0.1), ("size", 0.1), ("list", 0.12), ("look", 0.12),
 )  # fmt: skip
-CLEAR_TASKS = ("order", "size")  # sorts of clear requests, drawn by themselves
+SORT_TASKS = ("order", "size")  # sorts of requests, drawn by themselves
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _reference_query(scene: Scene, rng: np.random.Generator, language: Language)
 def _state_query(
     scene: Scene, task: str, rng: np.random.Generator, language: Language
 ) -> Query | None:
-    if task in CLEAR_TASKS:
-        states = language.clear(scene.objects, rng, task)
+    if task in SORT_TASKS:
+        states = language.of_sort(scene.objects, rng, task)
     else:
         states = language.states(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None

@@ -137,19 +137,22 @@ class Episodes:
         tries: int = 60,
         *,
         even: bool = False,
+        sorts: Mapping[str, float] | None = None,
     ) -> tuple[Reference, tuple[int, ...]] | None:
         """A reference that is "clear", "ambiguous" or "absent", and what it means; None of none.
 
         even: clear and ambiguous ones in like forms, as far as the table allows. Else few tables
         have one mug alone, and who says "the mug" mostly means one of several: a model that
-        learns from it asks which, of a single mug.
+        learns from it asks which, of a single mug. sorts: of what is there how often each, instead.
         """
+        if even and sorts is None:
+            sorts = TAUGHT_SORTS.get(want, SORTS)
         if not objects:
             return None
         form = None
         for i in range(tries):
-            if even and i % FORM_TRIES == 0:
-                form = random_form(rng, TAUGHT_SORTS.get(want, SORTS))
+            if sorts and i % FORM_TRIES == 0:
+                form = random_form(rng, sorts)
             if want == "absent":
                 reference = absent_reference(objects, self._kinds, self._colors, rng)
             else:
@@ -177,7 +180,25 @@ class Episodes:
         if want is None:
             wants = TAUGHT_WANTS if even else WANTS
             want = str(rng.choice(list(wants), p=list(wants.values())))
-        found = self.reference(objects, rng, want, even=even)
+        return self._dialogue(self.reference(objects, rng, want, even=even), objects, rng)
+
+    def of_sort(self, objects: Objects, rng: np.random.Generator, sort: str) -> list[State]:
+        """A random dialogue that begins with a request of a sort; [] when none was found.
+
+        sort: one of SORTS, such as "order". As many of them are ambiguous as with `states`.
+        """
+        wants = [want for want in ("clear", "ambiguous") if sort in TAUGHT_SORTS[want]]
+        shares = np.array([TAUGHT_WANTS[want] for want in wants])
+        want = str(rng.choice(wants, p=shares / shares.sum()))
+        return self._dialogue(self.reference(objects, rng, want, sorts={sort: 1.0}), objects, rng)
+
+    def _dialogue(
+        self,
+        found: tuple[Reference, tuple[int, ...]] | None,
+        objects: Objects,
+        rng: np.random.Generator,
+    ) -> list[State]:
+        """What begins with a request for it; [] of none."""
         if found is None:
             return []
         reference, candidates = found
@@ -187,21 +208,6 @@ class Episodes:
         if self._via and len(candidates) == 1:
             states[0] = replace(states[0], via=gone_through(reference, objects))
         return states
-
-    def clear(
-        self, objects: Objects, rng: np.random.Generator, sort: str, tries: int = 60
-    ) -> list[State]:
-        """A clear request of a sort, with what is gone through; [] when none was found.
-
-        sort: one of SORTS, such as "order".
-        """
-        for _ in range(tries if objects else 0):
-            reference = random_reference(objects, rng, form_of(sort, *rng.uniform(size=2)))
-            found = meant(reference, objects)
-            if found is not None and len(found) == 1:
-                text = self.speech.request(reference, rng)
-                return [State(text, found, None, via=gone_through(reference, objects))]
-        return []
 
     def states_of(
         self,
