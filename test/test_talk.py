@@ -167,7 +167,7 @@ def test_counting_is_drawn_by_itself() -> None:
 
 
 def test_sizes_are_drawn_by_themselves_clear_and_ambiguous() -> None:
-    """A size that is said is not always one thing: "the small mug" of two small ones is asked about."""
+    """A size may mean several: "the small mug" of two small ones is asked about."""
     first = Counter[str]()
     for seed in range(200):
         objects = random_objects(np.random.default_rng(seed))
