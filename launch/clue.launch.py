@@ -16,7 +16,7 @@ from launch_ros.actions import LifecycleNode
 from launch import LaunchContext, LaunchDescription
 
 SHARE = get_package_share_directory("clue_ros")
-ASK_AGAIN_AFTER = 12.0  # seconds of silence, with voice:=true
+ASK_AGAIN_AFTER = "12.0"  # seconds of silence, with voice:=true
 
 # name, default, what it is. An empty default leaves the value of the parameter file.
 ARGUMENTS = (
@@ -29,6 +29,7 @@ ARGUMENTS = (
     ("speech", "speech", "the topic of what people say"),
     ("say", "say", "the topic of what the robot says"),
     ("voice", "false", "true: listen (the speech node) and speak (the tts node)"),
+    ("ask_again_after", "", "seconds of silence until a question is asked once more; 0: never"),
     ("speech_source", "microphone", "what voice:=true listens to: microphone, topic, or files"),
     ("audio", "audio", "the topic of sound, with speech_source:=topic"),
     ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ..."),
@@ -36,6 +37,7 @@ ARGUMENTS = (
     ("namespace", "", "a namespace for all nodes"),
     ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
     ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
+    ("use_sim_time", "", "true: the time of /clock (a bag played with --clock, a simulator)"),
     ("respawn", "true", "true: start a node again when it dies"),
     ("log_level", "info", "debug, info, warn, error"),
 )
@@ -65,8 +67,11 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     given["autostart"] = value["autostart"].lower() in ("true", "1")
     voice = value["voice"].lower() in ("true", "1")
     language = {"language": value["language"]} if value["language"] else {}
+    clock = value["use_sim_time"].lower()
+    time = {"use_sim_time": clock in ("true", "1")} if clock else {}
     # Who listens may not hear the question, or not at once: it is asked once more.
-    manners = {"ask_again_after": ASK_AGAIN_AFTER} if voice else {}
+    again = value["ask_again_after"] or (ASK_AGAIN_AFTER if voice else "")
+    manners = {"ask_again_after": float(again)} if again else {}
     arguments = ["--log-level", value["log_level"]]
     secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
     common = {
@@ -87,7 +92,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         # A keeper imports torch once and starts the node again within a second (keeper.py).
         arguments=["--keep"] if common["respawn"] else [],
         name="perception",
-        parameters=[value["params_file"], given, language, manners],
+        parameters=[value["params_file"], given, language, manners, time],
         remappings=[
             (topic, value[topic])
             for topic in ("image", "depth", "camera_info", "speech", "say")
@@ -99,7 +104,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     tts = LifecycleNode(
         executable="tts_node",
         name="tts",
-        parameters=[value["params_file"], {"autostart": given["autostart"]}, language],
+        parameters=[value["params_file"], {"autostart": given["autostart"]}, language, time],
         remappings=[("say", value["say"])],
         **own("tts"),
         **common,
@@ -111,6 +116,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
             value["params_file"],
             {"autostart": given["autostart"], "source": value["speech_source"]},
             language,
+            time,
         ],
         remappings=[(topic, value[topic]) for topic in ("speech", "say", "audio")],
         **own("speech"),

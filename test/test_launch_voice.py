@@ -78,6 +78,8 @@ def test_voice_starts_ears_and_mouth_that_share_topics(monkeypatch: pytest.Monke
     assert all(parameters(node)["language"] == "fr-FR" for node in nodes.values())
     assert parameters(nodes["speech"])["source"] == "microphone"
     assert parameters(nodes["perception"])["ask_again_after"] > 0
+    quiet = start(monkeypatch, voice="true", ask_again_after="0")["perception"]
+    assert parameters(quiet)["ask_again_after"] == 0.0
     renamed = {name: dict(node.remappings) for name, node in nodes.items()}
     assert renamed["speech"] == {"speech": "heard", "say": "said", "audio": "/mic"}
     assert renamed["tts"] == {"say": "said"}
@@ -96,6 +98,13 @@ def test_where_security_is_on_each_node_has_its_enclave(monkeypatch: pytest.Monk
     for name, node in start(monkeypatch, voice="true").items():
         assert node.ros_arguments[-2:] == ["--enclave", f"/clue/{name}"]
         assert f'<enclave path="/clue/{name}">' in policy
+
+
+def test_the_clock_is_simulated_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for node in start(monkeypatch, voice="true").values():
+        assert "use_sim_time" not in parameters(node), "the parameter file says it"
+    for node in start(monkeypatch, voice="true", use_sim_time="true").values():
+        assert parameters(node)["use_sim_time"] is True
 
 
 def test_every_parameter_that_the_file_sets_exists(monkeypatch: pytest.MonkeyPatch) -> None:

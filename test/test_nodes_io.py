@@ -24,7 +24,7 @@ from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes import camera_info  # noqa: E402
 from clue_ros.nodes.convert import compressed_to_rgb, to_rgb  # noqa: E402
 from clue_ros.nodes.depth import metres  # noqa: E402
-from clue_ros.nodes.pictures import open_source  # noqa: E402
+from clue_ros.nodes.pictures import load_depth, open_source  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,19 @@ def test_a_video_ends_or_starts_again(tmp_path: Path) -> None:
     assert [round(float(again.next().mean()), -1) for _ in range(4)] == [40, 200] * 2  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("source", ["", "missing.png", "empty", "broken.avi", "broken.png", "97"])
+@pytest.mark.parametrize(
+    "source", ["", "missing.png", "empty", "broken.avi", "broken.png", "97", "~nobody_here/a.png"]
+)
 def test_a_source_that_cannot_be_read_says_so(source: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.avi").write_bytes(b"RIFF nothing")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG nothing")
-    name = source if source in ("", "97") else str(tmp_path / source)
+    name = source if source in ("", "97") or source[0] == "~" else str(tmp_path / source)
     with pytest.raises(BadImageError) as refusal:
         open_source(name, loop=True)
     assert (name or "source") in str(refusal.value)
+    with pytest.raises(BadImageError, match="cannot be read"):
+        load_depth(name)
 
 
 def test_camera_info_from_a_field_of_view_and_from_a_file(tmp_path: Path) -> None:

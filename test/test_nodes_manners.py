@@ -12,6 +12,7 @@ from ros_helpers import Client, wait_until
 ros_helpers.need_ros()
 
 from clue_msgs.msg import Transcript  # noqa: E402
+from clue_msgs.srv import AnswerClarification  # noqa: E402
 from ros_fixtures import REQUEST, client, model, node, shared, works  # noqa: E402
 
 from clue_ros.dialogue import AmbiguityEstimate, Box, Question  # noqa: E402
@@ -44,6 +45,17 @@ def close(client: Client) -> None:
 
 def test_stop_ends_a_dialogue_and_the_next_request_works(asked: Client) -> None:
     close(asked)
+    works(asked)
+
+
+def test_stop_is_no_answer_of_the_service_either(asked: Client) -> None:
+    service = asked.node.create_client(AnswerClarification, "answer")
+    assert service.wait_for_service(ros_helpers.TIMEOUT)
+    future = service.call_async(AnswerClarification.Request(text="No, please stop."))
+    wait_until(future.done, "the service's answer")
+    assert future.result().accepted
+    wait_until(lambda: said(asked)[-1:] == ["All right, I stop."], "the end")
+    asked.set(threshold=1.0)
     works(asked)
 
 

@@ -85,7 +85,7 @@ def test_defaults_are_valid_and_nonsense_is_not(node: str, parameter: Parameter)
 @pytest.mark.parametrize(
     ("node", "name", "good"),
     [
-        ("perception", "language", ["en", "en-US", "fr_FR", "zh-Hans-CN"]),
+        ("perception", "language", ["en", "en-US", "fr-FR", "zh-Hans-CN"]),
         ("image_source", "frame_id", ["camera", "left/camera_optical_frame"]),
     ],
 )

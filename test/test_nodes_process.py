@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,43 @@ def test_a_node_that_is_told_to_end_gives_its_shared_memory_back(
         assert all(path.exists() for path in segments)
         node.popen.send_signal(number)
         node.popen.wait(ros_helpers.TIMEOUT)
+    finally:
+        node.kill()
+    assert not [path for path in segments if path.exists()]
+
+
+@pytest.fixture
+def silent_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Give a hub that takes every call and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        for name, value in {
+            "HF_ENDPOINT": address,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HUB_ETAG_TIMEOUT": "600",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "600",
+            "HF_HOME": str(tmp_path / "hub"),
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_node_that_is_told_to_end_while_its_model_loads_does_not_wait_for_it(
+    tmp_path: Path, silent_hub: socket.socket, number: signal.Signals
+) -> None:
+    node = ros_helpers.Process(
+        "perception",
+        tmp_path / "log",
+        parameters={"autostart": True, "model": "somebody/some-model"},
+    )
+    try:
+        silent_hub.settimeout(ros_helpers.TIMEOUT)
+        call, _ = silent_hub.accept()
+        with call:
+            segments = own_segments(node.popen.pid)
+            node.popen.send_signal(number)
+            assert node.popen.wait(ros_helpers.TIMEOUT) == 0
     finally:
         node.kill()
     assert not [path for path in segments if path.exists()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import textwrap
 import threading
@@ -31,6 +32,8 @@ def start():
     print("a library prints")
     if sys.argv[1] == "broken":
         raise VoiceError("no model here")
+    if sys.argv[1] == "slow":
+        time.sleep(600)
     def handle(request, payload):
         print("and prints")
         if request["do"] == "hang":
@@ -94,9 +97,36 @@ def test_a_child_answers_refuses_hangs_dies_and_is_started_again() -> None:
 @pytest.mark.usefixtures("children")
 def test_a_child_that_cannot_start_gives_its_reason() -> None:
     with pytest.raises(ChildError, match=r"^no model here$"):
-        Child("echo_child", ["broken"], 60.0)
+        Child("echo_child", ["broken"], 60.0).get_ready()
     with pytest.raises(ChildError, match="has stopped"):
-        Child("no_such_module_at_all", [], 60.0)
+        Child("no_such_module_at_all", [], 60.0).get_ready()
+
+
+@pytest.mark.usefixtures("children")
+def test_a_child_that_is_still_getting_ready_can_be_ended() -> None:
+    """A node that is told to end while its recognizer loads does not wait for it."""
+    started: list[Child] = []
+
+    def start() -> Child:
+        started.append(Child("echo_child", ["slow"], 600.0))
+        return started[0]
+
+    service = Service(start)
+    refused: list[ChildError] = []
+
+    def load() -> None:
+        try:
+            service.open()
+        except ChildError as error:
+            refused.append(error)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    until(lambda: started, "the child")
+    service.close()
+    loading.join(60.0)
+    assert not loading.is_alive()
+    assert "has stopped" in str(refused[0])
 
 
 class Room:
@@ -169,7 +199,25 @@ def test_the_important_is_said_first_and_what_was_said_is_kept(
     assert ends.list == [(t, End.DONE) for t in ("begin", "ask", "one", "two", "low")]
     assert first.wav == str(tmp_path / "kept" / "said_0001.wav")
     assert read_audio(Path(first.wav)).seconds == pytest.approx(0.5)
-    assert len(list((tmp_path / "kept").iterdir())) == 5
+    kept = tmp_path / "kept"
+    assert len(list(kept.iterdir())) == 5
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(first.wav).stat().st_mode) == 0o600
+
+
+def test_a_speaker_leaves_the_files_of_the_one_before(
+    speaker: Speaker, room: Room, tmp_path: Path
+) -> None:
+    (tmp_path / "kept").mkdir()
+    before = tmp_path / "kept" / "said_0001.wav"
+    before.write_bytes(b"before")
+    ends = Ends()
+    said = ends.of("hello")
+    speaker.add(said)
+    until(lambda: ends.list, "it to be said")
+    assert room.chunks
+    assert said.wav == str(tmp_path / "kept" / "said_0002.wav")
+    assert before.read_bytes() == b"before"
 
 
 def test_stop_ends_the_sound_at_once_and_forgets_the_rest(speaker: Speaker, room: Room) -> None:

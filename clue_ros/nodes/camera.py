@@ -137,7 +137,8 @@ class Camera:
 
     def silence_cause(self) -> str:
         """Name the likely reason that no frame arrives, from who publishes the topic and how."""
-        if self._node is None or self._subscription is None:
+        subscription = self._subscription  # another thread may close it
+        if self._node is None or subscription is None:
             return "the camera subscription is closed"
         infos = self._node.get_publishers_info_by_topic(self.topic)
         if not infos:
@@ -147,7 +148,7 @@ class Camera:
             )
         wanted = (
             "sensor_msgs/msg/CompressedImage"
-            if self._subscription.msg_type is CompressedImage
+            if subscription.msg_type is CompressedImage
             else "sensor_msgs/msg/Image"
         )
         wrong = [info for info in infos if info.topic_type != wanted]

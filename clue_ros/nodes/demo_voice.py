@@ -27,6 +27,7 @@ STATUS = {
     Transcript.ACCEPTED: "accepted",
     Transcript.UNCONFIRMED: "asked back",
     Transcript.NOT_UNDERSTOOD: "not understood",
+    Transcript.DENIED: "denied",
 }
 
 

@@ -51,8 +51,8 @@ class Health:
 
     def values(self) -> dict[str, object]:
         """Return what is counted here, and the process's memory."""
-        counted = ", ".join(f"{code} {count}" for code, count in self.errors.items())
-        ended = ", ".join(f"{outcome} {count}" for outcome, count in self.ended.items())
+        counted = ", ".join(f"{code} {count}" for code, count in list(self.errors.items()))
+        ended = ", ".join(f"{outcome} {count}" for outcome, count in list(self.ended.items()))
         return {
             "last reply took (s)": number(self.last_latency),
             **{f"last {name} took (s)": number(took) for name, took in self.stages.items()},

@@ -14,15 +14,19 @@ from clue_ros.nodes import messages
 from clue_ros.voice.confirm import Action, Confirmer, Decision, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Heard
-from clue_ros.voice.words import means_stop
+from clue_ros.voice.words import YES_OR_NO, means_no, means_stop, means_yes
 
 
 @dataclass
 class Job:
-    """A goal of ~/listen: `ended` gets (status, message, transcript or None)."""
+    """A goal of ~/listen: `ended` gets (status, message, transcript or None).
+
+    `seconds`: how long it waits for the person to begin, from `deadline` minus so many on.
+    """
 
     goal: ServerGoalHandle
     ended: Future
+    seconds: float
     deadline: float
     expected: tuple[str, ...] = ()
     state: int = field(default=Listen.Feedback.WAITING)
@@ -36,6 +40,7 @@ class Listening:
         self._confirmer = Confirmer(thresholds, language)
         self._lock = threading.RLock()
         self._answers: tuple[str, ...] = ()
+        self._asks_which = False  # whether a bare yes or no leaves the question open
         self._question_until = 0.0
         self._confirm_until = 0.0
         self.job: Job | None = None
@@ -47,6 +52,7 @@ class Listening:
         labels = [o.label for o in question.candidates if o.label]
         with self._lock:
             self._answers = (*question.suggested_answers, *labels)
+            self._asks_which = tuple(question.suggested_answers) != YES_OR_NO
             self._question_until = now + (messages.seconds(question.answer_timeout) or 30.0)
             self._confirmer.forget()
 
@@ -99,10 +105,21 @@ class Listening:
             decision = self._confirmer.decide(heard, hints.expecting)
             if decision.action is Action.CONFIRM:
                 self._confirm_until = until
-            elif decision.action is Action.ACCEPT:
+            elif decision.action is Action.ACCEPT and not self._asked_once_more(decision.text):
                 # The next question sets this again; "stop" means that there is none.
                 self._question_until = 0.0
             return decision
+
+    def _asked_once_more(self, text: str) -> bool:
+        """Whether perception says the open question again, which is no new `question`."""
+        bare = means_yes(text, self.language) or means_no(text, self.language)
+        return bare and self._asks_which
+
+    @property
+    def confirming(self) -> bool:
+        """Whether something was read back and is not answered yet."""
+        with self._lock:
+            return bool(self._confirmer.pending)
 
     def late(self, now: float) -> bool:
         """Whether what was read back was just given up."""
@@ -112,12 +129,15 @@ class Listening:
             self._confirmer.forget()
             return True
 
-    def wait_on(self, until: float) -> None:
-        """The robot or the person is speaking: what was read back waits on."""
+    def wait_on(self, now: float, seconds: float) -> None:
+        """The robot or the person is speaking: what was read back waits on for so many seconds.
+
+        A goal of ~/listen waits on for its own.
+        """
         with self._lock:
-            self._confirm_until = max(self._confirm_until, until)
+            self._confirm_until = max(self._confirm_until, now + seconds)
             if self.job is not None:
-                self.job.deadline = max(self.job.deadline, until)
+                self.job.deadline = max(self.job.deadline, now + self.job.seconds)
 
     def stops(self, text: str) -> bool:
         """Whether a text ends it all."""

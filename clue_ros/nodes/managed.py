@@ -70,7 +70,10 @@ class Managed(LifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to work."""
         result = super().on_activate(state)
-        if result != SUCCESS or not self._tried(self.begin):
+        if result != SUCCESS:
+            return FAILURE
+        if not self._tried(self.begin):
+            self.end()  # what it had begun
             return FAILURE
         self.state = "active"
         return SUCCESS

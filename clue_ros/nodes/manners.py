@@ -9,6 +9,8 @@ from clue_ros.nodes.session import Session
 from clue_ros.voice.sayings import Saying, say
 from clue_ros.voice.words import means_no, means_stop, means_yes
 
+STOPPED = Outcome("CANCELED", "the person asked to stop")
+
 
 def settled(
     session: Session | None, text: str, language: str, speak: Callable[[str], object]
@@ -19,7 +21,7 @@ def settled(
     """
     if means_stop(text, language):
         if session is not None:
-            session.stop(Outcome("CANCELED", "the person asked to stop"))
+            session.stop(STOPPED)
         else:
             speak(say(Saying.NOTHING_TO_STOP, language))
         return True

@@ -58,7 +58,7 @@ class Parameter:
         return None
 
 
-LANGUAGE_TAG = r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*"
+LANGUAGE_TAG = r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*"
 FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
 
 _TYPE_NAMES: dict[type, str] = {

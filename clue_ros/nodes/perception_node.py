@@ -33,11 +33,13 @@ from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.depth import Depths, Settings
 from clue_ros.nodes.gate import Gate
 from clue_ros.nodes.listeners import log_turns, tell_all, together
+from clue_ros.nodes.manners import STOPPED
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
 from clue_ros.nodes.recording import Recording
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
+from clue_ros.voice.words import means_stop
 
 DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
@@ -323,6 +325,10 @@ class PerceptionNode(LifecycleNode):
         if session is None or (request.dialogue_id and request.dialogue_id != session.id):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
+        if means_stop(request.text, self._language()):
+            session.stop(STOPPED)
+            response.accepted = True
+            return response
         try:
             response.accepted = session.answer(request.text)
         except ClueError as error:
@@ -353,6 +359,7 @@ class PerceptionNode(LifecycleNode):
         finally:
             self._close(opened)
         if isinstance(result, NotFound):
+            self._note(Outcome("NOT_FOUND", result.text))
             return messages.fail(response, "NOT_FOUND", result.text)
         if isinstance(result, Question):
             response.is_question = True

@@ -48,12 +48,15 @@ def open_source(source: str, loop: bool) -> Pictures:
         )
     if source.isdecimal():
         return Capture(int(source), f"webcam {source}", loop=False)
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return Folder(path, loop)
-    if path.suffix.lower() in VIDEOS and path.is_file():
-        return Capture(str(path), f"video {path}", loop)
-    return Still(load_image(path))
+    try:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return Folder(path, loop)
+        if path.suffix.lower() in VIDEOS and path.is_file():
+            return Capture(str(path), f"video {path}", loop)
+        return Still(load_image(path))
+    except (OSError, RuntimeError) as error:  # no permission; ~ of somebody unknown
+        raise BadImageError(f"{source} cannot be opened: {error}") from error
 
 
 def load_depth(path: str) -> NDArray[np.uint16]:
@@ -62,7 +65,7 @@ def load_depth(path: str) -> NDArray[np.uint16]:
     Raises BadImageError: nothing there, or no 16-bit picture of one channel.
     """
     picture = None
-    with contextlib.suppress(cv2.error):
+    with contextlib.suppress(cv2.error, RuntimeError):  # the latter: ~ of somebody unknown
         picture = cv2.imread(str(Path(path).expanduser()), cv2.IMREAD_UNCHANGED)
     if picture is None:
         raise BadImageError(f"depth picture {path} cannot be read")

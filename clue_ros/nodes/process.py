@@ -84,7 +84,11 @@ def run_node(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None and hasattr(node, "close"):
             busy = node.close() is False
-        executor.shutdown(timeout_sec=1.0)
+        if busy:
+            # A callback may wait for the model that is loading: rclpy would join its thread.
+            Executor.shutdown(executor, 1.0)
+        else:
+            executor.shutdown(timeout_sec=1.0)
         if node is not None:
             _destroy(node)
         rclpy.try_shutdown()

@@ -48,6 +48,12 @@ FILE_PAUSE = 1.0  # seconds of silence before each file
 CLOCKS_APART = 1.0  # seconds; beyond, the stamps of chunks are of another clock, or missing
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 _CANCELED = (Listen.Result.CANCELED, "canceled by the caller")
+STATUS = {
+    Action.ACCEPT: Transcript.ACCEPTED,
+    Action.CONFIRM: Transcript.UNCONFIRMED,
+    Action.REJECT: Transcript.NOT_UNDERSTOOD,
+    Action.DENIED: Transcript.DENIED,
+}
 
 
 class SpeechNode(Managed):
@@ -270,10 +276,9 @@ class SpeechNode(Managed):
         decision = self._listening.decide(
             heard, hints, self._thresholds(), now + self.value("listen_timeout")
         )
-        status = {
-            Action.ACCEPT: Transcript.ACCEPTED,
-            Action.CONFIRM: Transcript.UNCONFIRMED,
-        }.get(decision.action, Transcript.NOT_UNDERSTOOD)
+        status = STATUS[decision.action]
+        if decision.action is Action.REJECT and self._listening.confirming:
+            status = Transcript.UNCONFIRMED  # "did you say ...?" still waits for its answer
         text = decision.text if decision.action is Action.ACCEPT else heard.text
         message = transcript_msg(self._settings(), heard, status, phrase.start, text=text)
         message.duration = messages.duration(max(0.0, phrase.speech_end - phrase.start))
@@ -286,7 +291,7 @@ class SpeechNode(Managed):
             self._end_job(Listen.Result.HEARD, "", message)
         elif decision.say:
             self._say.publish(String(data=decision.say))
-        elif decision.action is Action.REJECT:
+        elif status == Transcript.NOT_UNDERSTOOD:
             reason = "something was said, but not what could be understood"
             self._end_job(Listen.Result.NOT_UNDERSTOOD, reason, message)
 
@@ -305,7 +310,7 @@ class SpeechNode(Managed):
     def _on_tick(self) -> None:
         now, hearing = self._now(), self._hearing
         if self._own_voice.muted(now, now) or (hearing is not None and hearing.busy):
-            self._listening.wait_on(now + self.value("listen_timeout"))
+            self._listening.wait_on(now, self.value("listen_timeout"))
         if self._listening.late(now):
             self._say.publish(String(data=say(Saying.NOTHING_HEARD, self._listening.language)))
         job = self._listening.job
@@ -360,7 +365,7 @@ class SpeechNode(Managed):
             return (Listen.Result.FAILED, why, None)
         seconds = messages.seconds(goal.request.timeout) or self.value("listen_timeout")
         ended = new_future(self.spinner)
-        job = Job(goal, ended, self._now() + seconds, tuple(goal.request.expected))
+        job = Job(goal, ended, seconds, self._now() + seconds, tuple(goal.request.expected))
         if not self._listening.claim(job):
             return (Listen.Result.FAILED, "another ~/listen is open", None)
         self._job_state(Listen.Feedback.WAITING)

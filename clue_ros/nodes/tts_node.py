@@ -58,6 +58,7 @@ class TtsNode(Managed):
         self._speaking = self.create_publisher(Speaking, "speaking", LATEST)
         self._audio = self.create_publisher(AudioChunk, "spoken_audio", 50)
         self._canceling: set[bytes] = set()  # goals
+        self._said = ""  # what is being said, or was said last
         self._mute = ""  # why nothing can be heard, where that is not what was asked for
         group = {"callback_group": ReentrantCallbackGroup()}
         self.create_subscription(String, "say", self._on_say, 10, **group)
@@ -146,10 +147,11 @@ class TtsNode(Managed):
     # What the speaker tells, from its thread.
 
     def _on_begin(self, text: str, seconds: float) -> None:
+        self._said = text
         self._tell(True, text, seconds)
 
     def _on_silent(self) -> None:
-        self._tell(False, "", 0.0)
+        self._tell(False, self._said, 0.0)
 
     def _tell(self, speaking: bool, text: str, seconds: float) -> None:
         if not self.context.ok():  # the process ends while something is being said

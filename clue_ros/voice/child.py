@@ -28,11 +28,8 @@ class Child:
     """One child process: `python -m MODULE ARGUMENTS`. Use from one thread at a time."""
 
     def __init__(self, module: str, arguments: Sequence[str], start_timeout: float) -> None:
-        """Start it and wait until it is ready.
-
-        Raises:
-            ChildError: it did not get ready; the message is the reason it gave.
-        """
+        """Start it; `get_ready` waits for it."""
+        self._start_timeout = start_timeout
         self._name = module.rsplit(".", 1)[-1]
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -42,7 +39,15 @@ class Child:
         )
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._read, name=self._name, daemon=True).start()
-        self.ready: Message = self._answer(start_timeout)
+        self.ready: Message = {}  # what it said when it was
+
+    def get_ready(self) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            ChildError: it did not get ready; the message is the reason it gave.
+        """
+        self.ready = self._answer(self._start_timeout)
 
     @property
     def pid(self) -> int:
@@ -129,7 +134,12 @@ class Service:
 
     def _running(self) -> Child:
         if self._child is None:
-            self._child = self._start()
+            child = self._child = self._start()  # before it is ready: `close` must reach it
+            try:
+                child.get_ready()
+            except ChildError:
+                self._child = None
+                raise
         return self._child
 
 

@@ -200,8 +200,10 @@ class Hearing:
 
     def _hear(self, item: Phrase | tuple[float, Audio]) -> None:
         hints = self._hints()
+        heard = self._recognize(item.audio if isinstance(item, Phrase) else item[1], hints)
+        if self._stopping.is_set():
+            return  # `close` did not wait: nobody listens any more
         if isinstance(item, Phrase):
-            self._reports.heard(item, self._recognize(item.audio, hints), hints)
+            self._reports.heard(item, heard, hints)
         else:
-            start, audio = item
-            self._reports.partial(start, self._recognize(audio, hints))
+            self._reports.partial(item[0], heard)

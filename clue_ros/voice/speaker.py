@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -263,11 +264,19 @@ class Speaker:
 
     def _write(self, parts: list[Audio]) -> str:
         assert self._keep is not None
-        self._keep.mkdir(parents=True, exist_ok=True)
-        self._kept += 1
-        path = self._keep / f"said_{self._kept:04d}.wav"
+        self._keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._new_file(self._keep)
         write_wav(path, join(parts))
         return str(path)
+
+    def _new_file(self, folder: Path) -> Path:
+        """An empty file that its owner alone can read, after those of the speakers before."""
+        while True:
+            self._kept += 1
+            path = folder / f"said_{self._kept:04d}.wav"
+            with contextlib.suppress(FileExistsError):
+                path.touch(mode=0o600, exist_ok=False)
+                return path
 
     @staticmethod
     def _end(utterance: Utterance, end: End, reason: str) -> None:

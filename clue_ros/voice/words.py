@@ -108,6 +108,7 @@ FRENCH = Words(
     color_follows=True,
 )  # fmt: skip
 
+YES_OR_NO = ("yes", "no")  # suggested answers of a question that yes or no settles
 LANGUAGES: dict[str, Words] = {"en": ENGLISH, "fr": FRENCH}
 TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
@@ -135,7 +136,9 @@ def means_no(text: str, language: str = "en") -> bool:
 def means_stop(text: str, language: str = "en") -> bool:
     """Whether the text, politeness and an address aside, asks to end it all."""
     words = words_of(language)
-    said = plain(text)
-    for polite in (*words.polite_before, *words.polite_after, *words.no, "oh", "ok"):
-        said = said.removeprefix(f"{polite} ").removesuffix(f" {polite}")
+    said, before = plain(text), ""
+    while said != before:  # they come in any order: "no, please stop", "please, robot, stop"
+        before = said
+        for polite in (*words.polite_before, *words.polite_after, *words.no, "oh", "ok"):
+            said = said.removeprefix(f"{polite} ").removesuffix(f" {polite}")
     return said in words.stop
