@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import ClueError
 from clue_ros.model.hub import add_model_argument
 
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue bench engine``."""
     add_model_argument(parser)
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or auto")
+    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT_POLICY, help="who decides")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs of each (20)")
     parser.add_argument("--image", type=Path, help="a picture file, instead of a drawn one")
     parser.add_argument("--text", default=REQUEST, help=f'the request ("{REQUEST}")')
@@ -57,13 +59,9 @@ def run(args: argparse.Namespace) -> int:
             "device": args.device,
             "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
             "runs": args.runs,
-            **warm(args.model, args.device, picture, args.text, args.runs),
-            "start_to_answer_ms": _ms(
-                [
-                    _first_answer(args.model, args.device, picture, args.text)
-                    for _ in range(args.runs)
-                ]
-            ),
+            "policy": args.policy,
+            **warm(args, picture),
+            "start_to_answer_ms": _ms([_first_answer(args, picture) for _ in range(args.runs)]),
         }
     print(json.dumps(result))
     if args.markdown:
@@ -73,16 +71,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def warm(model: str, device: str, picture: Path, text: str, runs: int) -> dict[str, float]:
+def warm(args: argparse.Namespace, picture: Path) -> dict[str, float]:
     """Medians with the model loaded, in ms: look, ambiguity and reply; and one cold load."""
     from clue_ros.dialogue import Dialogue
     from clue_ros.images import load_image
 
-    image, dialogue = load_image(picture), Dialogue(text)
+    image, dialogue, runs = load_image(picture), Dialogue(args.text), args.runs
     start = time.perf_counter()
     from clue_ros.engine import Clue
 
-    clue = Clue.load(model, device=device)
+    clue = Clue.load(args.model, device=args.device, policy=args.policy)
     loaded = time.perf_counter() - start
     view = clue.look(image)
     clue.reply(view, dialogue)
@@ -140,10 +138,11 @@ def _in_turns(seconds: Callable[[T], float], this: T, that: T, runs: int) -> flo
     return round(statistics.median(time for _, time in taken) / one, 3)
 
 
-def _first_answer(model: str, device: str, picture: Path, text: str) -> float:
+def _first_answer(args: argparse.Namespace, picture: Path) -> float:
     """Seconds from starting ``clue ground`` to its first line."""
-    command = [sys.executable, "-m", "clue_ros.cli", "ground", str(picture), text]
-    command += ["--json", "--model", model, "--device", device]
+    command = [sys.executable, "-m", "clue_ros.cli", "ground", str(picture), args.text]
+    command += ["--json", "--model", args.model, "--device", args.device]
+    command += ["--policy", args.policy]
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_argument("--steps", type=int, default=200)
     training.add_argument("--batch", type=int, default=12)
     training.add_argument("--lr", type=float, default=7e-4)
+    training.add_argument("--base-dtype", choices=("float32", "bfloat16"), default="float32")
     training.add_argument("--head-batches", type=int, default=120)
     training.add_argument("--scenes", type=int, default=None, help="training scenes; all")
     training.add_argument("--threads", type=int, default=0)
@@ -160,6 +161,7 @@ def _trained(args: argparse.Namespace, name: str, seed: int, base: Path) -> Trai
             "--head-batches": args.head_batches,
             "--it2p": args.it2p,
             "--scenes": args.scenes,
+            "--base-dtype": args.base_dtype,
         }
         given = [str(word) for key, v in words.items() if v is not None for word in (key, v)]
         with contextlib.redirect_stdout(sys.stderr):  # ours is the table
