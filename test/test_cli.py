@@ -348,6 +348,13 @@ def test_records_that_cannot_be_written_are_one_line(
     assert main([*words, str(pointing), "--records", "/no/such/folder/r.jsonl"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "/no/such/folder/r.jsonl" in line
+    assert main([*words, str(pointing), "--limit", "0"]) == 2
+    assert "--limit must be 1 or more" in capsys.readouterr().err
+    worst = ["eval", "tabletop", "--world", "rich", "--worst", str(tmp_path / "worst.pdf")]
+    assert main(worst) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "worst.pdf" in line
+    assert ".png" in line
 
 
 def test_help_needs_no_pytorch() -> None:

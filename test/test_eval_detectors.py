@@ -13,6 +13,7 @@ from clue_ros.data.tabletop import shards
 from clue_ros.errors import ClueError
 from clue_ros.evaluation import detectors
 from clue_ros.evaluation.table_one import Judged, TableOne, Trained
+from clue_ros.model.tiny import write_random_model
 
 
 def judged(seed: int, chances: list[float]) -> Judged:
@@ -98,6 +99,14 @@ def test_the_command_trains_what_is_missing_and_measures_all(
     again = options(scenes, random_model, tmp_path, *short, *names, "--json", "--no-train")
     assert detectors.run(again) == 0
     assert json.loads(capsys.readouterr().out) == table
+    # It is of this base, and trained so: neither another one's nor otherwise.
+    longer = options(scenes, random_model, tmp_path, *short, *names, "--steps", 3)
+    with pytest.raises(ClueError, match="seed0 was trained with another steps: give another"):
+        detectors.run(longer)
+    write_random_model(tmp_path / "other", seed=1)
+    other = options(scenes, tmp_path / "other", tmp_path, *short, *names, "--no-train")
+    with pytest.raises(ClueError, match="seed0 was trained with another base"):
+        detectors.run(other)
 
 
 def test_what_is_not_trained_is_left_out_aloud(

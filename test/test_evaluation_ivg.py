@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from drawn_scenes import draw_scene
+from drawn_scenes import draw_scene, random_scenes
 from it2p_files import write_it2p
 from PIL import Image
 
@@ -19,6 +20,7 @@ from clue_ros.cli import main
 from clue_ros.data import dialogues
 from clue_ros.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.data.it2p import load_it2p
+from clue_ros.data.tabletop import shards
 from clue_ros.data.tabletop.scene import Scene
 from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Grounding, Question
 from clue_ros.engine import Clue
@@ -212,6 +214,23 @@ def test_simulated_dialogues_can_be_exported_as_invig(scene: Scene, tmp_path: Pa
         (s.id, s.request, s.exchanges) for s in samples
     ]
     np.testing.assert_array_equal(back.samples[0].load(), scene.image)
+
+
+def test_a_rich_worlds_dialogues_are_in_its_own_language(tmp_path: Path) -> None:
+    scenes = [
+        replace(
+            scene,  # the plain language has no word for jars
+            objects=tuple(replace(thing, kind="jar") for thing in scene.objects),
+        )
+        for scene in random_scenes(3, 2)
+    ]
+    path = shards.shard_path(tmp_path, "test", 0, 0, "rich")
+    shards.write_shard(path, scenes, "rich")
+    wanted = Wanted("tabletop", str(tmp_path), "test", 2, None, 0, "en", "rich")
+    told, problems = load_told(wanted)
+    assert problems == []
+    assert len(told) > 3
+    assert any("jar" in item.sample.request for item in told)
 
 
 def test_photographs_get_the_oracles_question_and_their_own_answer(tmp_path: Path) -> None:

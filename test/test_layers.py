@@ -23,13 +23,14 @@ from clue_ros.evaluation.layers import Layers, Point, plot_layers
 from clue_ros.evaluation.metrics import Counts
 from clue_ros.evaluation.tables import spread, table
 from clue_ros.model.map_reader import load_base
+from clue_ros.model.weights import fingerprint
 from clue_ros.training.layer_heads import (
     HeadSettings,
     best_threshold,
     kept_or_trained,
     train_head,
 )
-from clue_ros.training.layer_maps import MapCache, fingerprint, open_cache
+from clue_ros.training.layer_maps import MapCache, open_cache
 
 CPU = torch.device("cpu")
 

@@ -66,6 +66,21 @@ def test_the_command_writes_what_the_reader_reads(
         assert path.read_text() == (again / path.name).read_text(), "the seed decides"
 
 
+def test_shards_of_two_seeds_have_files_of_their_own(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        path = shards.shard_path(tmp_path, "train", seed, 0, "rich")
+        shards.write_shard(path, random_scenes(3, seed), "rich")
+    out = tmp_path / "out"
+    command = ["data", "invig", "--world", "rich", "--data", str(tmp_path), "--out", str(out)]
+    assert cli.main([*command, "--per-image", "2"]) == 0
+    assert sorted(path.name for path in out.glob("*.json")) == [
+        "train-0-0000.json",
+        "train-1-0000.json",
+    ]
+    images = {sample.image_id for sample in load_invig(out, split="train").samples}
+    assert len(images) == 6
+
+
 def test_no_shards_is_said_with_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -431,6 +431,7 @@ def test_a_run_with_other_weights_or_data_is_refused(
         (("--scenes", 4), "scenes 6, now 4"),
         (("--data", "tabletop", "it2p"), "data .*'tabletop'"),
         (("--alpha", 8), "alpha 32, now 8"),
+        (("--via",), "via False, now True"),
         (("--lr", 1e-3), "lr 0.0007, now 0.001"),
     ):
         with pytest.raises(ClueError, match=words):

@@ -272,7 +272,13 @@ def test_temperature_undoes_a_wrong_scale(true: float) -> None:
 def test_threshold_is_the_middle_of_the_best_plateau() -> None:
     labels = torch.tensor([0.0] * 10 + [1.0] * 10)
     apart = torch.tensor([0.1] * 10 + [0.7] * 10)
-    assert fit_threshold(apart, labels) == pytest.approx(0.4, abs=0.26)
+    assert fit_threshold(apart, labels) == pytest.approx(0.4, abs=0.02)
+    wide = torch.tensor([0.01] * 10 + [0.99] * 10)
+    assert fit_threshold(wide, labels) == pytest.approx(0.5)
+    near = torch.tensor([0.02] * 10 + [0.4] * 10)
+    assert fit_threshold(near, labels) == pytest.approx(0.2, abs=0.03)
+    ends = torch.tensor([0.9] * 10 + [0.99] * 10)
+    assert fit_threshold(ends, labels) == pytest.approx(0.93, abs=0.02)
     assert f1(apart >= fit_threshold(apart, labels), labels) == 1
     # one narrow spike of F1 at 0.6 loses against the plateau below it
     low = torch.tensor([0.2] * 10 + [0.5] * 10)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from clue_ros.data.tabletop import shards
@@ -117,6 +117,9 @@ def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> No
     settings = Settings(steps=40, batch=4, lr=3e-3, save_every=40)
     again = train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
     assert (again, again.stat().st_mtime_ns) == (tower, before)
+    other = Settings(steps=40, batch=4, lr=3e-3, save_every=40, seed=1)
+    with pytest.raises(ClueError, match=r"vision holds a run with other settings \(seed 0, now 1"):
+        train_vision(work.config.vision_config, work.data, other, work.run / "vision", CPU)
 
 
 def test_a_tower_of_other_sizes_is_not_taken_for_this_one(work: Work, tower: Path) -> None:
@@ -191,6 +194,19 @@ def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base:
     assert {"val_look", "val_point"} <= rows[0], "held-out figures are of the same losses"
 
 
+def test_plain_locations_leave_the_patches_lessons_theirs(work: Work, base: Path) -> None:
+    """Whose sides are Gaussian bins whatever the words' locations are."""
+    model: Any = load_backbone(base).model
+    settings = Settings(steps=2, batch=2, lr=1e-3, save_every=2)
+    taught, folder = Teaching(sigma=0, dense=0.3), work.run / "plain_and_dense"
+    train_decoder(
+        *(model, work.tokenizer, work.data, settings, folder, CPU),
+        tower_rate=0.5,
+        teaching=taught,
+    )
+    assert all(np.isfinite(log(folder, "dense")))
+
+
 def test_batches_follow_from_seed_and_step(work: Work) -> None:
     settings = Settings(steps=10, batch=3, lr=1.0, seed=5)
     pictures = [[s.image.tobytes() for s in draw(work.data, settings, i)] for i in (3, 3, 4)]
@@ -226,8 +242,10 @@ def options(module: ModuleType, work: Work, *more: object) -> argparse.Namespace
     """The command's options as a person gives them."""
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
-    words = ["--tabletop", work.scenes, "--run", work.run, "--model", work.model, *more]
-    return parser.parse_args([str(word) for word in [*words, "--device", "cpu", "--seed", "1"]])
+    words = ["--tabletop", work.scenes, "--model", work.model, *more, "--device", "cpu"]
+    if module is not policy:  # which draws nothing and keeps no state
+        words += ["--run", work.run, "--seed", "1"]
+    return parser.parse_args([str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -381,6 +399,56 @@ def test_a_run_folder_of_other_settings_is_refused(
     with pytest.raises(ClueError, match="other settings"):
         ivg.run(args)
     assert (whole / "ivg" / "adapter_model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (("--look-weight", "0"), "look_weight 1.0, now 0.0"),
+        (("--scenes", "5"), "scenes 8, now 5"),
+        (("--base-dtype", "bfloat16"), "base_dtype float32, now bfloat16"),
+        (("--head-batches", "9"), "head_batches 8, now 9"),
+    ],
+)
+def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
+    work: Work,
+    whole: Path,
+    other: tuple[str, str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.setattr(detector, "HEAD_STEPS", 60)
+    quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
+    weight = ("--look-weight", "1.0", "--head-batches", "8")
+    with pytest.raises(ClueError, match=f"other settings .*{says}"):
+        detector.run(options(detector, work, *quick, *weight, *other))
+    assert not (tmp_path / "out").exists()
+    again = options(detector, work, *quick, *weight)
+    assert detector.run(again) == 0, "it goes on"
+
+
+def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base of the same sizes, trained anew into the same folder, say."""
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.setattr(detector, "HEAD_STEPS", 60)
+    other = tmp_path / "other"
+    shutil.copytree(whole, other)
+    weights = load_file(other / "model.safetensors")
+    name = next(key for key in weights if key.endswith("q_proj.weight"))
+    save_file(
+        {**weights, name: weights[name] + 0.01}, other / "model.safetensors", {"format": "pt"}
+    )
+    quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
+    weight = ("--look-weight", "1.0", "--head-batches", "8")
+    for module, more in ((detector, weight), (ivg, ())):
+        args = options(module, work, *quick, *more)
+        args.model = str(other)
+        with pytest.raises(ClueError, match=r"other settings .*fingerprint"):
+            module.run(args)
 
 
 # --- what the commands read

@@ -3,7 +3,7 @@
 clue data invig --world rich --split train --out data/rich-invig
 
 Reads the shards of `clue data tabletop` and plays dialogues in the world's language until each
-points at one object. Written are OUT/SPLIT-NNNN.json (InViG's newer form, one file a shard),
+points at one object. Written are OUT/SPLIT-SEED-NNNN.json (InViG's newer form, one file a shard),
 OUT/images/*.png, and for each picture OUT/masks/ with the same name: 8-bit PNG, 0 background, k the
 object that a row's `mask.value` says. `load_invig(OUT)` and every trainer of InViG read it.
 """
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         told = told_samples(
             scenes, language, name=path.stem, per_image=args.per_image, seed=args.seed
         )
-        part = "-" + path.stem.rsplit("-", 1)[1]
+        part = "-" + "-".join(path.stem.rsplit("-", 2)[1:])  # its seed and number
         write_told(scenes, told, args.out, split=args.split, part=part)
         dialogues += len(told)
         if left == 0:

@@ -61,6 +61,12 @@ def note(reasons: Iterable[str]) -> None:
         print(f"note: {reason}", file=sys.stderr)
 
 
+def require_folder(path: Path | None) -> None:
+    """Refuse a file that could not be written, before what takes long. Raises ClueError."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise ClueError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
 def write_records(path: Path | None, records: Iterable[Mapping[str, Any]]) -> None:
     """Write a JSON line a record, where a file is given."""
     if path is not None:
@@ -80,6 +86,9 @@ def run_evaluation(
     ``groups``: which records to report apart as well, by name; left out where all fall into one.
     ``breakdown``: more of a report, as JSON and for people.
     """
+    if args.limit is not None and args.limit < 1:
+        raise ClueError(f"--limit must be 1 or more, not {args.limit}")
+    require_folder(args.records)
     if args.max_turns < 0:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
     samples, problems = load()

@@ -22,7 +22,7 @@ from clue_ros.data.it2p import find_it2p, load_it2p
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.calibration import plot_reliability
-from clue_ros.evaluation.command import write_records
+from clue_ros.evaluation.command import require_folder, write_records
 from clue_ros.evaluation.in_domain import Picture, as_pictures, read_split
 from clue_ros.evaluation.it2p import it2p_samples
 from clue_ros.evaluation.plots import figure_path
@@ -32,6 +32,7 @@ from clue_ros.model.hub import add_model_argument
 
 DOMAINS = ("in_domain", "out_of_domain")
 NOVEL = "novel"  # the world that training never has
+BASE = "fingerprint"  # of the base, in a detector's recipe
 OWN = "own"  # the detector in the model's own folder
 
 
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval detectors``; the exit status."""
+    require_folder(args.records)
     if min(args.seeds, args.test_scenes, args.per_image) < 1:
         raise ClueError("--seeds, --test-scenes and --per-image must be 1 or more")
     names = _names(args)
@@ -166,7 +168,29 @@ def _trained(args: argparse.Namespace, name: str, seed: int, base: Path) -> Trai
         given = [str(word) for key, v in words.items() if v is not None for word in (key, v)]
         with contextlib.redirect_stdout(sys.stderr):  # ours is the table
             detector.run(parser.parse_args(given))
+    _check_origin(args, folder, base)
     return Trained(name, seed, folder)
+
+
+def _check_origin(args: argparse.Namespace, folder: Path, base: Path) -> None:
+    """Refuse a detector that was trained for another base, or otherwise than is asked for.
+
+    With --no-train how it was trained is not asked for. What an older one does not say is not
+    compared.
+    """
+    from clue_ros.model.files import read_json
+    from clue_ros.model.weights import fingerprint
+
+    said = read_json(folder / "detector.json").get("training", {})
+    asked: dict[str, object] = {BASE: fingerprint(base)}
+    if not args.no_train:
+        asked |= {key: getattr(args, key) for key in ("steps", "batch", "lr", "base_dtype")}
+    other = [key for key, value in asked.items() if key in said and said[key] != value]
+    if other:
+        raise ClueError(
+            f"{folder} was trained with another {', '.join(other).replace(BASE, 'base')}: give"
+            " another --detectors folder"
+        )
 
 
 def _judge(

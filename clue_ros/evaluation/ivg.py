@@ -22,7 +22,7 @@ from typing import Any
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.dialogue import Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.evaluation.command import note, write_records
+from clue_ros.evaluation.command import note, require_folder, write_records
 from clue_ros.evaluation.it2p import NEAR_PX
 from clue_ros.evaluation.ivg_data import DATA, Told, Wanted, load_told
 from clue_ros.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
@@ -198,6 +198,7 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError(f"--per-image must be 1 or more, not {args.per_image}")
     if args.limit is not None and args.limit < 1:
         raise ClueError(f"--limit must be 1 or more, not {args.limit}")
+    require_folder(args.records)
     told, problems = load_told(
         Wanted(
             args.data,

@@ -24,10 +24,12 @@ from clue_ros.data.invig import InvigSample, load_invig
 from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.data.it2p_boxes import BlockRegion, block_boxes
 from clue_ros.data.it2p_targets import Point, nearest
+from clue_ros.data.languages import language_of
 from clue_ros.data.tabletop.command import DEFAULT_FOLDER
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.tabletop.shards import SPLITS, read_scenes
-from clue_ros.data.tabletop.worlds import DEFAULT_WORLD
+from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.data.told import told_samples
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.it2p import choose
 from clue_ros.evaluation.tabletop import requests_about
@@ -107,8 +109,22 @@ def _tabletop(wanted: Wanted) -> tuple[list[Told], list[str]]:
         ]
     except (FileNotFoundError, ValueError) as error:
         raise ClueError(str(error)) from error
+    if world_spec(wanted.world).language == "rich":
+        return _rich(scenes, wanted), []
     samples = tabletop_told(scenes, per_image=wanted.per_image, seed=wanted.seed)
     return [Told(sample) for sample in samples], []
+
+
+def _rich(scenes: Sequence[Scene], wanted: Wanted) -> list[Told]:
+    """Dialogues in the rich worlds' language, as it tells them; as many as of the plain ones."""
+    told = told_samples(
+        scenes,
+        language_of(wanted.world),
+        name="scene",
+        per_image=2 * wanted.per_image,
+        seed=wanted.seed,
+    )
+    return [Told(sample) for sample, _ in told]
 
 
 def tabletop_told(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list[InvigSample]:

@@ -25,7 +25,7 @@ from clue_ros.data.tabletop.shards import SPLITS
 from clue_ros.dialogue import AmbiguityEstimate, Box, Dialogue, Peak
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.candidates import Asked, Candidate, Scenery, it2p_truth, tabletop_truth
-from clue_ros.evaluation.command import note, write_records
+from clue_ros.evaluation.command import note, require_folder, write_records
 from clue_ros.evaluation.metrics import center_inside, iou, mean, ratio, rounded
 from clue_ros.evaluation.tables import table
 from clue_ros.model.hub import add_model_argument
@@ -237,6 +237,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval localisation``; the exit status."""
+    require_folder(args.records)
     if args.scenes < 1 or args.per_image < 1:
         raise ClueError("--scenes and --per-image must be 1 or more")
     if args.data == "it2p":

@@ -21,7 +21,13 @@ from clue_ros.data.photographs import TRUTHS, Photograph, PhotoRequest, load_pho
 from clue_ros.dialogue import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.evaluation.calibration import calibration
-from clue_ros.evaluation.command import add_model_arguments, load_clue, note, write_records
+from clue_ros.evaluation.command import (
+    add_model_arguments,
+    load_clue,
+    note,
+    require_folder,
+    write_records,
+)
 from clue_ros.evaluation.metrics import auroc, iou, mean, ratio, rounded, wilson
 from clue_ros.evaluation.protocol import Grounder, with_progress
 from clue_ros.evaluation.slices import MIN_IOU
@@ -39,7 +45,7 @@ _RIGHT = {"clear": POINTS, "ambiguous": ASKS, "absent": NOT_THERE}
 class Judged:
     """What became of one request.
 
-    did: one of POINTS, ASKS, NOT_THERE. probability: the detector's, of ambiguous, 0..1. said: its
+    did: one of POINTS, ASKS, NOT_THERE. probability: the policy's, of ambiguous, 0..1. said: its
     question, or that there is none; "" where it points. box (pixels), score (0..1) and hit (whether
     the box has an IoU of 0.5 with one of the true ones): None unless it points. forced_*: the same
     where it may not ask, of clear requests only.
@@ -204,7 +210,7 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
     ]
     sure = "box's score", "n", "IoU 0.5", "mean if so", "mean if not", "ECE", "AUROC"
     asked: list[list[Cell]] = [["clear and ambiguous", *figures["ambiguity"].values()]]
-    doubt = "detector's probability", "n", "ambiguous", *sure[3:]
+    doubt = "probability of ambiguous", "n", "ambiguous", *sure[3:]
     blocks = (
         table(heads, done, markdown=markdown),
         f"points firmly (score {FIRM} or more) and wrongly: {wrong} of {n}, "
@@ -229,6 +235,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval photos``; the exit status."""
+    require_folder(args.records)
     photographs = load_photographs(args.data or default_folder())
     clue = load_clue(args)
     lost: list[str] = []

@@ -22,6 +22,7 @@ from clue_ros.data.talk.episodes import Episodes
 from clue_ros.data.talk.person import Person
 from clue_ros.data.talk.references import Reference
 from clue_ros.dialogue import Box
+from clue_ros.errors import ClueError
 from clue_ros.evaluation.metrics import center_inside, iou, ratio, wilson
 from clue_ros.evaluation.protocol import Exchange, Grade, Report, Request, Sample
 
@@ -214,6 +215,15 @@ def _told(report: Report, worst: list[Slice]) -> str:
     lines.append("worst:" if worst else "worst: none of " + str(LEAST) + " or more failed")
     lines += [f"  {s.part} with {s.by} {s.value}: {s.share:.3f} of {s.n}" for s in worst]
     return "\n".join(lines)
+
+
+PICTURES = (".png", ".jpg", ".jpeg")
+
+
+def require_picture(path: Path | None) -> None:
+    """Refuse a file that is no picture's, before what takes long. Raises ClueError."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise ClueError(f"{path} is no picture's name: it must end in {', '.join(PICTURES)}")
 
 
 def draw_worst(path: Path, report: Report, samples: list[Sample], worst: list[Slice]) -> None:

@@ -38,11 +38,17 @@ from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.errors import ClueError
 from clue_ros.evaluation.command import add_shared_arguments, run_evaluation
 from clue_ros.evaluation.protocol import Exchange, Request, Sample
-from clue_ros.evaluation.slices import breakdown_of, grades_of, loader, rich_samples
+from clue_ros.evaluation.slices import (
+    breakdown_of,
+    grades_of,
+    loader,
+    require_picture,
+    rich_samples,
+)
 
 GROUPS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "only words training knew": lambda record: not record["unseen"],
-    "names an unseen word": lambda record: bool(record["unseen"]),
+    "only words of blocks": lambda record: not record["unseen"],
+    "a word that blocks lacks": lambda record: bool(record["unseen"]),
 }
 _TRIES = 60  # draws for one request; a scene that has none of the kind goes without
 
@@ -192,6 +198,7 @@ def run(args: argparse.Namespace) -> int:
     """Run ``clue eval tabletop``; the exit status."""
     if args.per_image < 1 or args.scenes < 1:
         raise ClueError("--per-image and --scenes must be 1 or more")
+    require_picture(args.worst)
 
     def load() -> tuple[list[Sample], list[str]]:
         samples = load_samples(

@@ -5,6 +5,7 @@ Reads headers only, so it takes milliseconds.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,17 @@ def weight_files(folder: Path) -> list[Path]:
             " convert it to safetensors"
         )
     raise ModelError(f"the model folder {folder} has no {WEIGHTS}")
+
+
+def fingerprint(folder: Path) -> str:
+    """Hex SHA-256 of a model folder's configuration, tokenizer and weights."""
+    whole = hashlib.sha256()
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        whole.update(f"{path.name}:{path.stat().st_size};".encode())
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):  # piece by piece: weights can be gigabytes
+                whole.update(block)
+    return whole.hexdigest()
 
 
 def read_shapes(path: Path) -> Shapes:

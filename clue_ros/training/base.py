@@ -29,6 +29,7 @@ from clue_ros.training.data import (
     add_data_arguments,
     add_via_argument,
     all_kinds,
+    data_notes,
     load_training_data,
 )
 from clue_ros.training.decoder import Teaching, init_decoder
@@ -172,7 +173,8 @@ def run(args: argparse.Namespace) -> int:
         start = (model.model.vision_tower, location_table(model, tokenizer))
     data = load_training_data(args, vision_config.image_size)
     began, speed = time.monotonic(), speed_of(args, device)
-    notes = {**described(args.init), **sizes, **({"via": True} if args.via else {})}
+    asked = {name: sizes.get(name) for name in ("layers", "vision_layers", "image_size")}
+    notes = {**described(args.init), **asked, "via": args.via, **data_notes(args, data)}
     vision = Settings(args.vision_steps, args.vision_batch, args.vision_lr, seed=args.seed)
     tower_file = train_vision(
         vision_config, data, vision, args.run / "vision", device, start, notes, speed

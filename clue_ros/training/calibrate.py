@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clue_ros.evaluation.calibration import calibration
 from clue_ros.model.detector import DetectorSettings, probability
 from clue_ros.model.heads import detector_loss
+
+NEIGHBOURS = 5  # hundredths on either side, over which F1 is averaged
 
 
 def f1(predicted: Tensor, labels: Tensor) -> float:
@@ -31,11 +34,25 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def fit_threshold(chance: Tensor, labels: Tensor) -> float:
-    """The middle of the best plateau: the threshold whose F1, averaged over +-0.05, is highest."""
+    """The threshold of 0.05, 0.06 .. 0.95 in the middle of the best plateau of F1."""
     grid = np.arange(0.05, 0.951, 0.01)
     scores = np.array([f1(chance >= t, labels) for t in grid])
-    smooth = np.convolve(scores, np.ones(11) / 11, mode="same")
-    return round(float(grid[int(smooth.argmax())]), 2)
+    return round(float(grid[middle_of_best(scores)]), 2)
+
+
+def middle_of_best(scores: NDArray[np.float64]) -> int:
+    """The index whose score, averaged over its five neighbours on either side, is highest.
+
+    Of a plateau, where several are, its middle. Beyond the ends the scores go on as they end.
+    """
+    padded = np.pad(scores, NEIGHBOURS, mode="edge")
+    window = 2 * NEIGHBOURS + 1
+    smooth = np.convolve(padded, np.ones(window) / window, mode="valid")
+    best = smooth >= smooth.max() - 1e-9
+    first = int(best.argmax())
+    rest = best[first:]
+    length = len(rest) if rest.all() else int(rest.argmin())
+    return first + (length - 1) // 2
 
 
 def calibrate(

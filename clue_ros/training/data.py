@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clue_ros.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.data.languages import Language, language_of
@@ -48,8 +49,8 @@ class TrainingData:
         return language_of(self.world, via=self.via)
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options shared by every training command."""
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options shared by every command that reads what training reads."""
     parser.add_argument(
         "--tabletop",
         type=Path,
@@ -68,6 +69,15 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="IT2P folder; default: where CLUE_IT2P says, else none",
     )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
+    )
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options shared by every command that trains."""
+    add_source_arguments(parser)
     parser.add_argument(
         "--scenes", type=int, default=None, help="use at most this many training scenes"
     )
@@ -86,10 +96,16 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="states and logs; resumed when present",
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
-    )
+
+
+def data_notes(args: argparse.Namespace, data: TrainingData) -> dict[str, Any]:
+    """What a run's notes say of its data; a run with other data is not resumed."""
+    return {
+        "world": args.world,
+        "mix": [list(more) for more in args.mix],
+        "scenes": len(data.scenes),
+        "photos": len(data.photos),
+    }
 
 
 def add_via_argument(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +129,7 @@ def mixed_world(text: str) -> tuple[str, int]:
 
 def all_kinds(args: argparse.Namespace) -> tuple[str, ...]:
     """The kinds that the training scenes of the options can hold, those of `--world` first."""
-    worlds = [args.world, *(world for world, _ in args.mix)]
+    worlds = [args.world, *(world for world, _ in getattr(args, "mix", ()))]
     kinds = (kind for world in worlds for kind in kinds_in(args.tabletop, "train", world))
     return tuple(dict.fromkeys(kinds))
 

@@ -173,8 +173,11 @@ def train_decoder(
         model.model.vision_tower.eval()
         return figures
 
-    kept: dict[str, Any] = {"scenes": len(data.scenes), "photos": len(data.photos)}
-    kept |= {"tower_rate": tower_rate, "teaching": asdict(teaching), "alone_share": alone_share}
+    kept: dict[str, Any] = {
+        "tower_rate": tower_rate,
+        "teaching": asdict(teaching),
+        "alone_share": alone_share,
+    }
     with replicas, Ahead(drawn, speed.workers, settings.steps) as batches:
         train(
             lambda step: batch_loss(step, batches(step)),

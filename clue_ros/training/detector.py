@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -29,6 +32,7 @@ from clue_ros.model.detector import DetectorSettings, save_head
 from clue_ros.model.heads import HEADS, CnnHead, Reading, detector_loss
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.variants import DEFAULT, VARIANTS
+from clue_ros.model.weights import fingerprint
 from clue_ros.training.adapters_data import (
     AdapterBatch,
     base_name,
@@ -39,7 +43,7 @@ from clue_ros.training.adapters_data import (
 )
 from clue_ros.training.calibrate import calibrate, f1
 from clue_ros.training.card import write_card
-from clue_ros.training.data import TrainingData, add_data_arguments, load_training_data
+from clue_ros.training.data import TrainingData, add_data_arguments, data_notes, load_training_data
 from clue_ros.training.loop import Group, Settings, autocast, train
 from clue_ros.training.packed import cross_entropy_to
 from clue_ros.training.packed_attention import NAME_OF_ALL, attention_of
@@ -132,32 +136,57 @@ class DetectorTrainer:
 
 
 def cached_maps(
-    trainer: DetectorTrainer, data: TrainingData, settings: Settings, count: int, path: Path
+    trainer: DetectorTrainer,
+    data: TrainingData,
+    settings: Settings,
+    notes: Mapping[str, Any],
+    path: Path,
 ) -> tuple[Tensor, Tensor]:
-    """Maps (n, g, g) in 0..1 and labels (n,) of `count` new batches; kept in `path`."""
-    if not path.exists():
+    """Maps (n, g, g) in 0..1 and labels (n,) of `head_batches` new batches.
+
+    They are kept in `path` with the notes that they follow from; others are made anew.
+    """
+    made_of = {"notes": json.dumps({**asdict(settings), **notes}, sort_keys=True)}
+    if _metadata(path) != made_of:
         maps, labels = [], []
         trainer.backbone.model.eval()
-        for step in tqdm(range(settings.steps, settings.steps + count), desc="maps"):
+        first = settings.steps
+        for step in tqdm(range(first, first + notes["head_batches"]), desc="maps"):
             pictures = draw_samples(data, settings, step, trainer.settings.instruction)
             batch = collate(pictures, trainer.backbone, trainer.processor, trainer.device)
             with torch.no_grad():
                 maps.append(min_max(trainer.read(batch).looks).cpu())
             labels.append(batch.ambiguous.cpu())
-        save_file({"maps": torch.cat(maps), "labels": torch.cat(labels)}, str(path))
+        partial = path.with_suffix(".partial")
+        kept = {"maps": torch.cat(maps), "labels": torch.cat(labels)}
+        save_file(kept, str(partial), metadata=made_of)
+        partial.replace(path)
     kept = load_file(str(path))
     return kept["maps"], kept["labels"]
 
 
+def _metadata(path: Path) -> dict[str, str] | None:
+    """What a safetensors file says of itself; None where there is none."""
+    if not path.exists():
+        return None
+    with safe_open(str(path), framework="pt") as file:
+        found: dict[str, str] | None = file.metadata()
+        return found
+
+
 def train_head(
-    trainer: DetectorTrainer, data: TrainingData, settings: Settings, count: int, folder: Path
+    trainer: DetectorTrainer,
+    data: TrainingData,
+    settings: Settings,
+    notes: Mapping[str, Any],
+    folder: Path,
 ) -> None:
     """The head alone, longer, on maps of the finished adapter: a thousand times cheaper a sample.
 
     A mirrored map is as ambiguous as the map itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    maps, labels = cached_maps(trainer, data, settings, count, folder / "maps.safetensors")
+    maps, labels = cached_maps(trainer, data, settings, notes, folder / "maps.safetensors")
     head = Settings(HEAD_STEPS, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=settings.seed)
 
     cnn = trainer.head
@@ -174,7 +203,7 @@ def train_head(
         return {"loss": detector_loss(logits, truth), "right": right}
 
     trainer.head.train()
-    train(losses, [Group(list(trainer.head.parameters()))], head, folder)
+    train(losses, [Group(list(trainer.head.parameters()))], head, folder, notes=notes)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -198,17 +227,23 @@ def run(args: argparse.Namespace) -> int:
     if args.look_weight is not None:
         look_weight = args.look_weight
     state = args.run / f"{DETECTOR}-{variant.name}"
-    _train_adapter(trainer, adapters, data, settings, look_weight, state)
-    if args.head_batches and variant.head == "cnn":
-        train_head(trainer, data, settings, args.head_batches, state / "head")
+    notes = {
+        "fingerprint": fingerprint(base),
+        "base_dtype": args.base_dtype,
+        "look_weight": look_weight,
+        **data_notes(args, data),
+    }
+    _train_adapter(trainer, adapters, data, settings, notes, state)
+    head_batches = args.head_batches if variant.head == "cnn" else 0
+    if head_batches:
+        more = {**notes, "head_batches": head_batches}
+        train_head(trainer, data, settings, more, state / "head")
     samples = held_out_samples(data, asked.instruction)
     figures = calibrate(asked, {name: trainer.predict(rows) for name, rows in samples.items()})
     recipe = {
         "base": model,
-        "look_weight": look_weight,
-        "scenes": len(data.scenes),
-        "photographs": len(data.photos),
-        "head_batches": args.head_batches if variant.head == "cnn" else 0,
+        **notes,
+        "head_batches": head_batches,
         **{key: getattr(settings, key) for key in ("steps", "batch", "lr", "seed")},
     }
     adapters.save(DETECTOR, out)
@@ -223,7 +258,7 @@ def _train_adapter(
     adapters: Adapters,
     data: TrainingData,
     settings: Settings,
-    look_weight: float,
+    notes: Mapping[str, Any],
     run: Path,
 ) -> None:
     """Adapter and head together."""
@@ -233,7 +268,7 @@ def _train_adapter(
     def losses(step: int) -> dict[str, Tensor]:
         pictures = draw_samples(data, settings, step, instruction)
         batch = collate(pictures, trainer.backbone, trainer.processor, trainer.device)
-        return trainer.losses(batch, look_weight)
+        return trainer.losses(batch, notes["look_weight"])
 
     def evaluate() -> dict[str, float]:
         seen = {name: trainer.predict(pictures[:100]) for name, pictures in fixed.items()}
@@ -247,4 +282,4 @@ def _train_adapter(
     head = list(trainer.head.parameters())
     if head:
         groups.append(Group(head, lr_scale=HEAD_LR_SCALE))
-    train(losses, groups, settings, run, evaluate=evaluate)
+    train(losses, groups, settings, run, evaluate=evaluate, notes=notes)

@@ -30,6 +30,7 @@ from clue_ros.model.backbone import Backbone
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.ivg import IvgSettings, save_ivg_settings
 from clue_ros.model.looks import MOST_LOOKS
+from clue_ros.model.weights import fingerprint
 from clue_ros.training.adapters_data import base_name, frozen_base
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import add_data_arguments, add_via_argument
@@ -221,7 +222,7 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
     with contextlib.nullcontext() if processes.is_main else _silence():
         report = folder / "left_out.txt" if processes.is_main else None
         data = load_ivg_data(args, processor, report)
-    notes = _notes(args, teaching, data)
+    notes = _notes(args, teaching, data, fingerprint(find_base(find_model(args.model))))
     held_out = data.held_out()
     size = -(-args.batch // (processes.count * args.accumulate))
     figures: dict[str, float] = {}
@@ -305,11 +306,16 @@ def _check(args: argparse.Namespace, processes: Processes) -> Path:
     return Path(args.model) / IVG
 
 
-def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[str, Any]:
+def _notes(
+    args: argparse.Namespace, teaching: Teaching, data: IvgData, base: str
+) -> dict[str, Any]:
     """What decides the run beside the settings; also for ivg.json."""
     notes = {
+        "fingerprint": base,
+        "base_dtype": args.base_dtype,
         "data": sorted(args.data),
-        **data.notes(),
+        **data.notes(args),
+        "via": args.via,
         "look_weight": teaching.look,
         "point_weight": teaching.point,
         "location_sigma": teaching.sigma,
@@ -317,8 +323,6 @@ def _notes(args: argparse.Namespace, teaching: Teaching, data: IvgData) -> dict[
         "alpha": args.alpha,
         "dropout": args.dropout,
     }
-    if args.via:
-        notes["via"] = True
     if {"invig", "episodes"} & set(args.data):
         notes |= {"pairs": args.pairs, "invig_share": data.invig_share}
         notes |= {"invig_language": args.invig_language}

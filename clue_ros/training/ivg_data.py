@@ -17,7 +17,7 @@ from typing import Any
 from clue_ros.data.invig import InvigSample
 from clue_ros.errors import ClueError
 from clue_ros.training.adapters_data import Sample, draw_samples, held_out_samples
-from clue_ros.training.data import TrainingData, load_training_data
+from clue_ros.training.data import TrainingData, data_notes, load_training_data
 from clue_ros.training.invig_pictures import (
     InvigPictures,
     fit_to,
@@ -70,10 +70,10 @@ class IvgData:
                 out[name] = [partial(_same, picture) for picture in pictures[:HELD_OUT]]
         return {**out, **self.invig_held_out}
 
-    def notes(self) -> dict[str, int]:
-        """How much there is of everything."""
-        counts = {} if self.scenes is None else _sizes(self.scenes)
-        return {**counts, **self.told}
+    def notes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """What there is, and how much of it."""
+        simulated = {} if self.scenes is None else data_notes(args, self.scenes)
+        return {**simulated, **self.told}
 
 
 def _same(picture: Picture) -> Picture:

@@ -7,7 +7,6 @@ the maps were made from, so that they are never taken for another model's.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from clue_ros.model.files import first_line, read_json, write_json
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.map_reader import block_maps, load_base
 from clue_ros.model.processor import encode_prompts
+from clue_ros.model.weights import fingerprint
 
 CHUNK = 32  # pictures a file
 MANIFEST = "cache.json"
@@ -40,17 +40,6 @@ class Picture(Protocol):
 
     def load(self) -> npt.NDArray[np.uint8]:
         """The pixels."""
-
-
-def fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of a model folder's configuration, tokenizer and weights."""
-    whole = hashlib.sha256()
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
-        whole.update(f"{path.name}:{path.stat().st_size};".encode())
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):  # piece by piece: weights can be gigabytes
-                whole.update(block)
-    return whole.hexdigest()
 
 
 class MapCache:

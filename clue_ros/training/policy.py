@@ -27,7 +27,7 @@ from clue_ros.model.hub import find_model
 from clue_ros.model.joint import MEAN, Joint, log_odds, save_joint, weights_digest
 from clue_ros.training.adapters_data import Sample, held_out_samples
 from clue_ros.training.calibrate import f1, fit_threshold
-from clue_ros.training.data import TrainingData, add_data_arguments, all_kinds, load_photos
+from clue_ros.training.data import TrainingData, add_source_arguments, all_kinds, load_photos
 from clue_ros.training.pool import ScenePool
 
 HELD_OUT = 400  # simulated validation scenes at most
@@ -38,7 +38,7 @@ Judged = tuple[Tensor, Tensor]  # log odds of detector and decoder (n, 2), label
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_data_arguments(parser)
+    add_source_arguments(parser)
     parser.add_argument("--model", default="models/tabletop", help="a folder, name or hub id")
     parser.add_argument("--detector", type=Path, default=None, help="folder; default the model's")
     parser.add_argument("--ivg", type=Path, default=None, help="folder; default the model's")

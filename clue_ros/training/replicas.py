@@ -31,6 +31,7 @@ from clue_ros.training.loop import Parts
 from clue_ros.training.packed import Packed
 from clue_ros.training.queries import Query
 from clue_ros.training.vision import (
+    SIGMA_BINS,
     DenseHeads,
     DenseTargets,
     dense_loss,
@@ -172,7 +173,8 @@ class Replicas:
         with listening as states:
             sums = decoder.sums(rows, share.packed, teaching, image_sees_prefix=is_alone)
         if share.targets is not None and self.dense is not None:
-            found = dense_loss(features.float(), self.dense, share.targets, teaching.sigma)
+            sigma = teaching.sigma or SIGMA_BINS[1]  # 0 is of the words' locations alone
+            found = dense_loss(features.float(), self.dense, share.targets, sigma)
             sums |= {ours: found[theirs] for ours, theirs in DENSE_FIGURES.items()}
         if share.company is not None and self.company is not None:
             found = company_loss(states[0], share.rows, self.company, share.company)

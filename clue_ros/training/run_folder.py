@@ -159,7 +159,13 @@ class RunState:
         path = self.folder / "state.safetensors"
         if not path.exists():
             return b""
-        kept = json.loads((self.folder / "state.json").read_text())
+        self.check()
+        return path.read_bytes()
+
+    def check(self) -> None:
+        """Raises ClueError when the folder holds a run with other settings."""
+        path = self.folder / "state.json"
+        kept = json.loads(path.read_text()) if path.exists() else {}
         pairs = [(kept, asdict(self.settings)), (kept.get("run", {}), self.notes)]
         other = [
             f"{name} {before[name]}, now {value}"
@@ -170,7 +176,6 @@ class RunState:
         ]
         if other:
             raise self._other(f"with other settings ({'; '.join(other)})")
-        return path.read_bytes()
 
     def _other(self, kind: str) -> ClueError:
         return ClueError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.processor import load_processor
+from clue_ros.model.weights import fingerprint
 from clue_ros.training.vision import LOC_BINS
 
 _POSITIONS = "position_embedding.weight"
@@ -131,6 +131,7 @@ def location_table(model: Any, tokenizer: Any) -> Tensor:
     return table.detach().clone()
 
 
-def described(path: Path | str | None) -> dict[str, str]:
-    """What a run's notes say of its start."""
-    return {} if path is None else {"init": str(path)}
+def described(source: str | None) -> dict[str, str | None]:
+    """What a run's notes say of its start: its name, and what it is made of."""
+    made_of = None if source is None else fingerprint(find_base(find_model(source)))
+    return {"init": source, "init_fingerprint": made_of}

@@ -18,6 +18,7 @@ from clue_ros.errors import ClueError
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
+from clue_ros.training.run_folder import RunState
 from clue_ros.training.speed import PLAIN_SPEED, Speed
 from clue_ros.training.vision import (
     SIGMA_BINS,
@@ -96,7 +97,9 @@ def train_vision(
     start: a tower and a location table to go on from. notes: more of what decides the run.
     """
     out = folder / "tower.safetensors"
+    state = RunState(folder, settings, notes)
     if out.exists():
+        state.check()
         return out
     torch.manual_seed(settings.seed)
     teacher = VisionTeacher(config, data.kinds, data.colors)
@@ -134,13 +137,15 @@ def train_vision(
             settings,
             folder,
             evaluate=evaluate,
-            notes={"scenes": len(data.scenes), "photos": len(data.photos), **(notes or {})},
+            notes=notes,
         )
     tensors = {
         f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()
     }
     tensors["loc_table"] = teacher.heads.table.detach().cpu().contiguous()
-    save_file(tensors, str(out))
+    partial = out.with_suffix(".partial")
+    save_file(tensors, str(partial))
+    partial.replace(out)
     return out
 
 
