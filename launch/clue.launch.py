@@ -57,6 +57,11 @@ def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
     return [SetEnvironmentVariable(names[1] if old else names[0], profile)]
 
 
+def is_true(text: str) -> bool:
+    """Whether an argument says yes."""
+    return text.lower() in ("true", "1")
+
+
 def start(context: LaunchContext) -> list[LifecycleNode]:
     """Return the nodes.
 
@@ -64,11 +69,11 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     """
     value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
     given = {name: value[name] for name in PASSED_ON if value[name]}
-    given["autostart"] = value["autostart"].lower() in ("true", "1")
-    voice = value["voice"].lower() in ("true", "1")
+    given["autostart"] = is_true(value["autostart"])
+    voice = is_true(value["voice"])
     language = {"language": value["language"]} if value["language"] else {}
-    clock = value["use_sim_time"].lower()
-    time = {"use_sim_time": clock in ("true", "1")} if clock else {}
+    clock = value["use_sim_time"]
+    time = {"use_sim_time": is_true(clock)} if clock else {}
     # Who listens may not hear the question, or not at once: it is asked once more.
     again = value["ask_again_after"] or (ASK_AGAIN_AFTER if voice else "")
     manners = {"ask_again_after": float(again)} if again else {}
@@ -78,7 +83,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         "package": "clue_ros",
         "namespace": value["namespace"],
         "output": "screen",
-        "respawn": value["respawn"].lower() in ("true", "1"),
+        "respawn": is_true(value["respawn"]),
         "respawn_delay": RESPAWN_DELAY,
     }
 

@@ -1,4 +1,4 @@
-"""The perception node in a process of its own, for the modules that talk to it over DDS.
+"""A context of one's own; the perception node in a process, for who talks to it over DDS.
 
 Its model has random weights, so nothing depends on what it answers: threshold 0 makes it ask,
 threshold 1 makes it point.
@@ -11,10 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ros_helpers import Client, Process, ros_client, wait_until
+from ros_helpers import Client, Process, isolate, ros_client, wait_until
 
 REQUEST = "pick up the block"
 LONG = 100.0  # seconds that no test waits for on purpose, however slow the machine
+
+
+@pytest.fixture
+def executor() -> Iterator[Any]:
+    """Give an executor of one thread and its context, for a node in the test's own process."""
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    isolate()
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    executor = SingleThreadedExecutor(context=context)
+    yield executor
+    executor.shutdown()
+    context.try_shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,9 @@ from clue_ros.evaluation.metrics import Counts
 from clue_ros.evaluation.tables import spread, table
 from clue_ros.model.map_reader import load_base
 from clue_ros.model.weights import fingerprint
+from clue_ros.training.calibrate import fit_threshold
 from clue_ros.training.layer_heads import (
     HeadSettings,
-    best_threshold,
     kept_or_trained,
     train_head,
 )
@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_cnn_and_test_labels_are_never_looked_at(
 
 def test_the_threshold_lies_between_the_classes() -> None:
     chances = torch.tensor([0.1, 0.15, 0.2, 0.7, 0.75, 0.8])
-    assert 0.2 < best_threshold(chances, torch.tensor([0.0, 0, 0, 1, 1, 1])) <= 0.7
+    assert 0.2 < fit_threshold(chances, torch.tensor([0.0, 0, 0, 1, 1, 1])) <= 0.7
 
 
 def made_up(blocks: int = 4) -> Layers:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import ros_helpers
 
 ros_helpers.need_ros()
 
-import rclpy  # noqa: E402
 from clue_msgs.action import Listen, Say  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 from clue_ros.nodes.tts_node import TtsNode  # noqa: E402
+
+__all__ = ["executor"]  # a fixture
 
 
 class FakeGoal:
@@ -47,17 +47,6 @@ class FakeGoal:
     def abort(self) -> None:
         """End as aborted."""
         self.end = "aborted"
-
-
-@pytest.fixture
-def executor() -> Iterator[SingleThreadedExecutor]:
-    ros_helpers.isolate()
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    executor = SingleThreadedExecutor(context=context)
-    yield executor
-    executor.shutdown()
-    context.try_shutdown()
 
 
 def ends(node: Any, goal: FakeGoal) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,11 +9,10 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
-import rclpy  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
+from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.model.hub import DEFAULT_MODEL  # noqa: E402
@@ -23,17 +21,8 @@ from clue_ros.nodes.parameters import NODES, Change  # noqa: E402
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 
+__all__ = ["executor"]  # a fixture
 FAILURE = TransitionCallbackReturn.FAILURE
-
-
-@pytest.fixture
-def executor() -> Iterator[Any]:
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    executor = SingleThreadedExecutor(context=context)
-    yield executor
-    executor.shutdown(timeout_sec=2.0)
-    context.try_shutdown()
 
 
 def refusal(node: Any, name: str, value: str) -> str:

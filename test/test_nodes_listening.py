@@ -12,10 +12,9 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
-import rclpy  # noqa: E402
 from clue_msgs.action import Listen  # noqa: E402
 from clue_msgs.msg import ClarificationQuestion, Transcript  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.nodes.listening import Job, Listening  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
@@ -27,6 +26,7 @@ from clue_ros.voice.grammar import Expecting, Hints  # noqa: E402
 from clue_ros.voice.phrases import Phrase  # noqa: E402
 from clue_ros.voice.sphinx import Heard  # noqa: E402
 
+__all__ = ["executor"]  # a fixture
 SURE, UNSURE, NOISE = 0.9, 0.4, 0.05
 HINTS = Hints(Expecting.ANSWER, (), "en")
 PHRASE = Phrase(Audio(np.zeros(16000, np.int16), 16000), 0.0, 1.0, 0.5)
@@ -75,20 +75,14 @@ def test_a_goal_waits_on_for_its_own_seconds() -> None:
 
 
 @pytest.fixture
-def speech() -> Iterator[Any]:
+def speech(executor: Any) -> Iterator[Any]:
     """Give a node that is active, as far as it knows; its recognizer has nothing to say."""
-    ros_helpers.isolate()
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    executor = SingleThreadedExecutor(context=context)
-    node: Any = SpeechNode(executor, context=context)
+    node: Any = SpeechNode(executor, context=executor.context)
     node._recognizer = SimpleNamespace(settings=EngineSettings("sphinx", "en-US", ""))
     node.told = []
     node._transcript = SimpleNamespace(publish=node.told.append)
     yield node
     node.destroy_node()
-    executor.shutdown()
-    context.try_shutdown()
 
 
 def statuses(node: Any, *phrases: tuple[str, float]) -> list[int]:

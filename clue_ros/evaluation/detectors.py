@@ -111,14 +111,17 @@ def _rows(args: argparse.Namespace, names: Sequence[str]) -> list[Trained]:
     from clue_ros.model.adapters import DETECTOR
     from clue_ros.model.baselines import BASELINES
     from clue_ros.model.hub import find_base, find_model
+    from clue_ros.model.weights import fingerprint
 
     folder = find_model(args.model)
+    base = find_base(folder)
+    made_of = fingerprint(base) if {*names} - {*BASELINES, OWN} else ""  # gigabytes, read once
     rows: list[Trained] = []
     for name in names:
         if name in BASELINES:
             rows.append(Trained(name, None, None))
         elif name != OWN:
-            found = [_trained(args, name, n, find_base(folder)) for n in range(args.seeds)]
+            found = [_trained(args, name, n, base, made_of) for n in range(args.seeds)]
             rows += [row for row in found if row is not None]
         elif (folder / DETECTOR).is_dir():
             rows.append(Trained(OWN, None, folder / DETECTOR))
@@ -141,7 +144,9 @@ def load_pictures(args: argparse.Namespace) -> dict[str, list[Picture]]:
     return {"in_domain": known, "out_of_domain": unseen}
 
 
-def _trained(args: argparse.Namespace, name: str, seed: int, base: Path) -> Trained | None:
+def _trained(
+    args: argparse.Namespace, name: str, seed: int, base: Path, made_of: str
+) -> Trained | None:
     """The detector's folder, after training it if it is missing; None where it may not be."""
     folder = args.detectors / name / f"seed{seed}"
     if not (folder / "detector.json").is_file():
@@ -168,21 +173,20 @@ def _trained(args: argparse.Namespace, name: str, seed: int, base: Path) -> Trai
         given = [str(word) for key, v in words.items() if v is not None for word in (key, v)]
         with contextlib.redirect_stdout(sys.stderr):  # ours is the table
             detector.run(parser.parse_args(given))
-    _check_origin(args, folder, base)
+    _check_origin(args, folder, made_of)
     return Trained(name, seed, folder)
 
 
-def _check_origin(args: argparse.Namespace, folder: Path, base: Path) -> None:
+def _check_origin(args: argparse.Namespace, folder: Path, made_of: str) -> None:
     """Refuse a detector that was trained for another base, or otherwise than is asked for.
 
     With --no-train how it was trained is not asked for. What an older one does not say is not
     compared.
     """
     from clue_ros.model.files import read_json
-    from clue_ros.model.weights import fingerprint
 
     said = read_json(folder / "detector.json").get("training", {})
-    asked: dict[str, object] = {BASE: fingerprint(base)}
+    asked: dict[str, object] = {BASE: made_of}
     if not args.no_train:
         asked |= {key: getattr(args, key) for key in ("steps", "batch", "lr", "base_dtype")}
     other = [key for key, value in asked.items() if key in said and said[key] != value]

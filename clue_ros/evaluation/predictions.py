@@ -18,6 +18,7 @@ from clue_ros.evaluation.in_domain import Picture, digest
 from clue_ros.evaluation.table_one import Trained
 from clue_ros.model.checkpoint import load_checkpoint, open_detector
 from clue_ros.model.detector import Detector
+from clue_ros.model.files import replacing
 
 
 class Predictor:
@@ -41,10 +42,9 @@ class Predictor:
             return [float(chance) for chance in kept["probabilities"]]
         chances = self._measure(self._detector(row), pictures, row.label)
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
         content = {"detector": row.label, "made_from": made_from, "probabilities": chances}
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content), encoding="utf-8")
         return chances
 
     def _measure(self, detector: Detector, pictures: Sequence[Picture], label: str) -> list[float]:

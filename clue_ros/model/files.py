@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,18 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write `content` for people and programs: indented, keys in order, a newline at the end."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a file to write to, which takes the place of `path` when it is whole.
+
+    A reader, and who is killed meanwhile, finds the old file or the new one. Where writing fails
+    the old one stays.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    yield partial
+    partial.replace(path)
 
 
 def require_files(folder: Path, *names: str) -> None:

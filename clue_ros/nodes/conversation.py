@@ -15,7 +15,7 @@ from enum import Enum
 from clue_ros.dialogue import Dialogue, Grounding, NotFound, Question, Turn
 from clue_ros.errors import ClueError
 from clue_ros.voice.sayings import ending
-from clue_ros.voice.words import YES_OR_NO, means_yes
+from clue_ros.voice.words import asks_yes_or_no, means_yes
 
 
 class Phase(Enum):
@@ -156,4 +156,4 @@ def in_words(outcome: Outcome, language: str = "en") -> str:
 
 def offers_yes(question: Question) -> bool:
     """Whether yes or no answers the question, and not one of several names."""
-    return tuple(question.suggested_answers) == YES_OR_NO
+    return asks_yes_or_no(question.suggested_answers)

@@ -14,7 +14,7 @@ from clue_ros.nodes import messages
 from clue_ros.voice.confirm import Action, Confirmer, Decision, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Heard
-from clue_ros.voice.words import YES_OR_NO, means_no, means_stop, means_yes
+from clue_ros.voice.words import asks_yes_or_no, means_stop, means_yes_or_no
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Listening:
         labels = [o.label for o in question.candidates if o.label]
         with self._lock:
             self._answers = (*question.suggested_answers, *labels)
-            self._asks_which = tuple(question.suggested_answers) != YES_OR_NO
+            self._asks_which = not asks_yes_or_no(question.suggested_answers)
             self._question_until = now + (messages.seconds(question.answer_timeout) or 30.0)
             self._confirmer.forget()
 
@@ -112,8 +112,7 @@ class Listening:
 
     def _asked_once_more(self, text: str) -> bool:
         """Whether perception says the open question again, which is no new `question`."""
-        bare = means_yes(text, self.language) or means_no(text, self.language)
-        return bare and self._asks_which
+        return self._asks_which and means_yes_or_no(text, self.language)
 
     @property
     def confirming(self) -> bool:

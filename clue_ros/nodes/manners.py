@@ -7,9 +7,15 @@ from collections.abc import Callable
 from clue_ros.nodes.conversation import Outcome, offers_yes
 from clue_ros.nodes.session import Session
 from clue_ros.voice.sayings import Saying, say
-from clue_ros.voice.words import means_no, means_stop, means_yes
+from clue_ros.voice.words import means_stop, means_yes_or_no
 
-STOPPED = Outcome("CANCELED", "the person asked to stop")
+
+def stopped(session: Session, text: str, language: str) -> bool:
+    """End the dialogue where the text asks to stop; whether it did."""
+    if not means_stop(text, language):
+        return False
+    session.stop(Outcome("CANCELED", "the person asked to stop"))
+    return True
 
 
 def settled(
@@ -19,15 +25,14 @@ def settled(
 
     Yes or no to such a question has it asked once more; the second time it passes as an answer.
     """
-    if means_stop(text, language):
-        if session is not None:
-            session.stop(STOPPED)
-        else:
+    if session is None:
+        stop = means_stop(text, language)
+        if stop:
             speak(say(Saying.NOTHING_TO_STOP, language))
+        return stop
+    if stopped(session, text, language):
         return True
-    question = session.question if session is not None else None
-    if session is None or question is None or offers_yes(question):
+    question = session.question
+    if question is None or offers_yes(question) or not means_yes_or_no(text, language):
         return False
-    if means_yes(text, language) or means_no(text, language):
-        return session.ask_again(heard=True)
-    return False
+    return session.ask_again(heard=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from clue_ros.voice.words import TAG
+
 Value = bool | int | float | str
 
 
@@ -58,7 +60,7 @@ class Parameter:
         return None
 
 
-LANGUAGE_TAG = r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*"
+LANGUAGE_TAG = TAG.pattern
 FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
 
 _TYPE_NAMES: dict[type, str] = {

@@ -33,13 +33,12 @@ from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.depth import Depths, Settings
 from clue_ros.nodes.gate import Gate
 from clue_ros.nodes.listeners import log_turns, tell_all, together
-from clue_ros.nodes.manners import STOPPED
+from clue_ros.nodes.manners import stopped
 from clue_ros.nodes.outputs import Feedback, Outputs
 from clue_ros.nodes.parameters import PERCEPTION
 from clue_ros.nodes.recording import Recording
 from clue_ros.nodes.session import Limits, Listener, Session
 from clue_ros.nodes.worker import Worker
-from clue_ros.voice.words import means_stop
 
 DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
@@ -325,12 +324,9 @@ class PerceptionNode(LifecycleNode):
         if session is None or (request.dialogue_id and request.dialogue_id != session.id):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
-        if means_stop(request.text, self._language()):
-            session.stop(STOPPED)
-            response.accepted = True
-            return response
+        text = request.text
         try:
-            response.accepted = session.answer(request.text)
+            response.accepted = stopped(session, text, self._language()) or session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))
         if not response.accepted:

@@ -129,7 +129,7 @@ def mixed_world(text: str) -> tuple[str, int]:
 
 def all_kinds(args: argparse.Namespace) -> tuple[str, ...]:
     """The kinds that the training scenes of the options can hold, those of `--world` first."""
-    worlds = [args.world, *(world for world, _ in getattr(args, "mix", ()))]
+    worlds = [args.world, *(world for world, _ in args.mix)]
     kinds = (kind for world in worlds for kind in kinds_in(args.tabletop, "train", world))
     return tuple(dict.fromkeys(kinds))
 

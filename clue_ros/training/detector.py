@@ -29,6 +29,7 @@ from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
 from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.detector import DetectorSettings, save_head
+from clue_ros.model.files import replacing
 from clue_ros.model.heads import HEADS, CnnHead, Reading, detector_loss
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.variants import DEFAULT, VARIANTS
@@ -157,10 +158,9 @@ def cached_maps(
             with torch.no_grad():
                 maps.append(min_max(trainer.read(batch).looks).cpu())
             labels.append(batch.ambiguous.cpu())
-        partial = path.with_suffix(".partial")
         kept = {"maps": torch.cat(maps), "labels": torch.cat(labels)}
-        save_file(kept, str(partial), metadata=made_of)
-        partial.replace(path)
+        with replacing(path) as partial:
+            save_file(kept, str(partial), metadata=made_of)
     kept = load_file(str(path))
     return kept["maps"], kept["labels"]
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clue_ros.model.files import read_json, write_json
+from clue_ros.model.files import read_json, replacing, write_json
 from clue_ros.model.heads import CnnHead, detector_loss
-from clue_ros.training.calibrate import middle_of_best
+from clue_ros.training.calibrate import fit_threshold
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def train_head(
             if loss < best_loss:
                 best, best_loss, best_epoch = copy.deepcopy(head.state_dict()), loss, epoch + 1
     head.load_state_dict(best)
-    threshold = best_threshold(_logits(head, maps[val]).sigmoid(), labels[val])
+    threshold = fit_threshold(_logits(head, maps[val]).sigmoid(), labels[val])
     chances = _logits(head, maps[test]).sigmoid()
     return HeadResult(best_epoch, best_loss, threshold, [round(float(p), 6) for p in chances])
 
@@ -120,9 +120,8 @@ def kept_or_trained(
             return HeadResult(**kept["result"])
     result = train_head(maps, is_ambiguous, rows, settings, seed, device)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    write_json(partial, {"settings": asked, "result": asdict(result)})
-    partial.replace(path)
+    with replacing(path) as partial:
+        write_json(partial, {"settings": asked, "result": asdict(result)})
     return result
 
 
@@ -130,12 +129,3 @@ def kept_or_trained(
 def _logits(head: CnnHead, maps: Tensor) -> Tensor:
     head.eval()
     return torch.cat([head(part) for part in torch.split(maps, 512)])
-
-
-def best_threshold(chances: Tensor, labels: Tensor) -> float:
-    """The threshold of 0.05, 0.06 .. 0.95 with the best F1, as `middle_of_best` has it."""
-    grid = torch.arange(5, 96, device=chances.device) / 100
-    said, truth = chances[None] >= grid[:, None], labels[None] > 0.5
-    both = (said & truth).sum(1)
-    f1 = 2 * both / (said.sum(1) + truth.sum(1)).clamp(min=1)
-    return round(float(grid[middle_of_best(f1.double().cpu().numpy())]), 2)

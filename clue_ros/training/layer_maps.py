@@ -21,7 +21,7 @@ from torch import Tensor
 
 from clue_ros.errors import ClueError
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.files import first_line, read_json, write_json
+from clue_ros.model.files import first_line, read_json, replacing, write_json
 from clue_ros.model.hub import find_base, find_model
 from clue_ros.model.map_reader import block_maps, load_base
 from clue_ros.model.processor import encode_prompts
@@ -78,11 +78,10 @@ class MapCache:
         """Make the chunks that are missing; yields the number of pictures done, chunk by chunk."""
         for path, chunk in self._chunks():
             if not path.is_file():
-                partial = path.with_suffix(".partial")
                 maps = torch.cat([self._picture_maps(picture) for picture in chunk])
                 # Half precision: 0..1 in steps of at most 1/2048.
-                save_file({"maps": maps.half()}, partial)
-                partial.replace(path)
+                with replacing(path) as partial:
+                    save_file({"maps": maps.half()}, partial)
             yield len(chunk)
 
     def block(self, block: int) -> Tensor:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from clue_ros.data.it2p import find_it2p
-from clue_ros.data.tabletop.shards import how_to_make, read_scenes
+from clue_ros.data.tabletop.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.errors import ClueError
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
@@ -27,7 +27,7 @@ from clue_ros.model.hub import find_model
 from clue_ros.model.joint import MEAN, Joint, log_odds, save_joint, weights_digest
 from clue_ros.training.adapters_data import Sample, held_out_samples
 from clue_ros.training.calibrate import f1, fit_threshold
-from clue_ros.training.data import TrainingData, add_source_arguments, all_kinds, load_photos
+from clue_ros.training.data import TrainingData, add_source_arguments, load_photos
 from clue_ros.training.pool import ScenePool
 
 HELD_OUT = 400  # simulated validation scenes at most
@@ -55,7 +55,8 @@ def validation_data(args: argparse.Namespace, size: int) -> TrainingData:
     if not len(scenes):
         raise FileNotFoundError(how_to_make(args.tabletop, "val", HELD_OUT, args.world))
     none = ScenePool((), size)
-    return TrainingData(none, none, [], scenes, photos, records, args.world, all_kinds(args))
+    kinds = kinds_in(args.tabletop, "train", args.world)
+    return TrainingData(none, none, [], scenes, photos, records, args.world, kinds)
 
 
 def judge(checkpoint: Checkpoint, pictures: list[list[Sample]], name: str) -> Judged:

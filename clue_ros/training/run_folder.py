@@ -18,6 +18,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from clue_ros.errors import ClueError
+from clue_ros.model.files import replacing
 from clue_ros.training.processes import ALONE, Processes
 
 
@@ -116,14 +117,12 @@ class RunState:
         # The settings go first: a state never lies there without them.
         content = {**asdict(self.settings), "run": self.notes}
         self._write("state.json", json.dumps(content, indent=1))
-        partial = self.folder / "state.partial"
-        save_file(tensors, str(partial))
-        partial.replace(self.folder / "state.safetensors")
+        with replacing(self.folder / "state.safetensors") as partial:
+            save_file(tensors, str(partial))
 
     def _write(self, name: str, text: str) -> None:
-        partial = self.folder / f"{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.folder / name)
+        with replacing(self.folder / name) as partial:
+            partial.write_text(text)
 
     def restore(self, optimizers: list[torch.optim.Optimizer]) -> int:
         """The step to go on from; 0 when there is nothing to resume.

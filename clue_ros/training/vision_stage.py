@@ -15,6 +15,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.data.tabletop.scene import COLORS, KINDS, Scene
 from clue_ros.errors import ClueError
+from clue_ros.model.files import replacing
 from clue_ros.training.ahead import Ahead
 from clue_ros.training.data import TrainingData
 from clue_ros.training.loop import Settings, autocast, mean_figures, scratch_groups, train
@@ -143,9 +144,8 @@ def train_vision(
         f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()
     }
     tensors["loc_table"] = teacher.heads.table.detach().cpu().contiguous()
-    partial = out.with_suffix(".partial")
-    save_file(tensors, str(partial))
-    partial.replace(out)
+    with replacing(out) as partial:
+        save_file(tensors, str(partial))
     return out
 
 

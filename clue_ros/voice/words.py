@@ -7,6 +7,7 @@ stop from them. English covers what `clue_ros.data.language` and `dialogues` say
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -108,7 +109,6 @@ FRENCH = Words(
     color_follows=True,
 )  # fmt: skip
 
-YES_OR_NO = ("yes", "no")  # suggested answers of a question that yes or no settles
 LANGUAGES: dict[str, Words] = {"en": ENGLISH, "fr": FRENCH}
 TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
@@ -131,6 +131,16 @@ def means_yes(text: str, language: str = "en") -> bool:
 def means_no(text: str, language: str = "en") -> bool:
     """Whether the text says no and nothing else."""
     return plain(text) in words_of(language).no
+
+
+def means_yes_or_no(text: str, language: str = "en") -> bool:
+    """Whether the text says no more than yes or no."""
+    return means_yes(text, language) or means_no(text, language)
+
+
+def asks_yes_or_no(suggested_answers: Sequence[str]) -> bool:
+    """Whether these are the answers of a question that yes or no settles, and not of "which"."""
+    return tuple(suggested_answers) == ("yes", "no")
 
 
 def means_stop(text: str, language: str = "en") -> bool:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from clue_ros.data.tabletop.scene import Scene, SceneObject
 from clue_ros.data.tabletop.spec import WorldSpec
 from clue_ros.data.tabletop.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.model.files import replacing
 
 SPLITS: tuple[str, ...] = ("train", "val", "test")
 JPEG_QUALITY = 95
@@ -202,11 +203,9 @@ def write_shard(
     """Write atomically: a reader sees the whole shard or none. spec, meshes: as in `pack`."""
     arrays = pack(scenes, world, spec=spec, meshes=meshes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
+    with replacing(path) as partial, open(partial, "wb") as file:
         content: Any = {"sha256": _digest(arrays), **arrays}
         np.savez(file, **content)
-    partial.replace(path)
 
 
 def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
