@@ -44,12 +44,11 @@ setup(
     entry_points={
         "console_scripts": [
             "clue = clue_ros.cli:main",
-            "demo = clue_ros.nodes.demo:main",
-            "grasp_example_node = clue_ros.nodes.grasp_example:main",
-            "image_source_node = clue_ros.nodes.image_source:main",
-            "perception_node = clue_ros.nodes.perception:main",
-            "speech_node = clue_ros.nodes.speech:main",
-            "tts_node = clue_ros.nodes.tts:main",
+            "grasp_example_node = clue_ros.nodes.executables:grasp_example",
+            "image_source_node = clue_ros.nodes.executables:image_source",
+            "perception_node = clue_ros.nodes.executables:perception",
+            "speech_node = clue_ros.nodes.executables:speech",
+            "tts_node = clue_ros.nodes.executables:tts",
         ],
     },
 )

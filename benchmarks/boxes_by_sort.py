@@ -22,20 +22,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from clue_ros.data.languages import Rich, rich_language
-from clue_ros.data.tabletop.scene import Scene
-from clue_ros.data.tabletop.shards import SPLITS, read_scenes
-from clue_ros.data.tabletop.worlds import WORLDS
-from clue_ros.data.talk.episodes import SORTS, form_of, random_reference
-from clue_ros.data.talk.references import Reference, meant
-from clue_ros.dialogue import Box
-from clue_ros.evaluation.tables import table
+from clue_ros.dialogue.types import Box
+from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.language.dialogues import SORTS, form_of, random_reference
+from clue_ros.lab.language.grammars import Rich, rich_language
+from clue_ros.lab.language.references import Reference, meant
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.simulator.shards import SPLITS, read_scenes
+from clue_ros.lab.simulator.worlds import WORLDS
+from clue_ros.lab.training.augment import ScenePool, pixels
 from clue_ros.model.backbone import load_backbone
-from clue_ros.model.decoder import Generation, Vocabulary, generate
-from clue_ros.model.hub import find_base, find_model
-from clue_ros.model.looks import MOST_LOOKS, agreed, windows
-from clue_ros.model.processor import Prompts, encode_prompts, load_processor
-from clue_ros.training.pool import ScenePool, pixels
+from clue_ros.model.decoding import Generation, Vocabulary, generate
+from clue_ros.model.loading import find_base, find_model
+from clue_ros.model.multi_view import MOST_LOOKS, agreed, windows
+from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
 
 TRIES = 60
 INSTRUCTION = "clarify"

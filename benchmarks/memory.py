@@ -28,12 +28,12 @@ import torch
 from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.dialogue import Box, Dialogue, Grounding
+from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
-from clue_ros.evaluation.it2p import load_samples
-from clue_ros.evaluation.metrics import iou
-from clue_ros.evaluation.protocol import Sample
+from clue_ros.lab.evaluation.it2p import load_samples
+from clue_ros.lab.evaluation.metrics import iou
+from clue_ros.lab.evaluation.protocol import Sample
 from clue_ros.model.checkpoint import DTYPES
 from clue_ros.model.config import full_config
 from clue_ros.model.quantization import (

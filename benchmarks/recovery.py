@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.model.hub import add_model_argument
+from clue_ros.model.loading import add_model_argument
 
 REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds
@@ -56,10 +56,10 @@ def main() -> int:
     from clue_msgs.srv import Ground
     from sensor_msgs.msg import Image
 
-    from clue_ros.nodes.convert import fill_image
-    from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
-    from clue_ros.nodes.keeper import kept_by
-    from clue_ros.nodes.perception import KEEP
+    from clue_ros.nodes.executables import KEEP
+    from clue_ros.nodes.image_conversion import fill_image
+    from clue_ros.nodes.supervisor import kept_by
+    from demo.graph import Processes, Watcher, stay_on_this_machine
 
     stay_on_this_machine()
     noise = np.random.default_rng(0).integers(0, 255, (480, 640, 3), dtype=np.uint8)

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.dialogue import Dialogue
+from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
-from clue_ros.model.hub import add_model_argument
+from clue_ros.model.loading import add_model_argument
 
 REQUEST = "pick up the block"
 WARM_UP = 3
@@ -56,7 +56,7 @@ def engine_times(image: Any, options: argparse.Namespace) -> list[float]:
 
 def graph_times(image: Any, options: argparse.Namespace, logs: Path) -> list[float]:
     """Time goal to question, over DDS, warm."""
-    from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
+    from demo.graph import Processes, Watcher, stay_on_this_machine
 
     stay_on_this_machine()
     processes = Processes(logs)
@@ -79,7 +79,7 @@ def asker(watcher: Any, image: Any) -> Callable[[], float]:
     from clue_msgs.action import GroundWithDialogue
     from sensor_msgs.msg import Image
 
-    from clue_ros.nodes.convert import fill_image
+    from clue_ros.nodes.image_conversion import fill_image
 
     goal = GroundWithDialogue.Goal(expression=REQUEST, image=fill_image(Image(), image, "rgb8"))
     client = watcher.action_client(GroundWithDialogue, "ground_with_dialogue")

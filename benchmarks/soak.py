@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.model.hub import add_model_argument
-from clue_ros.nodes.memory import resident
+from clue_ros.memory import resident
+from clue_ros.model.loading import add_model_argument
 
 REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds for any one answer
@@ -75,7 +75,7 @@ class Soak:
         """Return one of four pictures of noise, 640x480."""
         from sensor_msgs.msg import Image
 
-        from clue_ros.nodes.convert import fill_image
+        from clue_ros.nodes.image_conversion import fill_image
 
         return fill_image(Image(), self._pictures[number % 4], "rgb8")
 
@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--record", default="", help="a folder: keep the dialogues as episodes")
     parser.add_argument("--report", type=int, default=100, help="a line on stderr every so many")
     options = parser.parse_args()
-    from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
+    from demo.graph import Processes, Watcher, stay_on_this_machine
 
     stay_on_this_machine()
     result: dict[str, Any] = {"model": options.model}

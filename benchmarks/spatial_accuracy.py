@@ -21,16 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.data.tabletop.scene import Scene, SceneObject
-from clue_ros.data.tabletop.spec import Placed
-from clue_ros.data.tabletop.world import TabletopWorld
-from clue_ros.dialogue import Box, Dialogue, Grounding
+from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
-from clue_ros.evaluation.metrics import iou
-from clue_ros.model.hub import add_model_argument
-from clue_ros.spatial.pinhole import Pinhole
-from clue_ros.spatial.place import locate
+from clue_ros.lab.evaluation.metrics import iou
+from clue_ros.lab.simulator.render import TabletopWorld
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.spec import Placed
+from clue_ros.model.loading import add_model_argument
+from clue_ros.nodes.pose_from_depth import Pinhole, locate
 
 MISSING = 0.05
 

@@ -19,15 +19,14 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from clue_ros.data.tabletop.shards import SPLITS, kinds_in, read_scenes
-from clue_ros.data.tabletop.worlds import WORLDS, world_spec
-from clue_ros.evaluation.tables import table
+from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.simulator.shards import SPLITS, kinds_in, read_scenes
+from clue_ros.lab.simulator.worlds import WORLDS, world_spec
+from clue_ros.lab.training.augment import ScenePool
+from clue_ros.lab.training.loop import Settings, make_optimizers, parameters_of, scratch_groups
+from clue_ros.lab.training.vision import VisionTeacher
 from clue_ros.model.backbone import load_backbone
-from clue_ros.model.hub import find_base, find_model
-from clue_ros.training.loop import Settings, make_optimizers, scratch_groups
-from clue_ros.training.pool import ScenePool
-from clue_ros.training.run_folder import parameters_of
-from clue_ros.training.vision_stage import VisionTeacher
+from clue_ros.model.loading import find_base, find_model
 
 SIZES = ((1, 3), (4, 8), (9, 196))  # patches of an object
 BATCH = 50

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.word_error_rate import word_errors
 from clue_ros.voice.audio import Audio, join, read_audio, resample, silence
-from clue_ros.voice.error_rate import word_errors
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Sphinx
 

@@ -25,20 +25,20 @@ from typing import Any
 
 from clue_msgs.msg import GroundingResult, Speaking, Transcript
 from std_msgs.msg import String
-from voice_roundtrip import VOICES, questions, say
 
-from clue_ros.model.hub import add_model_argument
+from benchmarks.voice_roundtrip import VOICES, questions, say
+from benchmarks.word_error_rate import word_error_rate
+from clue_ros.dialogue.words import plain
+from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes import messages
-from clue_ros.nodes.demo_graph import Processes, Watcher, stay_on_this_machine
-from clue_ros.nodes.demo_room import Room
-from clue_ros.nodes.demo_scenes import find_scenes
 from clue_ros.nodes.tts_node import LATEST
 from clue_ros.voice.audio import join, read_audio, resample, silence, write_wav
-from clue_ros.voice.error_rate import word_error_rate
+from clue_ros.voice.endpointing import PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
-from clue_ros.voice.phrases import PhraseLimits
 from clue_ros.voice.sphinx import Sphinx
-from clue_ros.voice.words import plain
+from demo.graph import Processes, Watcher, stay_on_this_machine
+from demo.scenes import find_scenes
+from demo.spoken import Room
 
 ATTEMPTS = 3
 PATIENCE = 6.0  # seconds of silence until the person says again what was not understood

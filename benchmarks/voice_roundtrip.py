@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.word_error_rate import word_error_rate
+from clue_ros.dialogue.words import plain
 from clue_ros.voice.audio import Audio, join, read_audio, resample, silence
-from clue_ros.voice.error_rate import word_error_rate
+from clue_ros.voice.echo import OwnVoice
+from clue_ros.voice.endpointing import Phrase, PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
-from clue_ros.voice.hearing import Listener
-from clue_ros.voice.own_voice import OwnVoice
-from clue_ros.voice.phrases import Phrase, PhraseLimits
+from clue_ros.voice.listener import Listener
 from clue_ros.voice.sphinx import Sphinx
-from clue_ros.voice.words import plain
 
 VOICES = ("en-us", "en-gb", "en-us+f3", "en-gb-scotland")
 COMMANDS = (

@@ -35,28 +35,42 @@ class Command:
 
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
-    "ground": Command("clue_ros.commands.ground", "point at what a sentence means, or ask"),
+    "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
     "eval": {
-        "it2p": Command("clue_ros.evaluation.it2p", "photographs of blocks (IT2P)"),
-        "tabletop": Command("clue_ros.evaluation.tabletop", "simulated scenes"),
-        "ivg": Command("clue_ros.evaluation.ivg", "whole dialogues, must point (Table III)"),
-        "detectors": Command("clue_ros.evaluation.detectors", "every detector (Table I)"),
-        "layers": Command("clue_ros.evaluation.layers", "a detector per decoder block (Figure 7)"),
-        "maps": Command("clue_ros.evaluation.maps", "attention pictures (Figures 5, 8, 9)"),
-        "localisation": Command("clue_ros.evaluation.localisation", "do peaks hit candidates?"),
-        "photos": Command("clue_ros.evaluation.photos", "open photographs, unlike any training"),
+        "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
+        "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
+        "ivg": Command(
+            "clue_ros.lab.evaluation.table3_guesser", "whole dialogues, must point (Table III)"
+        ),
+        "detectors": Command(
+            "clue_ros.lab.evaluation.table1_detectors", "every detector (Table I)"
+        ),
+        "layers": Command(
+            "clue_ros.lab.evaluation.figure7_layers", "a detector per decoder block (Figure 7)"
+        ),
+        "maps": Command(
+            "clue_ros.lab.evaluation.attention_maps", "attention pictures (Figures 5, 8, 9)"
+        ),
+        "localisation": Command("clue_ros.lab.evaluation.localisation", "do peaks hit candidates?"),
+        "photos": Command(
+            "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
+        ),
     },
     "train": {
-        "base": Command("clue_ros.training.base", "the backbone: vision, then language"),
-        "detector": Command("clue_ros.training.detector", "adapter A and the ambiguity head"),
-        "ivg": Command("clue_ros.training.ivg", "adapter B: questions and locations"),
-        "policy": Command("clue_ros.training.policy", "how both put their judgement together"),
+        "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),
+        "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
+        "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
+        "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
     },
     "data": {
-        "tabletop": Command("clue_ros.data.tabletop.command", "render simulated scenes"),
-        "invig": Command("clue_ros.data.told", "dialogues about scenes, as InViG, with masks"),
+        "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
+        "invig": Command(
+            "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
     },
-    "bench": {"engine": Command("clue_ros.commands.bench", "time to the first answer, and warm")},
+    "bench": {
+        "engine": Command("clue_ros.lab.evaluation.latency", "time to the first answer, and warm")
+    },
 }
 _ABOUT = {
     "eval": "measure a model",

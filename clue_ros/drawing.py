@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from clue_ros.dialogue import Box, Peak
+from clue_ros.dialogue.types import Box, Peak
 
 MIN_SIDE, MAX_SIDE = 640, 1600
 """Longer side of the drawn picture, in pixels: small ones are enlarged, large ones reduced."""

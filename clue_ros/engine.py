@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue import (
+from clue_ros.dialogue.types import (
+    MAX_PIXELS,
     AmbiguityEstimate,
     Dialogue,
     Grounding,
@@ -29,16 +30,15 @@ from clue_ros.dialogue import (
     clean_text,
 )
 from clue_ros.errors import BadImageError, ModelError
-from clue_ros.model.hub import DEFAULT_MODEL
+from clue_ros.model.loading import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clue_ros.model.checkpoint import Checkpoint
-    from clue_ros.model.decoder import Generation, Prefill
-    from clue_ros.model.looks import Agreement, Window
+    from clue_ros.model.decoding import Generation, Prefill
+    from clue_ros.model.multi_view import Agreement, Window
 
-MAX_PIXELS = 64_000_000
 POLICIES = ("detector", "decoder", "both")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
 Image = npt.NDArray[np.uint8]
@@ -197,8 +197,8 @@ class Clue:
         """How many looks at a picture have a say in where it points, 1 to 5.
 
         One is the paper's. With more, the others move or scale the picture a little; they agree on
-        a box, and its score falls where they do not (`clue_ros.model.looks`). Whether to ask is
-        decided by the first alone. Set it to None for the model's own.
+        a box, and its score falls where they do not (`clue_ros.model.multi_view`). The first alone
+        decides whether to ask. Set it to None for the model's own.
         """
         return self._checkpoint.ivg.looks if self._looks is None else self._looks
 
@@ -227,7 +227,7 @@ class Clue:
         """Judge whether this sentence, or dialogue so far, names exactly one thing in the image.
 
         With policy "both" the probability is the detector's and the decoder's own (that it would
-        not open with a location) put together (`clue_ros.model.joint`). It takes another pass
+        not open with a location) put together (`clue_ros.model.fusion`). It takes another pass
         through the whole decoder, which a `reply` needs anyway.
 
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
@@ -274,7 +274,7 @@ class Clue:
         With `force_grounding` the robot points whatever the policy says (its questions are used
         up).
         """
-        from clue_ros.model.wording import named_object
+        from clue_ros.dialogue.words import named_object
 
         with self._lock:
             context = dialogue.context()
@@ -297,7 +297,7 @@ class Clue:
         return "question" if estimate.is_ambiguous else "grounding"
 
     def _question(self, text: str, estimate: AmbiguityEstimate) -> Question:
-        from clue_ros.model.wording import asked_well, missing_thing, offered_answers
+        from clue_ros.dialogue.words import asked_well, missing_thing, offered_answers
 
         missing = missing_thing(text)
         if missing is not None:
@@ -308,7 +308,7 @@ class Clue:
 
     def _agreement(self, said: Generation, view: View, context: str) -> Agreement:
         """What the first look found, or what it and the further ones agree on."""
-        from clue_ros.model.looks import agreed, windows
+        from clue_ros.model.multi_view import agreed, windows
 
         through = windows(self.looks, view.width, view.height)
         further = self._further(view, through[1:])
@@ -345,7 +345,7 @@ def _check_threshold(threshold: float) -> None:
 
 
 def _check_looks(looks: int) -> None:
-    from clue_ros.model.looks import MOST_LOOKS
+    from clue_ros.model.multi_view import MOST_LOOKS
 
     if not isinstance(looks, int) or isinstance(looks, bool) or not 1 <= looks <= MOST_LOOKS:
         raise ModelError(f"looks {looks!r}: want a whole number from 1 to {MOST_LOOKS}")

@@ -4,6 +4,8 @@ Each has a stable `code` (the ROS interfaces use the same words) and a message o
 wrong, what to do.
 """
 
+from __future__ import annotations
+
 
 class ClueError(Exception):
     """Base of all errors that clue_ros raises on purpose."""
@@ -42,3 +44,25 @@ class NoPoseError(ClueError):
     """Where an object is in space cannot be told: no depth, or none that fits the image."""
 
     code = "NO_POSE"
+
+
+# -------------------------------------------------------------------------------------------------
+# What can go wrong with sound and speech; messages are one line and say what to do.
+
+
+class VoiceError(ClueError):
+    """Something is missing or broken: an engine, a model, a sound device."""
+
+    code = "VOICE_ERROR"
+
+
+class BadAudioError(VoiceError):
+    """A sound file or chunk cannot be used."""
+
+    code = "BAD_AUDIO"
+
+
+class BadCalibrationError(ClueError):
+    """A camera's calibration file cannot be used; the message names the file."""
+
+    code = "BAD_CALIBRATION"

@@ -18,7 +18,7 @@ from PIL import (  # the plugins register themselves when imported
     WebPImagePlugin,  # noqa: F401
 )
 
-from clue_ros.engine import MAX_PIXELS
+from clue_ros.dialogue.types import MAX_PIXELS
 from clue_ros.errors import BadImageError
 
 # Only plain raster formats: Pillow would also hand some files to other programs (PostScript).

@@ -36,6 +36,7 @@ clue_enter() {
     clue_prepend AMENT_PREFIX_PATH "$venv/ros/install"
     clue_prepend LD_LIBRARY_PATH "$venv/ros/install/lib"
     clue_prepend PYTHONPATH "$(<"$venv/ros/python_path")"
+    clue_prepend PYTHONPATH "$CLUE_ROOT" # benchmarks, demo and scripts import each other
     # only Fast DDS comes as a wheel
     [[ "$CLUE_ROS" == wheels ]] && export RMW_IMPLEMENTATION=rmw_fastrtps_cpp
     # without it most camera images are lost between processes, see the file

@@ -49,7 +49,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete model folder with random weights; do not write to it."""
-    from clue_ros.model.tiny import write_random_model
+    from tiny_model import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("random_model"))
 

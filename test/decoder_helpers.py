@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from drawn_scenes import random_scenes
 
-from clue_ros.data.tabletop.scene import Scene
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.training.decoder import PackedDecoder
+from clue_ros.lab.training.samples import Query, scene_queries
 from clue_ros.model.backbone import load_backbone
-from clue_ros.model.processor import load_processor
-from clue_ros.training.decoder import PackedDecoder
-from clue_ros.training.queries import Query, scene_queries
+from clue_ros.model.prompts import load_processor
 
 Batch = list[tuple[Scene, list[Query]]]
 

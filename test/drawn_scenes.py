@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.data.tabletop.scene import COLORS, Scene, SceneObject
+from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
 
 RGB: dict[str, tuple[int, int, int]] = {
     "red": (220, 30, 30),

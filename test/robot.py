@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 from ros_helpers import TIMEOUT, Client, Process, picture, wait_until
 
-from clue_ros.nodes.keeper import kept_by
+from clue_ros.nodes.supervisor import kept_by
 
 RESPAWN_DELAY = 0.2  # seconds
 KEPT = "perception"  # its process is a keeper, which forks the node

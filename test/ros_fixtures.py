@@ -34,7 +34,7 @@ def executor() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from clue_ros.model.tiny import write_random_model
+    from tiny_model import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("model"))
 

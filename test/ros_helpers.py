@@ -31,7 +31,7 @@ TIMEOUT = 120.0  # seconds to wait for what must come; reached only when a test 
 
 def need_ros() -> None:
     """Skip the calling test module where there is no ROS 2 or no clue_msgs."""
-    for name in ("rclpy", "clue_msgs.msg._grounding_result", "clue_ros.nodes.convert"):
+    for name in ("rclpy", "clue_msgs.msg._grounding_result", "clue_ros.nodes.image_conversion"):
         try:
             importlib.import_module(name)
         except ImportError as error:
@@ -86,7 +86,7 @@ class Process:
         parameters: dict[str, Any] | None = None,
         stdin: int | None = subprocess.DEVNULL,
     ) -> None:
-        command = [sys.executable, "-m", f"clue_ros.nodes.{module}", *arguments]
+        command = [sys.executable, "-m", "clue_ros.nodes.executables", module, *arguments]
         if parameters is not None or not arguments:
             command += ["--ros-args"]
         for name, value in (parameters or {}).items():
@@ -334,7 +334,7 @@ class Client:
         """Return an rgb8 Image message stamped now; `fields` overwrite what a test wants broken."""
         from sensor_msgs.msg import Image
 
-        from clue_ros.nodes.convert import fill_image
+        from clue_ros.nodes.image_conversion import fill_image
 
         message = fill_image(Image(), picture() if pixels is None else pixels, "rgb8")
         message.header.stamp = self.node.get_clock().now().to_msg()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clue_ros.data.tabletop.scene import Scene
+from clue_ros.lab.simulator.scene import Scene
 
 
 def draw(make: Callable[[], Any], count: int) -> list[Scene]:

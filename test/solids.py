@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue import Box
-from clue_ros.spatial.pinhole import Array, Pinhole
+from clue_ros.dialogue.types import Box
+from clue_ros.nodes.pose_from_depth import Array, Pinhole
 
 CAMERA = Pinhole(640, 480, 600.0, 600.0, 319.5, 239.5)
 Depth = npt.NDArray[np.float32]

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.files import first_line
+from clue_ros.model.loading import first_line
 
 DETECTOR, IVG = "detector", "ivg"
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"

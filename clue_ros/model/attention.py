@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from clue_ros.dialogue import Box, Peak
+from clue_ros.dialogue.types import Box, Peak
 
 EPS = 1e-8  # of equation 1
 # Of a peak, chosen on the validation splits with `clue eval localisation --split val`.

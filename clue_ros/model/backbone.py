@@ -21,10 +21,9 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
-from clue_ros.model.files import first_line, read_json
-from clue_ros.model.processor import Prompts
+from clue_ros.model.loading import check_weights, first_line, read_json
+from clue_ros.model.prompts import Prompts
 from clue_ros.model.quantization import loading_options, quantization_state
-from clue_ros.model.weights import check_weights
 
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ from PIL import Image
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
-from clue_ros.model.baselines import BASELINES
-from clue_ros.model.decoder import (
+from clue_ros.model.decoding import (
     Generation,
     Mode,
     Prefill,
@@ -35,12 +34,64 @@ from clue_ros.model.decoder import (
     reply_to,
 )
 from clue_ros.model.detector import Detector, load_detector
-from clue_ros.model.device_memory import give_back, is_out_of_memory, out_of_memory, with_room
-from clue_ros.model.hub import find_base, find_model
-from clue_ros.model.ivg import IvgSettings, load_ivg_settings
-from clue_ros.model.joint import MEAN, Joint, load_joint
-from clue_ros.model.processor import Prompts, decode_text, encode_prompts, escape, load_processor
-from clue_ros.model.quantization import NONE, check_quantization
+from clue_ros.model.detector_baselines import BASELINES
+from clue_ros.model.fusion import MEAN, Joint, load_joint
+from clue_ros.model.loading import find_base, find_model, read_json, write_json
+from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
+from clue_ros.model.quantization import (
+    NONE,
+    check_quantization,
+    give_back,
+    is_out_of_memory,
+    out_of_memory,
+    with_room,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The dialogue's side of the model (IVG, section III-A): adapter B and ivg.json.
+
+SETTINGS_FILE = "ivg.json"
+
+
+@dataclass
+class IvgSettings:
+    """ivg.json: how adapter B is asked and what it may reply.
+
+    instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
+    the last of which is meant; 1 is the paper's. looks: at a picture before it points (`looks`); 1
+    is the paper's.
+    """
+
+    instruction: str = "clarify"
+    max_new_tokens: int = 48
+    max_boxes: int = 1
+    looks: int = 1
+
+
+def load_ivg_settings(folder: str | Path) -> IvgSettings:
+    """Read and check ivg.json; fields it does not know are notes. Raises ModelError."""
+    path = Path(folder) / SETTINGS_FILE
+    content = read_json(path)
+    known = IvgSettings.__dataclass_fields__
+    settings = IvgSettings(**{key: content[key] for key in known if key in content})
+    if not isinstance(settings.instruction, str):
+        raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
+    for name in ("max_new_tokens", "max_boxes", "looks"):
+        limit = getattr(settings, name)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
+    if settings.looks > MOST_LOOKS:
+        raise ModelError(f"{path}: looks {settings.looks!r}, want {MOST_LOOKS} at most")
+    return settings
+
+
+def save_ivg_settings(settings: IvgSettings, folder: str | Path, **notes: Any) -> None:
+    """Write ivg.json; `notes` (data, date, scores) are kept beside the settings."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
+
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -13,8 +13,8 @@ from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 
-from clue_ros.nodes.convert import Rgb, compressed_to_rgb, to_rgb
 from clue_ros.nodes.depth import Depths, Wanted
+from clue_ros.nodes.image_conversion import Rgb, compressed_to_rgb, to_rgb
 
 # Sensor-data QoS with depth 1: a queue of frames would only make the newest one older.
 SENSOR_QOS = QoSProfile(

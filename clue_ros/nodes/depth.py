@@ -17,11 +17,11 @@ from rclpy.node import Node
 from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
+from clue_ros.dialogue.types import MAX_PIXELS
 from clue_ros.errors import NoPoseError
-from clue_ros.nodes.convert import MAX_PIXELS, ImageLike
-from clue_ros.nodes.found import Locate, no_depth
-from clue_ros.spatial.pinhole import Pinhole
-from clue_ros.spatial.place import locate
+from clue_ros.nodes.image_conversion import ImageLike
+from clue_ros.nodes.messages import Locate, no_depth
+from clue_ros.nodes.pose_from_depth import Pinhole, locate
 
 # Sensor-data QoS. Unlike the colour image's, its queue may hold a few: a late one is still the one.
 DEPTH_QOS = QoSProfile(

@@ -12,10 +12,10 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
+from clue_ros.memory import resident
 from clue_ros.nodes.camera import Camera
-from clue_ros.nodes.gate import Gate
-from clue_ros.nodes.memory import resident
-from clue_ros.nodes.recording import Recording
+from clue_ros.nodes.dialogue_session import Gate
+from clue_ros.nodes.recorder import Recording
 
 
 @dataclass

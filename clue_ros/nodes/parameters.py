@@ -1,294 +1,207 @@
-"""Every parameter of every node, declared once.
+"""The parameter table on an rclpy node.
 
-The nodes declare from these tables; `python -m clue_ros.nodes.parameter_docs` writes
-config/clue.yaml and the tables of docs/ros.md from them, and a test compares. No ROS is needed to
-import it.
+Declaration with descriptors, and refusal of bad changes.
 """
 
 from __future__ import annotations
 
-from clue_ros.engine import DEFAULT_POLICY, POLICIES
-from clue_ros.model.hub import DEFAULT_MODEL
-from clue_ros.model.looks import MOST_LOOKS
-from clue_ros.nodes.parameter import (
-    FRAME,
-    LANGUAGE_TAG,
-    Change,
-    Parameter,
-    Value,
-    disorder,
-    find,
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
 )
-from clue_ros.nodes.voice_parameters import SPEECH, TTS
+from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
 
-__all__ = [
-    "IMAGE_SOURCE",
-    "NODES",
-    "PERCEPTION",
-    "SPEECH",
-    "TTS",
-    "Change",
-    "Parameter",
-    "Value",
-    "disorder",
-    "find",
-]
+from clue_ros.dialogue.words import TAG
 
-PERCEPTION: tuple[Parameter, ...] = (
-    Parameter(
-        "model",
-        DEFAULT_MODEL,
-        "The model: 'household' or 'tabletop' (embedded), a folder, or a Hugging Face hub id (with "
-        "@revision behind it, if need be).",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "device",
-        "auto",
-        "Where the model runs: auto, cpu, cuda, cuda:1, ... (auto: the GPU where there is one).",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "dtype",
-        "auto",
-        "Number format of the weights (auto: the best one for the device).",
-        choices=("auto", "float32", "bfloat16", "float16"),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "quantization",
-        "none",
-        "Smaller decoder weights, for a full-size model on a small GPU; needs bitsandbytes.",
-        choices=("none", "int8", "nf4"),
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "detector",
-        "",
-        "Another ambiguity detector: its folder, or a baseline's name; empty: the model's own.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "ivg",
-        "",
-        "Another adapter for questions and boxes (B): its folder; empty: the model's own.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
-        "policy",
-        DEFAULT_POLICY,
-        "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",
-        choices=POLICIES,
-    ),
-    Parameter(
-        "threshold",
-        -1.0,
-        "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
-        range=(-1.0, 1.0),
-        unit="1",
-    ),
-    Parameter(
-        "looks",
-        0,
-        "Looks at a picture that agree on a box before it points; 0: as in the model's folder.",
-        range=(0, MOST_LOOKS),
-        unit="1",
-    ),
-    Parameter(
-        "autostart",
-        False,
-        "Configure and activate at start; the launch file sets it. False: wait for a manager.",
-        change=Change.NEVER,
-    ),
-    Parameter(
-        "max_questions",
-        3,
-        "Questions in one dialogue before it ends with MAX_TURNS.",
-        range=(0, 20),
-        unit="1",
-    ),
-    Parameter(
-        "answer_timeout",
-        30.0,
-        "Seconds to wait for each answer before the dialogue ends with ANSWER_TIMEOUT.",
-        range=(0.1, 3600.0),
-        unit="s",
-    ),
-    Parameter(
-        "ask_again_after",
-        0.0,
-        "Seconds of silence after which a question is asked once more in other words; 0: never.",
-        range=(0.0, 3600.0),
-        unit="s",
-    ),
-    Parameter(
-        "language",
-        "en-US",
-        "Language of the robot's own sentences and of yes, no and stop, as a tag such as en-US or "
-        "fr-FR; the model's questions are in the model's language.",
-        pattern=LANGUAGE_TAG,
-    ),
-    Parameter(
-        "image_transport",
-        "raw",
-        "Which topic to subscribe: raw (image) or compressed (image/compressed).",
-        choices=("raw", "compressed"),
-        change=Change.NOT_ACTIVE,
-    ),
-    Parameter(
-        "max_image_age",
-        2.0,
-        "Seconds since the newest image arrived after which a request gets STALE_IMAGE.",
-        range=(0.05, 3600.0),
-        unit="s",
-    ),
-    Parameter(
-        "image_timeout",
-        5.0,
-        "Seconds without an image after which the node warns, naming the topic.",
-        range=(0.5, 3600.0),
-        unit="s",
-    ),
-    Parameter(
-        "record",
-        "",
-        "A folder to keep every dialogue in as an episode (docs/episodes.md); empty: none.",
-        change=Change.NEVER,
-    ),
-    Parameter(
-        "record_limit",
-        1000.0,
-        "Megabytes of episodes; beyond, the oldest ones are removed.",
-        range=(1.0, 1e6),
-        unit="MB",
-        change=Change.NEVER,
-    ),
-    Parameter(
-        "masks",
-        True,
-        "Give each object its mask, an image as large as the camera's.",
-    ),
-    Parameter(
-        "use_depth",
-        True,
-        "Subscribe to depth and camera_info, and give each object its pose where they fit the "
-        "image.",
-        change=Change.NOT_ACTIVE,
-    ),
-    Parameter(
-        "depth_slop",
-        0.05,
-        "Seconds that the stamps of an image and of its depth image may be apart.",
-        range=(0.0, 10.0),
-        unit="s",
-    ),
-    Parameter(
-        "min_depth",
-        0.1,
-        "Metres; what the depth image has nearer counts as a hole.",
-        range=(0.0, 100.0),
-        unit="m",
-        at_most="max_depth",
-    ),
-    Parameter(
-        "max_depth",
-        10.0,
-        "Metres; what the depth image has farther counts as a hole.",
-        range=(0.1, 1000.0),
-        unit="m",
-    ),
-    Parameter(
-        "rectified",
-        False,
-        "The images are rectified (image_rect): the matrix P of camera_info counts; false: K, with "
-        "the lens's distortion D undone.",
-    ),
-    Parameter(
-        "debug_image",
-        True,
-        "Draw ~/debug_image for every reply while somebody subscribes to it.",
-    ),
-    Parameter(
-        "diagnostics_period",
-        1.0,
-        "Seconds between two messages on /diagnostics.",
-        range=(0.1, 60.0),
-        unit="s",
-        change=Change.NEVER,
-    ),
-)
 
-IMAGE_SOURCE: tuple[Parameter, ...] = (
-    Parameter(
-        "source",
-        "",
-        "A picture, a folder of pictures, a video, or a webcam's number ('0'); a new one may be "
-        "set while the node runs.",
-    ),
-    Parameter("rate", 10.0, "Images a second.", range=(0.1, 120.0), unit="Hz", change=Change.NEVER),
-    Parameter(
-        "loop",
-        True,
-        "Start again at the end of a folder or video; a single picture is always repeated. Counts "
-        "from the next time that `source` is set.",
-    ),
-    Parameter(
-        "depth",
-        "",
-        "A depth picture of `source` (16-bit PNG, millimetres), published on depth with each "
-        "image; empty: none.",
-    ),
-    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header.", pattern=FRAME),
-    Parameter(
-        "camera_info",
-        "",
-        "A calibration file (camera_calibration's YAML); empty: made from horizontal_fov.",
-    ),
-    Parameter(
-        "horizontal_fov",
-        60.0,
-        "Horizontal field of view in degrees, for CameraInfo where no file is given.",
-        range=(1.0, 179.0),
-        unit="degrees",
-    ),
-    Parameter("compressed", False, "Publish image/compressed (JPEG) as well.", change=Change.NEVER),
-    Parameter(
-        "jpeg_quality",
-        90,
-        "Quality of image/compressed.",
-        range=(1, 100),
-        unit="%",
-    ),
-)
+class BadParameterError(Exception):
+    """A value given at start (YAML, command line) that the table refuses; the message names it."""
 
-GRASP_EXAMPLE: tuple[Parameter, ...] = (
-    Parameter(
-        "max_opening",
-        0.085,
-        "Metres between the gripper's open fingers; what is wider is not grasped.",
-        range=(0.001, 1.0),
-        unit="m",
-    ),
-    Parameter(
-        "finger_length",
-        0.04,
-        "Metres that an object may reach between the fingers.",
-        range=(0.001, 1.0),
-        unit="m",
-    ),
-    Parameter(
-        "standoff",
-        0.1,
-        "Metres from pregrasp_pose to grasp_pose.",
-        range=(0.0, 1.0),
-        unit="m",
-    ),
-)
 
-NODES: dict[str, tuple[Parameter, ...]] = {
-    "perception": PERCEPTION,
-    "image_source": IMAGE_SOURCE,
-    "tts": TTS,
-    "speech": SPEECH,
-    "grasp_example": GRASP_EXAMPLE,
+def declare(node: Node, table: Sequence[Parameter]) -> None:
+    """Declare every parameter of `table` on `node`.
+
+    Raises:
+        BadParameterError: an override is of the wrong type or out of range, or two do not fit
+        together.
+    """
+    for parameter in table:
+        try:
+            value = node.declare_parameter(
+                parameter.name, parameter.default, descriptor(parameter)
+            ).value
+        except Exception as error:  # rclpy has one exception class for each kind of bad override
+            raise BadParameterError(f"parameter {parameter.name}: {error}") from error
+        problem = parameter.problem(value)
+        if problem:
+            raise BadParameterError(f"parameter {problem}")
+    problem = disorder(table, _values(node, table))
+    if problem:
+        raise BadParameterError(f"parameter {problem}")
+
+
+def _values(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
+    return {p.name: node.get_parameter(p.name).value for p in table}
+
+
+def descriptor(parameter: Parameter) -> ParameterDescriptor:
+    """Return the ROS descriptor: description, range, and read-only where it never changes."""
+    made = ParameterDescriptor(
+        description=parameter.description,
+        read_only=parameter.change is Change.NEVER,
+        additional_constraints=_constraints(parameter),
+    )
+    if parameter.range is not None:
+        low, high = parameter.range
+        if isinstance(parameter.default, int):
+            made.integer_range = [IntegerRange(from_value=int(low), to_value=int(high), step=0)]
+        else:
+            made.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+    return made
+
+
+def _constraints(parameter: Parameter) -> str:
+    words = [f"one of {', '.join(parameter.choices)}"] if parameter.choices else []
+    if parameter.unit:
+        words.append(f"unit: {parameter.unit}")
+    if parameter.at_most:
+        words.append(f"not over {parameter.at_most}")
+    if parameter.change is not Change.ANY_TIME:
+        words.append(f"may change: {parameter.change.value}")
+    return "; ".join(words)
+
+
+def guard(
+    node: Node,
+    table: Sequence[Parameter],
+    state: Callable[[], str] = lambda: "active",
+    take: Callable[[Mapping[str, Value]], str | None] = lambda _changes: None,
+) -> None:
+    """Refuse bad changes while the node runs: all that come together, or none.
+
+    `state` returns the lifecycle state's label. `take` is the node's own last word on all changes
+    of a request, when nothing else is against them: a reason, or None when it has taken them.
+    """
+
+    def refusal(changes: list[RosParameter]) -> str | None:
+        for change in changes:
+            reason = _refusal(table, change, state())
+            if reason:
+                return reason
+        new = {change.name: change.value for change in changes}
+        return disorder(table, _values(node, table) | new) or take(new)
+
+    def on_set(changes: list[RosParameter]) -> SetParametersResult:
+        reason = refusal(changes)
+        return SetParametersResult(successful=reason is None, reason=reason or "")
+
+    node.add_on_set_parameters_callback(on_set)
+
+
+def _refusal(table: Sequence[Parameter], change: RosParameter, state: str) -> str | None:
+    parameter = find(table, change.name)
+    if parameter is None:  # use_sim_time, qos_overrides: not ours to judge
+        return None
+    if parameter.change is Change.UNCONFIGURED and state != "unconfigured":
+        return (
+            f"{change.name} is read when the model is loaded and the node is {state}: "
+            "deactivate and clean up first"
+        )
+    if parameter.change is Change.NOT_ACTIVE and state == "active":
+        return f"{change.name} cannot change while the node is active: deactivate it first"
+    return parameter.problem(change.value)
+
+
+# -------------------------------------------------------------------------------------------------
+# What one parameter is: its default, range, unit, and when it may change. No ROS in it.
+
+Value = bool | int | float | str
+
+
+class Change(Enum):
+    """When a parameter may change after the node has started."""
+
+    ANY_TIME = "any time"
+    NOT_ACTIVE = "while not active"
+    UNCONFIGURED = "while unconfigured"
+    NEVER = "read-only"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its default fixes its type.
+
+    `range` is inclusive and for numbers, which have a `unit` ("1": none); `choices`
+    is for text, and so is `pattern`, a regular expression that the whole text must match. `at_most`
+    names another number of the same table that this one may not be over.
+    """
+
+    name: str
+    default: Value
+    description: str
+    range: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    change: Change = Change.ANY_TIME
+    unit: str = ""
+    pattern: str = ""
+    at_most: str = ""
+
+    def problem(self, value: object) -> str | None:
+        """Say why `value` cannot be taken, or None.
+
+        A type the default does not have is nonsense too.
+        """
+        if type(value) is not type(self.default):
+            return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
+        if isinstance(value, str) and self.choices and value not in self.choices:
+            return f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}"
+        if isinstance(value, str) and self.pattern and not re.fullmatch(self.pattern, value):
+            return f"{self.name} cannot be {value!r:.60}: {self.description}"
+        if self.range is not None and isinstance(value, (int, float)):
+            low, high = self.range
+            if not low <= value <= high:  # NaN ends here too
+                return f"{self.name} must be from {low:g} to {high:g}, got {value!r}"
+        if self.name == "threshold" and isinstance(value, float) and -1.0 < value < 0.0:
+            return f"threshold must be from 0 to 1, or -1 for the model's own; got {value!r}"
+        return None
+
+
+LANGUAGE_TAG = TAG.pattern
+FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
+
+_TYPE_NAMES: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a decimal point",
+    str: "text",
 }
+
+
+def disorder(table: Sequence[Parameter], values: Mapping[str, object]) -> str | None:
+    """Say which two of a node's values do not fit together, or None.
+
+    `values` has every number of the table; each is in its own range already.
+    """
+    for parameter in table:
+        if parameter.at_most:
+            value, most = values[parameter.name], values[parameter.at_most]
+            assert isinstance(value, (int, float))
+            assert isinstance(most, (int, float))
+            if value > most:
+                return (
+                    f"{parameter.name} ({value:g}) must not be over {parameter.at_most} ({most:g})"
+                )
+    return None
+
+
+def find(table: Sequence[Parameter], name: str) -> Parameter | None:
+    """Return the table's parameter of that name, or None."""
+    return next((parameter for parameter in table if parameter.name == name), None)

@@ -23,22 +23,19 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from clue_ros import heap
-from clue_ros.dialogue import NotFound, Question
+from clue_ros import memory
+from clue_ros.dialogue.conversation import Outcome, in_words
+from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError
-from clue_ros.nodes import diagnostics, manners, messages
+from clue_ros.nodes import diagnostics, dialogue_session, messages
 from clue_ros.nodes.camera import Camera, Frame
-from clue_ros.nodes.conversation import Outcome, in_words
-from clue_ros.nodes.declare import declare, guard
 from clue_ros.nodes.depth import Depths, Settings
-from clue_ros.nodes.gate import Gate
-from clue_ros.nodes.listeners import log_turns, tell_all, together
-from clue_ros.nodes.manners import stopped
-from clue_ros.nodes.outputs import Feedback, Outputs
-from clue_ros.nodes.parameters import PERCEPTION
-from clue_ros.nodes.recording import Recording
-from clue_ros.nodes.session import Limits, Listener, Session
-from clue_ros.nodes.worker import Worker
+from clue_ros.nodes.dialogue_session import Gate, Limits, Listener, Session, stopped
+from clue_ros.nodes.inference_worker import Worker
+from clue_ros.nodes.parameter_tables import PERCEPTION
+from clue_ros.nodes.parameters import declare, guard
+from clue_ros.nodes.publishers import Feedback, Outputs, log_turns, tell_all, together
+from clue_ros.nodes.recorder import Recording
 
 DEPTH = tuple(field.name for field in dataclasses.fields(Settings))  # parameters
 # rclpy's default, 10, loses in silence what comes at once beyond it; here every caller is answered.
@@ -154,7 +151,7 @@ class PerceptionNode(LifecycleNode):
             ivg=self._value("ivg") or None,
             quantization=self._value("quantization"),
         )
-        heap.set_aside()
+        memory.set_aside()
         return clue
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -202,7 +199,7 @@ class PerceptionNode(LifecycleNode):
 
     def _free(self) -> None:
         self._clue = None
-        heap.give_back(everything=True)
+        memory.give_back(everything=True)
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
@@ -267,7 +264,7 @@ class PerceptionNode(LifecycleNode):
     def _close(self, session: Session) -> None:
         """Let the next request in, and give back what those before this one held."""
         self._gate.close(session)
-        self._worker.submit(heap.give_back, lambda _result, _error: None)
+        self._worker.submit(memory.give_back, lambda _result, _error: None)
 
     def _note(self, outcome: Outcome) -> None:
         self._health.failed(outcome.code, outcome.message)
@@ -278,7 +275,7 @@ class PerceptionNode(LifecycleNode):
     def _on_speech(self, message: String) -> None:
         """Take what was said as the answer if a question is open, else as a new request."""
         session = self._gate.session
-        if manners.settled(session, message.data, self._language(), self._outputs.say):
+        if dialogue_session.settled(session, message.data, self._language(), self._outputs.say):
             return
         if session is not None and session.waiting:
             try:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
+from builtin_interfaces.msg import Time
 from clue_msgs.action import Listen
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, GroundingResult, Speaking, Transcript
 from rclpy.action import ActionServer, CancelResponse
@@ -20,28 +24,239 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.executors import Executor
 from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.task import Future
 from std_msgs.msg import Bool, Empty, String
 
+from clue_ros.dialogue.sayings import Saying, say
+from clue_ros.dialogue.words import asks_yes_or_no, means_stop, means_yes_or_no
+from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
-from clue_ros.nodes.declare import declare, guard
-from clue_ros.nodes.listening import Job, Listening
-from clue_ros.nodes.managed import Managed
-from clue_ros.nodes.parameters import SPEECH
-from clue_ros.nodes.transcripts import keyboard, transcript_msg
-from clue_ros.nodes.typed import TypedLines
-from clue_ros.nodes.worker import new_future, until
+from clue_ros.nodes.inference_worker import new_future, until
+from clue_ros.nodes.lifecycle import Managed
+from clue_ros.nodes.parameter_tables import SPEECH
+from clue_ros.nodes.parameters import declare, guard
 from clue_ros.voice.audio import mono
-from clue_ros.voice.confirm import Action, Thresholds
-from clue_ros.voice.engines import ENGINES, EngineSettings
-from clue_ros.voice.errors import VoiceError
-from clue_ros.voice.grammar import Hints
-from clue_ros.voice.hearing import Hearing, Listener, Reports
-from clue_ros.voice.own_voice import OwnVoice
-from clue_ros.voice.phrases import Phrase, PhraseLimits
-from clue_ros.voice.recognizer import Recognizer
-from clue_ros.voice.sayings import Saying, say
+from clue_ros.voice.confirmation import Action, Confirmer, Decision, Thresholds
+from clue_ros.voice.echo import OwnVoice
+from clue_ros.voice.endpointing import Phrase, PhraseLimits
+from clue_ros.voice.grammar import Expecting, Hints
+from clue_ros.voice.listener import Hearing, Listener, Reports
+from clue_ros.voice.recognizer_process import Recognizer
+from clue_ros.voice.recognizers import ENGINES, EngineSettings
 from clue_ros.voice.sources import Files, Microphone, Source
 from clue_ros.voice.sphinx import Heard
+
+# -------------------------------------------------------------------------------------------------
+# What the speech node knows: the open question, push to talk, what it has read back.
+
+
+@dataclass
+class Job:
+    """A goal of ~/listen: `ended` gets (status, message, transcript or None).
+
+    `seconds`: how long it waits for the person to begin, from `deadline` minus so many on.
+    """
+
+    goal: ServerGoalHandle
+    ended: Future
+    seconds: float
+    deadline: float
+    expected: tuple[str, ...] = ()
+    state: int = field(default=Listen.Feedback.WAITING)
+
+
+class Listening:
+    """Thread-safe; times are seconds of the node's clock."""
+
+    def __init__(self, language: str, thresholds: Thresholds) -> None:
+        self.language = language
+        self._confirmer = Confirmer(thresholds, language)
+        self._lock = threading.RLock()
+        self._answers: tuple[str, ...] = ()
+        self._asks_which = False  # whether a bare yes or no leaves the question open
+        self._question_until = 0.0
+        self._confirm_until = 0.0
+        self.job: Job | None = None
+
+    # What is known.
+
+    def asked(self, question: ClarificationQuestion, now: float) -> None:
+        """The robot asks: its answers are likely until its timeout."""
+        labels = [o.label for o in question.candidates if o.label]
+        with self._lock:
+            self._answers = (*question.suggested_answers, *labels)
+            self._asks_which = not asks_yes_or_no(question.suggested_answers)
+            self._question_until = now + (messages.seconds(question.answer_timeout) or 30.0)
+            self._confirmer.forget()
+
+    def over(self) -> None:
+        """The dialogue is over: nothing is asked any more."""
+        with self._lock:
+            self._question_until = 0.0
+
+    def hints(self, now: float, *, helped: bool) -> Hints:
+        """What is likely to be said now."""
+        with self._lock:
+            if self._confirmer.pending:
+                return Hints(Expecting.CONFIRMATION, (), self.language)
+            if self.job is not None and self.job.expected:
+                return Hints.make(Expecting.ANSWER, self.job.expected, self.language)
+            if not helped:
+                return Hints(Expecting.ANYTHING, (), self.language)
+            if now < self._question_until:
+                return Hints.make(Expecting.ANSWER, self._answers, self.language)
+            return Hints(Expecting.COMMAND, (), self.language)
+
+    def open(self, now: float) -> bool:
+        """Whether push to talk listens now."""
+        with self._lock:
+            waits = bool(self._confirmer.pending) or now < self._question_until
+            return waits or self.job is not None
+
+    def claim(self, job: Job) -> bool:
+        """Open a goal of ~/listen; False when another is open."""
+        with self._lock:
+            if self.job is not None:
+                return False
+            self.job = job
+            return True
+
+    def release(self, only: Job | None = None) -> Job | None:
+        """Close the open goal and return it; None when there is none, or another than `only`."""
+        with self._lock:
+            if only is not None and self.job is not only:
+                return None
+            job, self.job = self.job, None
+            return job
+
+    # What was heard.
+
+    def decide(self, heard: Heard, hints: Hints, thresholds: Thresholds, until: float) -> Decision:
+        """Say what to do with a phrase; what is read back waits for its answer until `until`."""
+        with self._lock:
+            self._confirmer.thresholds = thresholds
+            decision = self._confirmer.decide(heard, hints.expecting)
+            if decision.action is Action.CONFIRM:
+                self._confirm_until = until
+            elif decision.action is Action.ACCEPT and not self._asked_once_more(decision.text):
+                # The next question sets this again; "stop" means that there is none.
+                self._question_until = 0.0
+            return decision
+
+    def _asked_once_more(self, text: str) -> bool:
+        """Whether perception says the open question again, which is no new `question`."""
+        return self._asks_which and means_yes_or_no(text, self.language)
+
+    @property
+    def confirming(self) -> bool:
+        """Whether something was read back and is not answered yet."""
+        with self._lock:
+            return bool(self._confirmer.pending)
+
+    def late(self, now: float) -> bool:
+        """Whether what was read back was just given up."""
+        with self._lock:
+            if not self._confirmer.pending or now < self._confirm_until:
+                return False
+            self._confirmer.forget()
+            return True
+
+    def wait_on(self, now: float, seconds: float) -> None:
+        """The robot or the person is speaking: what was read back waits on for so many seconds.
+
+        A goal of ~/listen waits on for its own.
+        """
+        with self._lock:
+            self._confirm_until = max(self._confirm_until, now + seconds)
+            if self.job is not None:
+                self.job.deadline = max(self.job.deadline, now + self.job.seconds)
+
+    def stops(self, text: str) -> bool:
+        """Whether a text ends it all."""
+        return means_stop(text, self.language)
+
+
+# -------------------------------------------------------------------------------------------------
+# What was heard, as a message.
+
+
+def time_msg(seconds: float) -> Time:
+    """Return seconds (>= 0) as a Time."""
+    whole = math.floor(seconds)
+    return Time(sec=int(whole), nanosec=min(int((seconds - whole) * 1e9), 999_999_999))
+
+
+def transcript_msg(
+    settings: EngineSettings, heard: Heard, status: int, start: float, text: str | None = None
+) -> Transcript:
+    """Return a transcript of a phrase that began at `start`; `text` replaces what was heard."""
+    message = Transcript(
+        text=heard.text if text is None else text,
+        confidence=heard.confidence,
+        language=settings.language,
+        is_final=status != Transcript.PARTIAL,
+        status=status,
+        unaided_text=heard.unaided,
+        engine=settings.engine,
+    )
+    message.header.stamp = time_msg(start)
+    message.header.frame_id = "microphone"
+    return message
+
+
+def keyboard(text: str, language: str, now: float) -> Transcript:
+    """Return a typed line as a transcript."""
+    message = Transcript(
+        text=text,
+        confidence=1.0,
+        language=language,
+        is_final=True,
+        status=Transcript.ACCEPTED,
+        engine="keyboard",
+    )
+    message.header.stamp = time_msg(now)
+    return message
+
+
+# -------------------------------------------------------------------------------------------------
+# The person's words, typed: each line of stdin.
+
+
+class TypedLines:
+    """Reads lines in a thread of its own.
+
+    `say(line)` gets each one that is not empty, `over(why)` is called when there are no more.
+    """
+
+    def __init__(
+        self,
+        lines: TextIO | None,
+        prompt: str,
+        say: Callable[[str], object],
+        over: Callable[[str], object],
+    ) -> None:
+        self._lines, self._prompt, self._say, self._over = lines, prompt, say, over
+        self._terminal = lines is not None and not lines.closed and lines.isatty()
+        threading.Thread(target=self._read, name="typed lines", daemon=True).start()
+
+    def _read(self) -> None:
+        if self._lines is None or self._lines.closed:
+            self._over("stdin is closed")
+            return
+        try:
+            while True:
+                if self._terminal:
+                    print(self._prompt, end="", flush=True)
+                line = self._lines.readline()
+                if not line:
+                    break
+                if line.strip():
+                    self._say(line.rstrip("\r\n"))
+        except (OSError, ValueError, UnicodeError) as error:
+            self._over(f"stdin cannot be read ({error})")
+            return
+        self._over("stdin has ended")
+
 
 LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the first words are sent
 FILE_PAUSE = 1.0  # seconds of silence before each file

@@ -21,17 +21,16 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Empty, String
 from std_srvs.srv import Trigger
 
+from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
-from clue_ros.nodes.declare import declare, guard
-from clue_ros.nodes.managed import Managed
-from clue_ros.nodes.parameters import TTS
-from clue_ros.nodes.worker import new_future, until
+from clue_ros.nodes.inference_worker import new_future, until
+from clue_ros.nodes.lifecycle import Managed
+from clue_ros.nodes.parameter_tables import TTS
+from clue_ros.nodes.parameters import declare, guard
 from clue_ros.voice.audio import Audio
-from clue_ros.voice.errors import VoiceError
 from clue_ros.voice.player import DevicePlayer, Player, SilentPlayer, StreamPlayer
-from clue_ros.voice.speaker import HIGH, End, Speaker, Told, Utterance
+from clue_ros.voice.speaker import HIGH, MAX_TEXT, End, Speaker, Told, Utterance, clean
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
-from clue_ros.voice.utterance import MAX_TEXT, clean
 
 LEAD = 0.1  # seconds between announcing sound on `speaking` and the sound: DDS takes some of it
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.voice.errors import BadAudioError
+from clue_ros.errors import BadAudioError
 
 RATE = 16_000  # Hz, of everything that is recognized
 MIN_RATE, MAX_RATE = 8_000, 192_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from clue_ros.voice.words import Words, plain, words_of
+from clue_ros.dialogue.words import Words, plain, words_of
 
 MAX_PHRASES = 50  # suggested answers taken into a grammar
 MAX_WORDS = 12  # of each

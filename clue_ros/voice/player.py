@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio, read_audio, silence, write_wav
-from clue_ros.voice.errors import VoiceError
 
 PLAYERS = (("pw-play",), ("paplay",), ("aplay", "-q"))
 CHUNK = 0.02  # seconds of sound in a chunk that is streamed

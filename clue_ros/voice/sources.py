@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from clue_ros.errors import BadAudioError, VoiceError
 from clue_ros.voice.audio import RATE, SUFFIXES, Audio, Samples, read_audio, resample, silence
-from clue_ros.voice.errors import BadAudioError, VoiceError
-from clue_ros.voice.phrases import FRAME, ambient_threshold
+from clue_ros.voice.endpointing import FRAME, ambient_threshold
 
 BLOCK = 0.03  # seconds in a chunk
 Put = Callable[[Audio, float], object]  # a chunk, and the time of its first sample

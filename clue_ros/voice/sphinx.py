@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.words import words_of
+from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio
-from clue_ros.voice.errors import VoiceError
 from clue_ros.voice.grammar import Expecting, Hints, jsgf
-from clue_ros.voice.words import words_of
 
 GRAMMARS = 8  # kept ready
 # pocketsphinx scores are logarithms to the base 1.0001 shifted by 10 bits, here made nats a frame.

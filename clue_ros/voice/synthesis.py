@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clue_ros.voice.child import Child, Message, Service, serve
-from clue_ros.voice.errors import VoiceError
+from clue_ros.errors import VoiceError
+from clue_ros.voice.subprocess_service import Child, Message, Service, serve
 
 START_TIMEOUT = 30.0  # seconds for the engine to start
 ATTEMPTS = 3  # at making a WAV with sound in it

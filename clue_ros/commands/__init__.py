@@ -1,1 +1,0 @@
-"""Commands of ``clue`` that belong to no other part, one module each."""

@@ -1,0 +1,219 @@
+"""What is said and what comes out: the dialogue, its context C(k) (section III-A), the replies.
+
+Plain data, without torch and without ROS, so that nodes, the command line and the evaluation share
+one vocabulary.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.errors import BadExpressionError, EmptyExpressionError
+
+MAX_TEXT = 1000  # characters of one utterance, after cleaning
+MAX_PIXELS = 64_000_000  # of one image
+MAX_QUESTIONS = 3  # in one dialogue, unless the caller sets another limit
+
+Speaker = Literal["user", "robot"]
+# How each speaker is announced inside C(k). The paper gives "assistant: " and "user: ".
+_ROLE = {"robot": "assistant", "user": "user"}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box in pixels of the original image: x right, y down, the maximum exclusive."""
+
+    x_min: float
+    y_min: float
+    x_max: float
+    y_max: float
+
+    @property
+    def center(self) -> tuple[float, float]:
+        """(x, y) of the middle, in pixels."""
+        return (self.x_min + self.x_max) / 2, (self.y_min + self.y_max) / 2
+
+    @property
+    def area(self) -> float:
+        """Square pixels; 0 for a box turned inside out."""
+        return max(0.0, self.x_max - self.x_min) * max(0.0, self.y_max - self.y_min)
+
+    def iou(self, other: Box) -> float:
+        """Intersection over union with another box, 0..1."""
+        shared = Box(
+            max(self.x_min, other.x_min),
+            max(self.y_min, other.y_min),
+            min(self.x_max, other.x_max),
+            min(self.y_max, other.y_max),
+        )
+        union = self.area + other.area - shared.area
+        return shared.area / union if union > 0 else 0.0
+
+    def as_list(self) -> list[float]:
+        """[x_min, y_min, x_max, y_max]."""
+        return [self.x_min, self.y_min, self.x_max, self.y_max]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A place the words attend to.
+
+    score: the map's value at its top, 0..1. point: the top, (x, y) in pixels; None where it is not
+    known.
+    """
+
+    box: Box
+    score: float
+    point: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class AmbiguityEstimate:
+    """The detector's answer to: does this sentence name exactly one thing in this image.
+
+    probability, threshold: 0..1, ambiguous at or above the threshold.
+    attention: float32 (grid, grid), 0..1, rows from the top of the image.
+    peaks: strongest first. seconds: time the estimate took.
+    """
+
+    probability: float
+    threshold: float
+    attention: npt.NDArray[np.float32]
+    peaks: tuple[Peak, ...]
+    seconds: float
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether to ask before acting."""
+        return self.probability >= self.threshold
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One utterance."""
+
+    speaker: Speaker
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """The robot asks.
+
+    `candidates` are boxes in pixels, where the words attend to, strongest first.
+    """
+
+    text: str
+    candidates: tuple[Box, ...]
+    suggested_answers: tuple[str, ...]
+    ambiguity: AmbiguityEstimate
+
+
+@dataclass(frozen=True)
+class NotFound(Question):
+    """The robot says that it sees no such thing, and could be told of another one.
+
+    A question to whoever only tells questions from groundings. `missing`: what it does not see, "a
+    banana".
+    """
+
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """The robot points.
+
+    `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
+    within 2 % of the image's width or height of where the box has it; with several looks the mean
+    of theirs, 0 of one that found another thing (`Clue.looks`). `via`: what was counted on the way,
+    in turn, where the model counts aloud: the first and the second mug of "the third mug from the
+    left".
+    """
+
+    box: Box
+    label: str
+    score: float
+    ambiguity: AmbiguityEstimate
+    via: tuple[Box, ...] = ()
+
+
+Reply = Question | Grounding
+
+
+class Dialogue:
+    """A request, then questions and answers. `turns` begins with the request.
+
+    Raises EmptyExpressionError or BadExpressionError when a person's words cannot be used (see
+    `clean_text`).
+    """
+
+    def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
+        self._turns = [Turn("user", clean_text(request))]
+        for turn in turns:
+            if turn.speaker == "robot":
+                self.add_question(turn.text)
+            else:
+                self.add_answer(turn.text)
+
+    @property
+    def request(self) -> str:
+        """The first thing the person said, cleaned."""
+        return self._turns[0].text
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Everything said so far, the request first."""
+        return tuple(self._turns)
+
+    @property
+    def questions(self) -> int:
+        """How many questions the robot has asked."""
+        return sum(turn.speaker == "robot" for turn in self._turns)
+
+    def add_question(self, text: str) -> None:
+        """The robot asked `text`."""
+        self._turns.append(Turn("robot", _collapse(text)))
+
+    def add_answer(self, text: str) -> None:
+        """The person said `text`."""
+        self._turns.append(Turn("user", clean_text(text)))
+
+    def context(self) -> str:
+        """C(k) = U || "assistant: " R1 "user: " H1 ..., on one line (section III-A)."""
+        later = (f" {_ROLE[turn.speaker]}: {turn.text}" for turn in self._turns[1:])
+        return self.request + "".join(later)
+
+
+def clean_text(text: str) -> str:
+    """A person's words, safe to pass on: controls become spaces, white space is collapsed.
+
+    Special tokens such as "<loc0000>" are data and stay; the processor takes them apart. Raises
+    EmptyExpressionError for nothing, BadExpressionError over MAX_TEXT characters or without a
+    letter or digit.
+    """
+    if not isinstance(text, str):
+        raise BadExpressionError(f"the text must be a string, not {type(text).__name__}")
+    cleaned = _collapse(text)
+    if not cleaned:
+        raise EmptyExpressionError("the text is empty: say what to do, such as 'pick up the apple'")
+    if len(cleaned) > MAX_TEXT:
+        raise BadExpressionError(
+            f"the text has {len(cleaned)} characters, at most {MAX_TEXT} are allowed: say it "
+            "shorter"
+        )
+    if not any(character.isalnum() for character in cleaned):
+        raise BadExpressionError("the text has no letter or digit in it: say it in words")
+    return cleaned
+
+
+def _collapse(text: str) -> str:
+    """One line: controls, invisible formats and broken surrogates become single spaces."""
+    # Category C: control, format, surrogate, private use, unassigned.
+    return " ".join("".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split())

@@ -1,0 +1,266 @@
+"""What people say to the robot, language by language: the words of commands and of answers.
+
+The recognizer's grammar is made of these (grammar.py), and the dialogue reads yes, no and stop from
+them. English covers what `clue_ros.lab.language.blocks` says; a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from clue_ros.dialogue.types import Turn
+
+
+@dataclass(frozen=True)
+class Words:
+    """One language.
+
+    `before` and `after` say on which side of the noun colours and places stand; `pronunciations`
+    gives words that the recognizer's dictionary lacks (ARPAbet, for English).
+    """
+
+    colors: tuple[str, ...]
+    kinds: tuple[str, ...]
+    sizes: tuple[str, ...]
+    places: tuple[str, ...]
+    behind: tuple[str, ...]
+    verbs: tuple[str, ...]
+    polite_before: tuple[str, ...]
+    polite_after: tuple[str, ...]
+    the: tuple[str, ...]
+    answer_openings: tuple[str, ...]
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+    stop: tuple[str, ...]
+    color_follows: bool = False
+    pronunciations: tuple[tuple[str, str], ...] = ()
+
+
+ENGLISH = Words(
+    colors=(
+        "red", "green", "blue", "yellow", "purple", "orange", "white", "black", "brown", "pink",
+        "gray",
+    ),
+    kinds=(
+        "block", "cube", "brick", "cylinder", "can", "tube", "ball", "sphere", "object", "thing",
+        "item", "one", "cup", "mug", "bottle", "box", "bowl", "plate", "apple", "banana", "fork",
+        "spoon",
+    ),
+    sizes=("big", "small", "large", "little"),
+    places=(
+        "left", "right", "upper", "lower", "leftmost", "rightmost", "top", "bottom", "middle",
+        "center", "upper left", "upper right", "lower left", "lower right", "top left", "top right",
+        "bottom left", "bottom right", "left upper", "right upper", "left lower", "right lower",
+    ),
+    behind=(
+        "on the left", "on the right", "to the left", "to the right", "at the top", "at the bottom",
+        "in the middle", "in the center", "in the upper part", "in the lower part", "furthest left",
+        "furthest right", "on the upper left", "on the upper right", "on the lower left",
+        "on the lower right", "at the top left", "at the top right", "at the bottom left",
+        "at the bottom right", "at the upper left corner", "at the upper right corner",
+        "at the lower left corner", "at the lower right corner",
+    ),
+    verbs=(
+        "pick up", "grab", "take", "get", "get me", "give me", "hand me", "pass me", "bring me",
+        "fetch", "lift", "i want", "i need", "i would like", "find", "where is", "show me",
+        "point to", "select", "move to",
+    ),
+    polite_before=(
+        "please", "now", "can you", "could you", "can i have", "robot",
+    ),
+    polite_after=("please",),
+    the=("the",),
+    answer_openings=("i mean", "it is", "no"),
+    yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "right", "okay"),
+    no=("no", "nope", "wrong", "that is wrong", "neither"),
+    stop=("stop", "cancel", "never mind", "forget it", "abort"),
+    pronunciations=(
+        ("leftmost", "L EH F T M OW S T"),
+        ("rightmost", "R AY T M OW S T"),
+    ),
+)  # fmt: skip
+
+FRENCH = Words(
+    colors=(
+        "rouge", "vert", "verte", "bleu", "bleue", "jaune", "violet", "violette", "orange", "blanc",
+        "blanche", "noir", "noire",
+    ),
+    kinds=(
+        "bloc", "cube", "brique", "cylindre", "boîte", "tube", "balle", "boule", "sphère", "objet",
+        "chose", "celui", "celle",
+    ),
+    sizes=("gros", "grosse", "petit", "petite", "grand", "grande"),
+    places=("gauche", "droite", "haut", "bas", "milieu", "centre"),
+    behind=(
+        "à gauche", "à droite", "de gauche", "de droite", "en haut", "en bas", "au milieu",
+        "du milieu", "en haut à gauche", "en haut à droite", "en bas à gauche", "en bas à droite",
+    ),
+    verbs=(
+        "prends", "attrape", "donne-moi", "passe-moi", "apporte-moi", "saisis", "soulève",
+        "je veux", "je voudrais", "trouve", "montre-moi", "où est",
+    ),
+    polite_before=("peux-tu prendre", "s'il te plaît"),
+    polite_after=("s'il te plaît", "s'il vous plaît"),
+    the=("le", "la", "l'"),
+    answer_openings=("je veux dire", "c'est", "non"),
+    yes=("oui", "d'accord", "c'est ça", "exact", "ouais"),
+    no=("non", "pas du tout", "ni l'un ni l'autre", "aucun"),
+    stop=("stop", "arrête", "annule", "laisse tomber", "tant pis"),
+    color_follows=True,
+)  # fmt: skip
+
+LANGUAGES: dict[str, Words] = {"en": ENGLISH, "fr": FRENCH}
+TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+
+
+def words_of(language: str) -> Words:
+    """The words of a language tag such as "en", "en-US" or "fr"; English for any other."""
+    return LANGUAGES.get(language.split("-")[0].lower(), ENGLISH)
+
+
+def plain(text: str) -> str:
+    """The text as a recognizer writes it: lower case, one space, no punctuation but ' and -."""
+    return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]*)*", text.lower())).replace("’", "'")
+
+
+def means_yes(text: str, language: str = "en") -> bool:
+    """Whether the text says yes and nothing else."""
+    return plain(text) in words_of(language).yes
+
+
+def means_no(text: str, language: str = "en") -> bool:
+    """Whether the text says no and nothing else."""
+    return plain(text) in words_of(language).no
+
+
+def means_yes_or_no(text: str, language: str = "en") -> bool:
+    """Whether the text says no more than yes or no."""
+    return means_yes(text, language) or means_no(text, language)
+
+
+def asks_yes_or_no(suggested_answers: Sequence[str]) -> bool:
+    """Whether these are the answers of a question that yes or no settles, and not of "which"."""
+    return tuple(suggested_answers) == ("yes", "no")
+
+
+def means_stop(text: str, language: str = "en") -> bool:
+    """Whether the text, politeness and an address aside, asks to end it all."""
+    words = words_of(language)
+    said, before = plain(text), ""
+    while said != before:  # they come in any order: "no, please stop", "please, robot, stop"
+        before = said
+        for polite in (*words.polite_before, *words.polite_after, *words.no, "oh", "ok"):
+            said = said.removeprefix(f"{polite} ").removesuffix(f" {polite}")
+    return said in words.stop
+
+
+# -------------------------------------------------------------------------------------------------
+# Small, general readings of English: what a request names, what a question offers.
+
+_DETERMINERS = frozenset(
+    ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
+)
+# Words that come before what a request names: politeness, verbs and their particles.
+_LEAD = re.compile(
+    r"(please|could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"
+    r"give|hand|pass|show|find|point|touch|lift|move|select|choose|push|locate|detect|where|is|"
+    r"up|at|out|over|for|me|us|now)[,.]?",
+    re.IGNORECASE,
+)
+_UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
+ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
+_YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
+
+
+def noun_phrase(request: str) -> str:
+    """What a request names, without its verb: "please pick up the left block" -> "left block".
+
+    Falls back on the request itself when nothing would be left.
+    """
+    text = re.sub(r"[.?!,]+$", "", request.strip())
+    text = re.sub(r"[\s,]*\b(please|now|thanks|thank you)$", "", text, flags=re.IGNORECASE)
+    words = text.split()
+    while words and _LEAD.fullmatch(words[0]):
+        words.pop(0)
+    if len(words) > 1 and words[0].lower() in _DETERMINERS:
+        words.pop(0)
+    return " ".join(words) or request.strip()
+
+
+def named_object(turns: Sequence[Turn]) -> str:
+    """What a dialogue is about: what its request names, or what replaced it.
+
+    Once the robot has said that it does not see that, the person's next words name something else.
+    """
+    said = turns[0].text
+    for asked, answered in pairwise(turns):
+        if asked.speaker == "robot" and _UNSEEN.search(asked.text):
+            said = answered.text
+    return noun_phrase(said)
+
+
+def missing_thing(text: str) -> str | None:
+    """What the robot says that it does not see: "I don't see a banana." -> "a banana".
+
+    None when it says nothing of the kind, and when it goes on to ask: "I do not see a banana, which
+    one do you mean?" is a question like any other.
+    """
+    if "?" in text:
+        return None
+    found = _UNSEEN.search(text)
+    if found is None or not re.match(r"(sorry[\s,]+)?i\b", text.strip(), re.IGNORECASE):
+        return None
+    rest = re.split(r"[.,;!?]", text[found.end() :])[0].strip()
+    return rest or None
+
+
+def offered_answers(question: str) -> tuple[str, ...]:
+    """The answers a question offers: "is it red or blue?" -> ("red", "blue").
+
+    A question that only begins with a verb offers yes and no; any other offers nothing.
+    """
+    return tuple(dict.fromkeys(_offered(question)))
+
+
+def asked_well(question: str) -> str:
+    """The question, or ASKS_WHERE in place of one that offers the same thing twice.
+
+    "the red one or the red one?" says that the robot cannot tell them apart by what it names;
+    where the thing is can always be said.
+    """
+    offered = [answer.lower() for answer in _offered(question)]
+    return question if len(set(offered)) == len(offered) else ASKS_WHERE
+
+
+def _offered(question: str) -> list[str]:
+    sentence = re.split(r"(?<=[.!;:])\s+", question.strip().rstrip("?! ."))[-1].strip()
+    parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)
+    if len(parts) < 2:
+        return ["yes", "no"] if _YES_NO.match(sentence.lower()) else []
+    pieces = [piece.strip() for part in parts for piece in part.split(",")]
+    pieces = [piece for piece in pieces if piece.lower() not in ("", "or")]
+    if len(pieces) < 2:
+        return []
+    last = pieces[-1].split()
+    options = [_tail_like(piece.split(), last) for piece in pieces[:-1]]
+    # In "which one, the red or the blue?" the first piece asks and offers nothing.
+    asking = {"which", "what", "where", "who"}
+    kept = [words for words in options if words and words[0].lower() not in asking]
+    return [" ".join(words) for words in [*kept, last]]
+
+
+def _tail_like(words: list[str], model: list[str]) -> list[str]:
+    """The end of `words` built like `model`: it begins with the same word, or is as long."""
+    starts = [i for i, word in enumerate(words) if word.lower() == model[0].lower()]
+    if not starts:
+        determiners = [i for i, word in enumerate(words) if word.lower() in _DETERMINERS]
+        starts = determiners if model[0].lower() in _DETERMINERS else []
+    if starts:
+        best = min(starts, key=lambda i: abs(len(words) - i - len(model)))
+        return words[best:]
+    if words[0].lower() in {"which", "what", "where", "who"} and len(words) <= len(model) + 1:
+        return words
+    return words[-len(model) :]

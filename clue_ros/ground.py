@@ -1,0 +1,257 @@
+"""Point at what a sentence means in a picture, or ask back when it could mean more than one thing.
+
+Exit status: 0 it pointed, 3 it asked and waits for an answer (give it with --answer), 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.types import (
+    MAX_QUESTIONS,
+    AmbiguityEstimate,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Question,
+    Reply,
+    clean_text,
+)
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
+from clue_ros.errors import BadImageError, ClueError
+from clue_ros.images import load_image
+from clue_ros.model.loading import add_model_argument
+from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.quantization import QUANTIZATIONS
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue, View
+
+WAITING = 3
+_SAVED_AS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+_TYPED_TOKEN = re.compile(r"<(?:loc\d{4}|seg\d{3}|image|bos|eos|pad|unk|mask)>", re.IGNORECASE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue ground``."""
+    parser.add_argument("image", metavar="IMAGE", type=Path, help="a picture file")
+    parser.add_argument("text", metavar="TEXT", help='what to point at: "pick up the left block"')
+    parser.add_argument(
+        "--answer",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="the answer to the first question; once more for the second, and so on",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--save", type=Path, metavar="OUT.png", help="draw the outcome")
+    add_model_argument(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default=QUANTIZATIONS[0],
+        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
+    )
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default=DEFAULT_POLICY,
+        help="who decides to ask: the ambiguity detector, the decoder's first token, or both",
+    )
+    parser.add_argument(
+        "--threshold", type=float, help="ask from this probability on (the model's own)"
+    )
+    parser.add_argument(
+        "--looks", type=int, metavar="N", help="at the picture before it points (the model's own)"
+    )
+    parser.add_argument(
+        "--max-turns",
+        type=int,
+        default=MAX_QUESTIONS,
+        metavar="N",
+        help=f"questions after which it points at its best guess ({MAX_QUESTIONS})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue ground``; the exit status."""
+    dialogue, answers = Dialogue(args.text), deque(clean_text(a) for a in args.answer)
+    _check(args)
+    image = load_image(args.image)
+    for text in (args.text, *args.answer):
+        _note_typed_tokens(text)
+    clue = _load(args)
+    view = clue.look(image)
+    reply = _converse(args, clue, view, dialogue, answers)
+    if args.save is not None:
+        _save(args.save, image, reply, dialogue)
+    return 0 if isinstance(reply, Grounding) else WAITING
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what can be refused before the model is loaded."""
+    if args.max_turns < 0:
+        raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
+    if args.threshold is not None and not 0.0 <= args.threshold <= 1.0:
+        raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
+    if args.looks is not None and not 1 <= args.looks <= MOST_LOOKS:
+        raise ClueError(f"--looks must be between 1 and {MOST_LOOKS}, not {args.looks}")
+    if args.save is not None:
+        if args.save.suffix.lower() not in _SAVED_AS:
+            raise ClueError(f"--save {args.save}: the name must end in {', '.join(_SAVED_AS)}")
+        if not args.save.resolve().parent.is_dir():
+            raise ClueError(f"--save {args.save}: there is no folder {args.save.parent}")
+
+
+def _note_typed_tokens(text: str) -> None:
+    match = _TYPED_TOKEN.search(text)
+    if match:
+        print(f"clue: note: {match[0]} in the text is read as plain words", file=sys.stderr)
+
+
+def _load(args: argparse.Namespace) -> Clue:
+    # The libraries' own notices would mix with the one line that a refusal is.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from clue_ros.engine import Clue
+
+    return Clue.load(
+        args.model,
+        device=args.device,
+        dtype=args.dtype,
+        policy=args.policy,
+        threshold=args.threshold,
+        looks=args.looks,
+        detector=args.detector,
+        ivg=args.ivg,
+        quantization=args.quantization,
+    )
+
+
+def _converse(
+    args: argparse.Namespace, clue: Clue, view: View, dialogue: Dialogue, answers: deque[str]
+) -> Reply:
+    """Reply, ask and hear answers until it points, or no answer is left."""
+    while True:
+        forced = dialogue.questions >= args.max_turns
+        reply = clue.reply(view, dialogue, force_grounding=forced)
+        print(_as_json(reply, dialogue) if args.json else _as_text(reply), flush=True)
+        if isinstance(reply, Grounding):
+            break
+        dialogue.add_question(reply.text)
+        answer = answers.popleft() if answers else None if args.json else _typed_answer()
+        if answer is None:
+            break
+        dialogue.add_answer(answer)
+    if answers:
+        print(f"clue: note: {len(answers)} of the answers not needed", file=sys.stderr)
+    return reply
+
+
+def _typed_answer() -> str | None:
+    """What the person types, if there is a person; None where there is none, or at the end."""
+    while sys.stdin is not None and sys.stdin.isatty():
+        try:
+            typed = input("> ")
+        except EOFError:
+            print()
+            return None
+        try:
+            return clean_text(typed)
+        except ClueError as error:
+            print(f"clue: {error}", file=sys.stderr)
+    return None
+
+
+def _as_text(reply: Reply) -> str:
+    likely = f"ambiguity {reply.ambiguity.probability:.2f}"
+    if isinstance(reply, Question):
+        return f"{reply.text}  ({likely})"
+    corners = ", ".join(f"{value:.0f}" for value in reply.box.as_list())
+    name = reply.label or "it"
+    return f"{name}: box [{corners}]  (score {reply.score:.2f}, {likely})"
+
+
+def _as_json(reply: Reply, dialogue: Dialogue) -> str:
+    estimate = reply.ambiguity
+    row: dict[str, Any]
+    if isinstance(reply, Question):
+        row = {
+            "type": "question",
+            "text": reply.text,
+            "candidates": [_rounded(box.as_list()) for box in reply.candidates],
+            "suggested_answers": list(reply.suggested_answers),
+        }
+        if isinstance(reply, NotFound):
+            row["missing"] = reply.missing
+    else:
+        row = {
+            "type": "grounding",
+            "box": _rounded(reply.box.as_list()),
+            "label": reply.label,
+            "score": _number(reply.score),
+            "via": [_rounded(box.as_list()) for box in reply.via],
+        }
+    row |= {
+        "probability": _number(estimate.probability),
+        "threshold": _number(estimate.threshold),
+        "turn": dialogue.questions,
+        "peaks": [
+            {"box": _rounded(peak.box.as_list()), "score": _number(peak.score)}
+            for peak in estimate.peaks
+        ],
+    }
+    return json.dumps(row)  # ASCII: it stays JSON whatever the terminal's encoding
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else round(float(value), 4)
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [round(float(value), 2) for value in values]
+
+
+def outcome_picture(
+    image: npt.NDArray[np.uint8], reply: Reply, dialogue: Dialogue
+) -> npt.NDArray[np.uint8]:
+    """The picture of an outcome: attention and peaks, the box if it pointed, and what was said."""
+    from clue_ros.drawing import draw
+
+    names = {"user": "You", "robot": "Robot"}
+    lines = [f"{names[turn.speaker]}: {turn.text}" for turn in dialogue.turns]
+    estimate: AmbiguityEstimate = reply.ambiguity
+    if isinstance(reply, Grounding):
+        return draw(
+            image,
+            attention=estimate.attention,
+            via=reply.via,
+            box=reply.box,
+            caption="\n".join(lines),
+        )
+    return draw(image, attention=estimate.attention, peaks=estimate.peaks, caption="\n".join(lines))
+
+
+def _save(path: Path, image: npt.NDArray[np.uint8], reply: Reply, dialogue: Dialogue) -> None:
+    from PIL import Image
+
+    try:
+        Image.fromarray(outcome_picture(image, reply, dialogue)).save(path)
+    except OSError as error:
+        raise BadImageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,1 @@
+"""Readers of data sets: IT2P, InViG, recorded episodes and photographs."""

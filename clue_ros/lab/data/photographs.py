@@ -1,0 +1,137 @@
+"""Photographs with the truth of requests about them: a folder with `photos.json` and the pictures.
+
+`docs/photographs.md` has the layout. Everything is checked when it is read, since a truth that is
+wrong would be measured as the model's mistake.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clue_ros.dialogue.types import Box, clean_text
+from clue_ros.errors import ClueError
+from clue_ros.images import image_size
+
+INDEX = "photos.json"
+FORMAT, VERSION = "clue_photos", 1
+TRUTHS = {"clear": "exactly one", "ambiguous": "two or more", "absent": "none"}  # boxes
+
+
+class PhotographsError(ClueError):
+    """The folder cannot be used: which photograph, which request, what is wrong."""
+
+    code = "BAD_PHOTOGRAPHS"
+
+
+@dataclass(frozen=True)
+class PhotoRequest:
+    """A request, and what it is true of in its photograph.
+
+    truth: "clear" (`boxes` has the one thing it means), "ambiguous" (all it can mean), "absent" (no
+    such thing; no boxes). boxes: pixels of the picture as `load_image` gives it.
+    """
+
+    text: str
+    truth: str
+    boxes: tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A picture file and what is asked about it. title: what it shows."""
+
+    path: Path
+    title: str
+    requests: tuple[PhotoRequest, ...]
+
+
+def load_photographs(folder: Path) -> list[Photograph]:
+    """The photographs of a folder. Raises PhotographsError naming what is wrong, in one line."""
+    index = folder / INDEX
+    if not index.is_file():
+        raise PhotographsError(f"{folder} has no {INDEX}: see docs/photographs.md for its layout")
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise PhotographsError(f"{index} is not JSON that can be read: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise PhotographsError(f'{index}: want an object with "format": "{FORMAT}"')
+    if content.get("version") != VERSION:
+        raise PhotographsError(f"{index}: version {content.get('version')!r}, want {VERSION}")
+    rows = content.get("photos")
+    if not isinstance(rows, list) or not rows:
+        raise PhotographsError(f'{index}: "photos" must be a list that is not empty')
+    return [_photograph(folder, f"{index}: photo {n}", row) for n, row in enumerate(rows, start=1)]
+
+
+def _photograph(folder: Path, where: str, row: Any) -> Photograph:
+    fields = _fields(where, row, need=("file", "requests"), may=("title",))
+    name, title, rows = fields["file"], fields.get("title", ""), fields["requests"]
+    if not isinstance(name, str) or not isinstance(title, str) or not isinstance(rows, list):
+        raise PhotographsError(f"{where}: file and title must be text, requests a list")
+    where = f"{where} ({name})"
+    path = _inside(folder, where, name)
+    # A picture that cannot be read raises BadImageError, one line that names it.
+    size = image_size(path, str(path))
+    requests = [_request(f"{where}, request {n}", r, size) for n, r in enumerate(rows, start=1)]
+    if not requests:
+        raise PhotographsError(f"{where}: nothing is asked about it")
+    return Photograph(path, title, tuple(requests))
+
+
+def _inside(folder: Path, where: str, name: str) -> Path:
+    """The picture's path: a file in the folder, links followed."""
+    try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise PhotographsError(f"{where}: the file is outside {folder}: give a path inside it")
+        if not path.is_file():
+            raise PhotographsError(f"{where}: {folder} has no such file")
+    except (OSError, ValueError) as error:  # a null byte, a name that is too long, a loop of links
+        raise PhotographsError(f"{where}: no name of a file: {error}") from error
+    return path
+
+
+def _request(where: str, row: Any, size: tuple[int, int]) -> PhotoRequest:
+    fields = _fields(where, row, need=("text", "truth"), may=("boxes",))
+    text, truth, rows = fields["text"], fields["truth"], fields.get("boxes", [])
+    try:
+        text = clean_text(text)
+    except ClueError as error:
+        raise PhotographsError(f"{where}: {error}") from error
+    if not isinstance(truth, str) or truth not in TRUTHS:
+        raise PhotographsError(f"{where}: truth {truth!r}, want {', '.join(TRUTHS)}")
+    if not isinstance(rows, list):
+        raise PhotographsError(f"{where}: boxes must be a list of [x_min, y_min, x_max, y_max]")
+    boxes = tuple(_box(where, row, size) for row in rows)
+    if (truth, min(len(boxes), 2)) not in (("clear", 1), ("ambiguous", 2), ("absent", 0)):
+        raise PhotographsError(f"{where}: boxes given: {len(boxes)}, {truth} wants {TRUTHS[truth]}")
+    return PhotoRequest(text, truth, boxes)
+
+
+def _box(where: str, row: Any, size: tuple[int, int]) -> Box:
+    numbers = isinstance(row, list) and all(type(v) in (int, float) for v in row)
+    if not numbers or len(row) != 4:
+        raise PhotographsError(f"{where}: box {row!r}, want [x_min, y_min, x_max, y_max]")
+    box, (width, height) = Box(*row), size
+    if not (box.x_min < box.x_max and box.y_min < box.y_max):  # NaN is refused here too
+        raise PhotographsError(f"{where}: box {row} has no area, want minimum before maximum")
+    if box.x_min < 0 or box.y_min < 0 or box.x_max > width or box.y_max > height:
+        raise PhotographsError(f"{where}: box {row} is outside the picture, {width}x{height} px")
+    return box
+
+
+def _fields(where: str, row: Any, *, need: tuple[str, ...], may: tuple[str, ...]) -> dict[str, Any]:
+    """An object's fields. Unknown ones are refused, so that a misspelt one is not lost."""
+    if not isinstance(row, dict):
+        raise PhotographsError(f"{where}: want an object, not {type(row).__name__}")
+    for name in need:
+        if name not in row:
+            raise PhotographsError(f'{where}: "{name}" is missing')
+    unknown = sorted(set(row) - {*need, *may})
+    if unknown:
+        raise PhotographsError(f'{where}: unknown field "{unknown[0]}"')
+    return row

@@ -1,0 +1,228 @@
+"""Scenes in memory, augmented a batch at a time: what every stage draws its pictures from.
+
+A pool holds pictures at the model's input size with their objects and instance map. Simulator
+shards and IT2P pictures become the same records, so that no stage knows where one came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.lab.simulator import textures
+from clue_ros.lab.simulator.scene import Image, Scene
+
+# -------------------------------------------------------------------------------------------------
+# Other tables and another light for pictures that were already taken, a batch at a time.
+
+NEW_TABLES = 0.4  # share of pictures with something else on the table, where asked for
+UNEVEN = 0.5  # share of pictures in an uneven light
+UNSHARP = 0.2  # share of pictures with more noise or blur than the camera's
+RIM_CELLS = 4  # of the instance map around an object that stay as they are, with its shadow's start
+_BANK = 48  # textures to choose from
+
+
+@cache
+def _bank() -> tuple[textures.Texture, ...]:
+    """Noise, wood, stone, tiles and cloths; never the coverings that `rich-unseen` alone has."""
+    rng = np.random.default_rng(0)
+    makers = (textures.noise, textures.wood, textures.marble, textures.tiles, *textures.CLOTHS)
+    return tuple(makers[i % len(makers)](rng) for i in range(_BANK))
+
+
+def _smooth(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    """A smooth field (size, size) in about -1..1: two cells to five a side."""
+    cells = rng.uniform(-1, 1, (int(rng.integers(2, 6)),) * 2).astype(np.float32)
+    return np.asarray(cv2.resize(cells, (size, size), interpolation=cv2.INTER_LINEAR))
+
+
+def _texture(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    """A texture of the bank turned, scaled and tinted, float32 (size, size, 3) in 0..255."""
+    bank = _bank()
+    texture = bank[int(rng.integers(len(bank)))]
+    side = texture.shape[0]
+    turn = cv2.getRotationMatrix2D(
+        (side / 2, side / 2), rng.uniform(0, 360), rng.uniform(0.4, 2.0) * size / side
+    )
+    turned = cv2.warpAffine(texture, turn, (size, size), borderMode=cv2.BORDER_REFLECT_101)
+    tint = rng.uniform(0.4, 1.1) * (1 + rng.uniform(-0.2, 0.2, 3))
+    return np.asarray(turned * tint, dtype=np.float32)
+
+
+def on_another_table(
+    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator
+) -> Image:
+    """The picture (S, S, 3) with a texture laid over what is no object, more or less opaque.
+
+    instances: (M, M), 0 where there is no object. What lies close to an object stays.
+    """
+    size = image.shape[0]
+    rim = cv2.dilate((instances > 0).astype(np.uint8), np.ones((2 * RIM_CELLS + 1,) * 2, np.uint8))
+    near = cv2.resize(rim.astype(np.float32), (size, size), interpolation=cv2.INTER_LINEAR)
+    near = cv2.GaussianBlur(near, (0, 0), size / 40)[..., None]  # no edge that gives objects away
+    share = (1 - near) * float(rng.uniform(0.3, 0.95))
+    mixed = (1 - share) * image + share * _texture(rng, size)
+    return np.asarray(mixed.clip(0, 255), dtype=np.uint8)
+
+
+def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
+    """Light that falls off over the picture (S, S, 3), and is warmer on one side."""
+    size = image.shape[0]
+    gain = 1 + float(rng.uniform(0.1, 0.5)) * _smooth(rng, size)[..., None]
+    warmth = 0.06 * _smooth(rng, size)[..., None] * np.array([1, 0, -1], dtype=np.float32)
+    return np.asarray((image * gain * (1 + warmth)).clip(0, 255), dtype=np.uint8)
+
+
+def unsharp(image: Image, rng: np.random.Generator) -> Image:
+    """More blur, or more noise, on a picture (S, S, 3)."""
+    if rng.uniform() < 0.5:
+        return np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
+    noise = rng.standard_normal(image.shape, dtype=np.float32) * float(rng.uniform(2, 8))
+    return np.asarray((image + noise).clip(0, 255), dtype=np.uint8)
+
+
+def elsewhere(
+    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator, *, tables: bool
+) -> Image:
+    """The picture as another room might show it. tables: also on other tables."""
+    if tables and rng.uniform() < NEW_TABLES:
+        image = on_another_table(image, instances, rng)
+    if rng.uniform() < UNEVEN:
+        image = unevenly_lit(image, rng)
+    return unsharp(image, rng) if rng.uniform() < UNSHARP else image
+
+
+Mirror = tuple[bool, bool]  # left-right, top-bottom
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """One augmented picture, uint8 RGB (S, S, 3); its objects and instances follow it.
+
+    mirror: how it was mirrored, which a sentence about left and right must know.
+    """
+
+    scene: Scene
+    mirror: Mirror
+
+
+class ScenePool:
+    """Pictures resized to (size, size), with their truth.
+
+    images: uint8 (N, size, size, 3).
+    """
+
+    def __init__(self, scenes: Iterable[Scene], size: int) -> None:
+        self.size = size
+        self._scenes: list[Scene] = []
+        for scene in scenes:
+            image = cv2.resize(scene.image, (size, size), interpolation=cv2.INTER_AREA)
+            self._scenes.append(
+                Scene(np.asarray(image, dtype=np.uint8), scene.objects, scene.instances)
+            )
+
+    def __len__(self) -> int:
+        return len(self._scenes)
+
+    def __getitem__(self, index: int) -> Scene:
+        return self._scenes[index]
+
+    def augmented(
+        self,
+        index: int,
+        rng: np.random.Generator,
+        *,
+        upside_down: bool = False,
+        turns: bool = False,
+        tables: bool = False,
+    ) -> Augmented:
+        """Picture `index` mirrored, shifted, scaled, relit and re-exposed at random.
+
+        upside_down: mirror top to bottom too (pictures from above). turns: also turn by multiples
+        of 90 degrees (only where no sentence about left or right goes with the picture). tables:
+        also on other tables (only where the instance map is exact).
+        """
+        mirror = (bool(rng.uniform() < 0.5), bool(upside_down and rng.uniform() < 0.5))
+        scene = mirrored(self._scenes[index], mirror)
+        if turns:
+            scene = turned(scene, int(rng.integers(0, 4)))
+        scene = shifted(scene, rng)
+        image = elsewhere(scene.image, scene.instances, rng, tables=tables)
+        return Augmented(Scene(exposed(image, rng), scene.objects, scene.instances), mirror)
+
+
+def _with_boxes(
+    scene: Scene,
+    image: npt.NDArray[np.uint8],
+    instances: npt.NDArray[np.uint8],
+    boxes: list[tuple[float, float, float, float]],
+) -> Scene:
+    objects = tuple(replace(o, box=b) for o, b in zip(scene.objects, boxes, strict=True))
+    return Scene(np.ascontiguousarray(image), objects, np.ascontiguousarray(instances))
+
+
+def mirrored(scene: Scene, mirror: Mirror) -> Scene:
+    """The scene seen in a mirror: (left-right, top-bottom)."""
+    image, instances = scene.image, scene.instances
+    boxes = [o.box for o in scene.objects]
+    if mirror[0]:
+        image, instances = image[:, ::-1], instances[:, ::-1]
+        boxes = [(1 - x1, y0, 1 - x0, y1) for x0, y0, x1, y1 in boxes]
+    if mirror[1]:
+        image, instances = image[::-1], instances[::-1]
+        boxes = [(x0, 1 - y1, x1, 1 - y0) for x0, y0, x1, y1 in boxes]
+    return _with_boxes(scene, image, instances, boxes)
+
+
+def turned(scene: Scene, quarters: int) -> Scene:
+    """The scene turned anticlockwise by quarter turns."""
+    boxes = [o.box for o in scene.objects]
+    for _ in range(quarters):
+        boxes = [(y0, 1 - x1, y1, 1 - x0) for x0, y0, x1, y1 in boxes]
+    return _with_boxes(
+        scene, np.rot90(scene.image, quarters), np.rot90(scene.instances, quarters), boxes
+    )
+
+
+def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
+    """Scaled and moved at random, with every object kept wholly inside the picture."""
+    size = scene.image.shape[0]
+    if not scene.objects:
+        return scene
+    lo = np.min([o.box[:2] for o in scene.objects], axis=0)
+    hi = np.max([o.box[2:] for o in scene.objects], axis=0)
+    limit = 0.98 / max(float((hi - lo).max()), 0.5)
+    scale = float(rng.uniform(0.85, max(0.86, min(1.2, limit))))
+    low = np.maximum(0.01 - scale * lo, -0.12 - (scale - 1) / 2)
+    high = np.minimum(0.99 - scale * hi, 0.12 - (scale - 1) / 2)
+    move = np.where(
+        low < high, rng.uniform(np.minimum(low, high), np.maximum(low, high)), (low + high) / 2
+    )
+    matrix = np.array([[scale, 0, move[0] * size], [0, scale, move[1] * size]])
+    image = cv2.warpAffine(scene.image, matrix, (size, size), borderMode=cv2.BORDER_REPLICATE)
+    small = scene.instances.shape[0]
+    matrix[:, 2] = move * small
+    instances = cv2.warpAffine(scene.instances, matrix, (small, small), flags=cv2.INTER_NEAREST)
+    boxes = []
+    for o in scene.objects:
+        b = np.clip(np.array(o.box) * scale + np.tile(move, 2), 0.0, 1.0)
+        boxes.append((float(b[0]), float(b[1]), float(b[2]), float(b[3])))
+    return _with_boxes(scene, np.asarray(image, np.uint8), np.asarray(instances, np.uint8), boxes)
+
+
+def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Random exposure, gamma and white balance, uint8 RGB of the same shape."""
+    levels = np.arange(256, dtype=np.float32)[:, None] / 255
+    gain = rng.uniform(0.8, 1.2) * (1 + rng.uniform(-0.05, 0.05, 3))
+    table = (levels ** rng.uniform(0.85, 1.2) * gain + rng.uniform(-0.03, 0.03)).clip(0, 1) * 255
+    return np.asarray(cv2.LUT(image, table.astype(np.uint8)[None]), dtype=np.uint8)
+
+
+def pixels(images: Iterable[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+    """What the processor makes of pictures of the model's size: float32 (B, 3, S, S) in -1..1."""
+    return np.stack([i.transpose(2, 0, 1) for i in images]).astype(np.float32) / 127.5 - 1

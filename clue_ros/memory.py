@@ -1,0 +1,78 @@
+"""The memory of a process that runs for hours: without this it creeps up, although nothing is lost.
+
+A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's
+collector, which looks at everything old only when a quarter has been added: beside the million
+objects of torch and transformers, hardly ever. And pictures, masks and activations come and go
+between small pieces that stay, so that glibc keeps the holes. So what was loaded is set aside, and
+cycles and holes are given back between dialogues (benchmarks/soak.py), and every few steps of a
+training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+HEAPS = 2
+_M_ARENA_MAX = -8  # malloc.h
+# what another C library than glibc lacks
+_MISSING = (AttributeError, OSError)
+
+
+def share_the_heap() -> None:
+    """Keep to two heaps, unless MALLOC_ARENA_MAX says how many; before threads start.
+
+    By default each thread gets one of its own, up to eight for each core.
+    """
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with contextlib.suppress(*_MISSING):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)
+
+
+def set_aside() -> None:
+    """Take what lives now out of the collector's sight, for looking at the rest to be quick."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def setting_aside() -> Iterator[None]:
+    """`set_aside` for as long as something runs, however it ends."""
+    set_aside()
+    try:
+        yield
+    finally:
+        give_back(everything=True)
+
+
+def give_back(*, everything: bool = False) -> None:
+    """Collect cycles, and return the pages of every heap that hold nothing to the system.
+
+    Takes milliseconds after `set_aside`. everything: what was set aside too, which takes longer.
+    """
+    if everything:
+        gc.unfreeze()
+    gc.collect()
+    with contextlib.suppress(*_MISSING):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+# -------------------------------------------------------------------------------------------------
+# What a process holds in memory. No ROS in it.
+
+
+def resident(pid: int | None = None) -> int:
+    """Return the resident memory of a process, of this one by default, in bytes.
+
+    Raises OSError (ProcessLookupError for one that has ended) where there is no such process, or no
+    /proc: Linux only.
+    """
+    status = Path(f"/proc/{'self' if pid is None else pid}/status").read_text(encoding="ascii")
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)

@@ -1,0 +1,272 @@
+"""What the robot says: greedy decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
+
+Modes:
+    question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
+                   special
+    grounding      four location tokens that make a valid box, y1 < y2 and x1 < x2; where the
+                   decoder was taught to count aloud, up to `max_boxes` with ";" between
+                   them, of which the last one is meant
+    free           the decoder decides: its first token opens a question or a grounding, which then
+                   follows those rules
+    unconstrained  plain greedy decoding, as transformers' generate (for comparison)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+from clue_ros.model.backbone import Backbone
+from clue_ros.model.location_tokens import BETWEEN, LAST, STEPS, Codes
+from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
+
+Mode = Literal["question", "grounding", "free", "unconstrained"]
+
+SIDES = 4  # location tokens of a box
+NEAR = 20
+"""Location steps on either side that count as the same place in a score: 2 % of the image's side.
+
+One step is a thousandth of the image, finer than the patches the decoder reads, and it may have
+been taught with soft targets over neighbouring steps: the probability of a single one says little
+(about 0.05 where the box is right). With every side off by 2 %, the box of an object 15 % wide
+still has an IoU over 0.5. On simulated validation scenes windows of 5 to 32 steps told right boxes
+from wrong ones about equally well.
+"""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was decoded for one prompt, without the final <eos>."""
+
+    tokens: tuple[int, ...]
+    # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
+    probabilities: tuple[float, ...]
+    codes: Codes | None  # the box of a grounding, its last one
+    via: tuple[Codes, ...] = ()  # the boxes before it
+
+    @property
+    def is_grounding(self) -> bool:
+        """Whether this is a box rather than words."""
+        return self.codes is not None
+
+    @property
+    def score(self) -> float:
+        """Geometric mean of the tokens' probabilities, 0..1.
+
+        Of a grounding: how sure the decoder is of a side of its box, to within 2 % of the image.
+        """
+        counted = self.probabilities[-SIDES:] if self.is_grounding else self.probabilities
+        if not counted:
+            return 0.0
+        logs = [math.log(max(p, 1e-12)) for p in counted]
+        return math.exp(sum(logs) / len(logs))
+
+
+class Vocabulary:
+    """Which token ids may be said when, for one tokenizer and one decoder."""
+
+    def __init__(self, tokenizer: Any, size: int, device: torch.device | str = "cpu") -> None:
+        locations = tokenizer.convert_tokens_to_ids(list(LOCATIONS))
+        if locations != list(range(locations[0], locations[0] + STEPS)):
+            raise ValueError("the location tokens are not 1024 consecutive ids")
+        self.first_location: int = locations[0]
+        self.eos: int = tokenizer.eos_token_id
+        between: list[int] = tokenizer(BETWEEN, add_special_tokens=False)["input_ids"]
+        self.between: int | None = between[0] if len(between) == 1 else None
+        words = torch.ones(size, dtype=torch.bool)
+        silent = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids([IMAGE, *SEGMENTS])}
+        words[[token for token in {*silent, *locations} if token < size]] = False
+        words[len(tokenizer) :] = False  # rows of the embedding table that no token has
+        self.words = words.to(device)
+        opening = words.clone()
+        opening[tokenizer.convert_tokens_to_ids(NEWLINE)] = False
+        self.opening = opening.to(device)  # what may begin a question
+        self.later = words.clone().to(device)  # what may continue it
+        self.later[self.eos] = True
+        box_ends = torch.zeros_like(words)
+        box_ends[[self.eos, *between]] = True
+        self.box_ends = box_ends.to(device)  # what may follow a whole box
+
+    def locations(self, low: int, high: int) -> torch.Tensor:
+        """A mask (V,) that allows the location tokens of steps low..high, both included."""
+        mask = torch.zeros_like(self.words)
+        mask[self.first_location + low : self.first_location + high + 1] = True
+        return mask
+
+    def probability(self, shares: torch.Tensor, token: int) -> float:
+        """The share of a token in `shares` (V,); of a location, with those NEAR it added."""
+        step = token - self.first_location
+        if not 0 <= step < STEPS:
+            return float(shares[token])
+        low, high = max(step - NEAR, 0), min(step + NEAR, LAST)
+        near = shares[self.first_location + low : self.first_location + high + 1]
+        return min(float(near.sum()), 1.0)  # rounding may exceed 1
+
+
+class _Row:
+    """One prompt being answered: what it said so far and what it may say next."""
+
+    def __init__(self, mode: Mode, vocabulary: Vocabulary, max_boxes: int) -> None:
+        self.mode, self.vocabulary, self.max_boxes = mode, vocabulary, max_boxes
+        self.tokens: list[int] = []
+        self.probabilities: list[float] = []
+        self.done = False
+
+    def allowed(self) -> torch.Tensor | None:
+        """Mask (V,) of the tokens that may come next, or None for any."""
+        if self.mode == "unconstrained":
+            return None
+        if self.mode == "grounding":
+            return self._in_boxes()
+        if self.tokens:
+            return self.vocabulary.later
+        if self.mode == "free":
+            return self.vocabulary.opening | self._in_boxes()
+        return self.vocabulary.opening
+
+    def _in_boxes(self) -> torch.Tensor:
+        """A side, of which the first two leave room for the others; after a whole box, its end.
+
+        The lower right corner lies beyond the upper left one.
+        """
+        said = len(self.tokens) % (SIDES + 1)
+        if said < 2:
+            return self.vocabulary.locations(0, LAST - 1)
+        if said == SIDES:
+            return self.vocabulary.box_ends
+        return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
+
+    def add(self, token: int, probability: float) -> None:
+        """Take the next token; decide the form at the first one, and whether this was the last."""
+        if token == self.vocabulary.eos:
+            self.done = True
+            return
+        self.tokens.append(token)
+        self.probabilities.append(probability)
+        if self.mode == "free":
+            step = token - self.vocabulary.first_location
+            self.mode = "grounding" if 0 <= step < STEPS else "question"
+        most = (SIDES + 1) * self.max_boxes - 1
+        self.done = self.mode == "grounding" and len(self.tokens) == most
+
+    def result(self) -> Generation:
+        """What was said; only a grounding has codes."""
+        said = tuple(self.tokens), tuple(self.probabilities)
+        if self.mode != "grounding":
+            return Generation(*said, None)
+        steps = [token - self.vocabulary.first_location for token in self.tokens]
+        boxes: list[Codes] = [
+            (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
+            for i in range(0, len(steps), SIDES + 1)
+        ]
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]))
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """Prompts that the whole decoder has read and not yet replied to.
+
+    hidden (B, D) after each prompt's last token, lengths (B,), mask (B, S), and the cache, which a
+    reply writes on: a prefill is replied to once.
+    """
+
+    hidden: torch.Tensor
+    lengths: torch.Tensor
+    mask: torch.Tensor
+    cache: DynamicCache
+
+
+@torch.inference_mode()
+def read_prompts(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> Prefill:
+    """Run B prompts (without suffixes) through the active adapter. features: (B or 1, N, D)."""
+    cache = DynamicCache(config=backbone.text)
+    hidden, _ = backbone.forward(features, prompts, cache=cache)
+    mask = prompts.attention_mask
+    lengths = mask.sum(1)
+    rows = torch.arange(len(mask), device=hidden.device)
+    return Prefill(hidden[rows, lengths - 1], lengths, mask, cache)
+
+
+def generate(
+    backbone: Backbone,
+    vocabulary: Vocabulary,
+    features: torch.Tensor,
+    prompts: Prompts,
+    mode: Mode,
+    *,
+    max_new_tokens: int = 48,
+    max_boxes: int = 1,
+) -> list[Generation]:
+    """Read a batch of prompts (without suffixes) with the active adapter and reply to them.
+
+    features (B or 1, N, D).
+    """
+    prefill = read_prompts(backbone, features, prompts)
+    return reply_to(
+        backbone, vocabulary, prefill, mode, max_new_tokens=max_new_tokens, max_boxes=max_boxes
+    )
+
+
+@torch.inference_mode()
+def reply_to(
+    backbone: Backbone,
+    vocabulary: Vocabulary,
+    prefill: Prefill,
+    mode: Mode,
+    *,
+    max_new_tokens: int = 48,
+    max_boxes: int = 1,
+) -> list[Generation]:
+    """Greedy decoding, with the adapter that read the prompts.
+
+    One token for all rows at a time until each is done.
+    """
+    if max_boxes > 1 and vocabulary.between is None:
+        raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
+    hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
+    rows = [_Row(mode, vocabulary, max_boxes) for _ in hidden]
+    limit = max_new_tokens
+    if mode in ("grounding", "free"):
+        limit = max(limit, (SIDES + 1) * max_boxes)
+    for count in range(limit):
+        chosen = _choose(backbone.logits(hidden), rows)
+        if all(row.done for row in rows) or count == limit - 1:
+            break
+        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
+        hidden = backbone.step(chosen, lengths + 1 + count, mask, prefill.cache)
+    return [row.result() for row in rows]
+
+
+@torch.inference_mode()
+def question_share(backbone: Backbone, vocabulary: Vocabulary, prefill: Prefill) -> torch.Tensor:
+    """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
+
+    (B,) in 0..1.
+    """
+    first = vocabulary.first_location
+    shares = backbone.logits(prefill.hidden).softmax(-1)
+    return 1 - shares[:, first : first + STEPS].sum(-1)
+
+
+def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
+    """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard.
+
+    (B, V) -> (B,).
+    """
+    shares = logits.softmax(-1)
+    chosen = []
+    for row, logit, share in zip(rows, logits, shares, strict=True):
+        if row.done:
+            chosen.append(row.vocabulary.eos)
+            continue
+        allowed = row.allowed()
+        scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
+        token = int(scores.argmax())
+        row.add(token, row.vocabulary.probability(share, token))
+        chosen.append(token)
+    return torch.tensor(chosen, device=logits.device)

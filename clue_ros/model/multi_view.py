@@ -1,0 +1,115 @@
+"""Looking more than once: the box that several looks at one picture agree on.
+
+A look is a window onto the picture: all of it, a little less, or more with its rim repeated. Where
+the decoder sees the same thing in each, the median of its boxes is right more often than any of
+them; where it does not, the box is mostly wrong, so the score of a box falls with each look that
+finds another one. docs/model-notes.md has the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.types import Box
+from clue_ros.model.location_tokens import Codes, decode_box
+
+if TYPE_CHECKING:
+    from clue_ros.model.decoding import Generation
+
+AGREEING = 0.4  # IoU of two boxes that are of the same thing
+WINDOWS: tuple[tuple[float, float, float, float], ...] = (
+    (0.0, 0.0, 1.0, 1.0),
+    (0.055, 0.055, 0.945, 0.945),
+    (-0.055, -0.055, 1.055, 1.055),
+    (-0.03, -0.03, 0.97, 0.97),
+    (0.03, 0.03, 1.03, 1.03),
+)
+"""Of each look in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
+MOST_LOOKS = len(WINDOWS)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a picture in whole pixels, the maximum exclusive; it may reach over the rim.
+
+    width, height: of the picture.
+    """
+
+    x_min: int
+    y_min: int
+    x_max: int
+    y_max: int
+    width: int
+    height: int
+
+    def onto(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """What it shows of its picture, uint8 (height, width, 3), beyond the rim the rim again."""
+        inside = image[max(self.y_min, 0) : self.y_max, max(self.x_min, 0) : self.x_max]
+        top, left = max(-self.y_min, 0), max(-self.x_min, 0)
+        bottom, right = max(self.y_max - self.height, 0), max(self.x_max - self.width, 0)
+        shown = cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_REPLICATE)
+        return np.asarray(shown, dtype=np.uint8)
+
+    def box(self, codes: Codes) -> Box | None:
+        """A box that was seen in it, in the picture's pixels; None where that shows none of it."""
+        seen = decode_box(codes, self.x_max - self.x_min, self.y_max - self.y_min)
+        box = Box(
+            max(seen.x_min + self.x_min, 0.0),
+            max(seen.y_min + self.y_min, 0.0),
+            min(seen.x_max + self.x_min, float(self.width)),
+            min(seen.y_max + self.y_min, float(self.height)),
+        )
+        return box if box.area > 0 else None
+
+
+def windows(looks: int, width: int, height: int) -> list[Window]:
+    """The windows of the first `looks` looks at a picture; at least a pixel of it in each."""
+    found = []
+    for x0, y0, x1, y1 in WINDOWS[:looks]:
+        left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
+        right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
+        found.append(Window(left, top, right, bottom, width, height))
+    return found
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the looks make of a request: see `agreed`.
+
+    box: in the picture's pixels. score: 0..1. via: the boxes on the way, as one look has them.
+    """
+
+    box: Box
+    score: float
+    via: tuple[Box, ...]
+
+
+def agreed(said: Sequence[Generation], through: Sequence[Window]) -> Agreement:
+    """The box that most looks agree on: each side the median of theirs.
+
+    said: a grounding of each look. The score is the mean of theirs, 0 of those that found another
+    thing, so that one look's is the decoder's own. Raises ValueError where no look has a box in the
+    picture, which the first, of all of it, always has.
+    """
+    seen = [
+        (box, reply, window)
+        for reply, window in zip(said, through, strict=True)
+        if reply.codes is not None and (box := window.box(reply.codes)) is not None
+    ]
+    if not seen:
+        raise ValueError("no look found a box in the picture")
+    # Of two groups of one size the earlier look's: max keeps the first of equals.
+    center = max((box for box, _, _ in seen), key=lambda box: sum(box.iou(b) for b, _, _ in seen))
+    same = [item for item in seen if item[0].iou(center) >= AGREEING]
+    sides = zip(*(box.as_list() for box, _, _ in same), strict=True)
+    score = sum(reply.score for _, reply, _ in same) / len(said)
+    _, reply, window = same[0]
+    via = tuple(box for codes in reply.via if (box := window.box(codes)) is not None)
+    return Agreement(Box(*(median(side) for side in sides)), score, via)

@@ -1,0 +1,227 @@
+r"""Text and pictures in PaliGemma's format (the paper's section III-A.1).
+
+One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its
+own small word-level tokenizer in the same layout, so that nothing downstream knows which one it
+holds. A prompt is
+
+    <image> * N  <bos>  prefix  "\n"  [suffix  <eos>]
+
+with token_type_ids 0 up to the newline (bidirectional attention) and 1 over the suffix (causal
+attention).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from clue_ros.errors import ModelError
+from clue_ros.model.loading import first_line, require_files
+
+PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
+    "<pad>",
+    "<eos>",
+    "<bos>",
+    "<unk>",
+    "<mask>",
+    "\n",
+    "<image>",
+)
+LOCATIONS = tuple(f"<loc{i:04d}>" for i in range(1024))
+SEGMENTS = tuple(f"<seg{i:03d}>" for i in range(128))
+PUNCTUATION = tuple(".,?!:;'\"-()/<>[]&%+*=#@")
+
+# A newline, a run of letters and digits, or one other visible character; spaces vanish.
+_WORD = r"\n|[^\W_]+|[^\w\s]|_"
+
+
+def split_words(text: str) -> list[str]:
+    """The lower-case words and punctuation marks that our tokenizer makes of `text`."""
+    return re.findall(_WORD, text.lower())
+
+
+def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """A word-level, lower-case tokenizer in PaliGemma's layout.
+
+    `words` may hold whole sentences: they are split as the tokenizer splits. Ids: <pad> 0, <eos> 1,
+    <bos> 2, <unk> 3, <mask> 4, newline 5, punctuation, the words in alphabetical order,
+    <loc0000>.., <seg000>.., and <image> last.
+    """
+    known = {piece for text in words for piece in split_words(text)}
+    plain = [NEWLINE, *PUNCTUATION, *sorted(known - {NEWLINE, *PUNCTUATION})]
+    pieces = [PAD, EOS, BOS, UNK, MASK, *plain, *LOCATIONS, *SEGMENTS, IMAGE]
+    core = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token=UNK))
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
+    core.add_tokens([AddedToken(t, normalized=False) for t in (*LOCATIONS, *SEGMENTS)])
+    make: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = make(
+        tokenizer_object=core,
+        pad_token=PAD,
+        eos_token=EOS,
+        bos_token=BOS,
+        unk_token=UNK,
+        mask_token=MASK,
+        extra_special_tokens={"image_token": IMAGE},
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+    )
+    return tokenizer
+
+
+def build_processor(
+    tokenizer: PreTrainedTokenizerFast, image_size: int, image_seq_length: int
+) -> PaliGemmaProcessor:
+    """PaliGemmaProcessor with the PIL image processor: RGB, image_size squared, in -1..1."""
+    pictures: Any = SiglipImageProcessorPil(size={"height": image_size, "width": image_size})
+    pictures.image_seq_length = image_seq_length
+    return _processor(pictures, tokenizer)
+
+
+def load_processor(folder: str | Path) -> PaliGemmaProcessor:
+    """The processor of a model folder. Raises ModelError naming what is missing or broken."""
+    folder = Path(folder)
+    require_files(folder, "tokenizer.json", "tokenizer_config.json")
+    # Older models, the published PaliGemma among them, keep it under the older name.
+    if not (folder / "preprocessor_config.json").is_file():
+        require_files(folder, "processor_config.json")
+    try:
+        # The PIL image processor is named, not looked up, so that pixels do not depend on
+        # torchvision being there.
+        pictures = SiglipImageProcessorPil.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return _processor(pictures, tokenizer)
+    except Exception as error:  # any library error here means that the files are unusable
+        raise ModelError(f"cannot load the processor in {folder}: {first_line(error)}") from error
+
+
+def _processor(pictures: Any, tokenizer: Any) -> PaliGemmaProcessor:
+    make: Any = PaliGemmaProcessor
+    processor: PaliGemmaProcessor = make(image_processor=pictures, tokenizer=tokenizer)
+    return processor
+
+
+def escape(text: str, tokenizer: Any) -> str:
+    """`text` with every special or added token taken apart, so that it is only ever plain words.
+
+    A space after the token's first character is enough ("<loc0005>" becomes "< loc0005>"), for any
+    tokenizer: tokens are looked up in the tokenizer itself, upper and lower case alike. Runs of
+    white space become one space, so that no newline can end the prefix early.
+    """
+    text = " ".join(text.split())
+    pattern = _added_pattern(tokenizer)
+    while pattern.search(text):
+        text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+    return text
+
+
+@lru_cache(maxsize=8)
+def _added_pattern(tokenizer: Any) -> re.Pattern[str]:
+    """The tokens matched in raw text before any splitting, which is how a typed one gets in."""
+    names = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
+    names = {name for name in names if len(name.strip()) > 1}
+    choices = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(choices if choices else r"(?!)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A batch of B prompts of T tokens, padded on the right; all int64 or bool, on one device."""
+
+    input_ids: torch.Tensor  # (B, T) int64
+    attention_mask: torch.Tensor  # (B, T) int64, 1 for a token, 0 for padding
+    token_type_ids: torch.Tensor  # (B, T) int64, 0 image and prefix, 1 suffix, 0 padding
+    labels: torch.Tensor  # (B, T) int64, the suffix's ids, -100 elsewhere
+    query_mask: torch.Tensor  # (B, T) bool, Qx: the words after the conditioning word
+
+    def to(self, device: torch.device | str) -> Prompts:
+        """The same prompts on another device."""
+        return Prompts(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+
+def encode_prompts(
+    processor: PaliGemmaProcessor,
+    instruction: str,
+    contexts: Sequence[str],
+    suffixes: Sequence[str] | None = None,
+) -> Prompts:
+    """The tokens PaliGemmaProcessor makes of "instruction context", without touching a picture.
+
+    `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and
+    `suffixes` (training targets, which may hold location tokens) are ours. An empty instruction
+    gives the bare context.
+    """
+    tokenizer = processor.tokenizer
+    lead = f"{instruction} " if instruction else ""
+    rows = []
+    for i, context in enumerate(contexts):
+        prefix = lead + escape(context, tokenizer)
+        rows.append(_encode(processor, prefix, len(instruction), suffixes[i] if suffixes else None))
+    length = max(len(row["input_ids"]) for row in rows)
+    fill = {"input_ids": tokenizer.pad_token_id, "labels": -100, "query_mask": False}
+
+    def batch(name: str) -> torch.Tensor:
+        padded = [row[name] + [fill.get(name, 0)] * (length - len(row[name])) for row in rows]
+        return torch.tensor(padded)
+
+    return Prompts(**{name: batch(name) for name in rows[0]})
+
+
+def _encode(
+    processor: PaliGemmaProcessor, prefix: str, skip: int, suffix: str | None
+) -> dict[str, list[Any]]:
+    """One prompt as lists; words that start before character `skip` are no queries."""
+    text = encode_text(processor.tokenizer, prefix, skip, suffix)
+    before = processor.image_seq_length
+    lead: dict[str, Any] = {
+        "input_ids": processor.image_token_id,
+        "attention_mask": 1,
+        "token_type_ids": 0,
+        "labels": -100,
+        "query_mask": False,
+    }
+    return {name: [lead[name]] * before + values for name, values in text.items()}
+
+
+def encode_text(tokenizer: Any, prefix: str, skip: int, suffix: str | None) -> dict[str, list[Any]]:
+    """What follows the image tokens, as lists named like the fields of `Prompts`.
+
+    `prefix` is taken as it is (escape a person's words first); words that start before its
+    character `skip` are no queries.
+    """
+    start = len(tokenizer.bos_token)
+    text = tokenizer(
+        f"{tokenizer.bos_token}{prefix}\n", return_offsets_mapping=True, add_special_tokens=False
+    )
+    ids, offsets = list(text["input_ids"]), text["offset_mapping"]
+    # Offsets are in characters of "<bos>prefix\n"; the newline is the last character.
+    is_query = [start + skip <= begin < start + len(prefix) for begin, _ in offsets]
+    target = [] if suffix is None else _suffix_ids(tokenizer, suffix)
+    return {
+        "input_ids": ids + target,
+        "attention_mask": [1] * (len(ids) + len(target)),
+        "token_type_ids": [0] * len(ids) + [1] * len(target),
+        "labels": [-100] * len(ids) + target,
+        "query_mask": is_query + [False] * len(target),
+    }
+
+
+def _suffix_ids(tokenizer: Any, suffix: str) -> list[int]:
+    return list(tokenizer(suffix + tokenizer.eos_token, add_special_tokens=False)["input_ids"])
+
+
+def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Generated ids as a sentence: no special tokens, no space before punctuation marks."""
+    text = tokenizer.decode(list(ids), skip_special_tokens=True).strip()
+    text = re.sub(r"\s+([.,?!;:])", r"\1", text)
+    return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)

@@ -1,0 +1,296 @@
+"""ROS images to numpy arrays and back.
+
+`to_rgb` hides one choice: where the robot's own cv_bridge is installed (the compiled one, from apt)
+it is used; everywhere else a step-aware numpy and OpenCV conversion of ours is. The cv_bridge on
+PyPI is neither and is not used: it is an old shim that is silently wrong on padded rows and 16-bit
+images.
+
+Messages are taken by their fields (`height`, `width`, `encoding`, `is_bigendian`, `step`, `data`),
+so the module needs no ROS to be imported or tested; `to_image_msg` is given the message class's
+instance to fill.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+import importlib.util
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from clue_ros.dialogue.types import MAX_PIXELS
+from clue_ros.errors import BadImageError
+from clue_ros.images import FORMATS
+
+Rgb = NDArray[np.uint8]
+
+
+class ImageLike(Protocol):
+    """The fields of sensor_msgs/Image."""
+
+    height: int
+    width: int
+    encoding: str
+    is_bigendian: int
+    step: int
+    data: Any
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one `encoding` string lies in memory.
+
+    Attributes:
+        dtype: numpy type of one value, native byte order; 16-bit ones are swapped when the message
+            says big-endian.
+        channels: values a pixel.
+        code: OpenCV colour conversion to RGB, or None when the pixels are RGB already (or grey).
+        rows: rows of data for one row of picture (1.5 for 4:2:0 layouts).
+    """
+
+    dtype: type[np.unsignedinteger[Any]]
+    channels: int
+    code: int | None = None
+    rows: float = 1.0
+
+
+_U8, _U16 = np.uint8, np.uint16
+
+# OpenCV names a Bayer pattern by its second row and column, ROS by its first: bayer_rggb is
+# COLOR_BayerBG.
+ENCODINGS: dict[str, Encoding] = {
+    "rgb8": Encoding(_U8, 3),
+    "bgr8": Encoding(_U8, 3, cv2.COLOR_BGR2RGB),
+    "rgba8": Encoding(_U8, 4, cv2.COLOR_RGBA2RGB),
+    "bgra8": Encoding(_U8, 4, cv2.COLOR_BGRA2RGB),
+    "mono8": Encoding(_U8, 1, cv2.COLOR_GRAY2RGB),
+    "8UC1": Encoding(_U8, 1, cv2.COLOR_GRAY2RGB),
+    "8UC3": Encoding(_U8, 3, cv2.COLOR_BGR2RGB),
+    "8UC4": Encoding(_U8, 4, cv2.COLOR_BGRA2RGB),
+    "rgb16": Encoding(_U16, 3),
+    "bgr16": Encoding(_U16, 3, cv2.COLOR_BGR2RGB),
+    "rgba16": Encoding(_U16, 4, cv2.COLOR_RGBA2RGB),
+    "bgra16": Encoding(_U16, 4, cv2.COLOR_BGRA2RGB),
+    "mono16": Encoding(_U16, 1, cv2.COLOR_GRAY2RGB),
+    "yuv422": Encoding(_U8, 2, cv2.COLOR_YUV2RGB_UYVY),
+    "uyvy": Encoding(_U8, 2, cv2.COLOR_YUV2RGB_UYVY),
+    "yuv422_yuy2": Encoding(_U8, 2, cv2.COLOR_YUV2RGB_YUY2),
+    "yuyv": Encoding(_U8, 2, cv2.COLOR_YUV2RGB_YUY2),
+    "nv12": Encoding(_U8, 1, cv2.COLOR_YUV2RGB_NV12, rows=1.5),
+    "nv21": Encoding(_U8, 1, cv2.COLOR_YUV2RGB_NV21, rows=1.5),
+    "bayer_rggb8": Encoding(_U8, 1, cv2.COLOR_BayerBG2RGB),
+    "bayer_bggr8": Encoding(_U8, 1, cv2.COLOR_BayerRG2RGB),
+    "bayer_gbrg8": Encoding(_U8, 1, cv2.COLOR_BayerGR2RGB),
+    "bayer_grbg8": Encoding(_U8, 1, cv2.COLOR_BayerGB2RGB),
+    "bayer_rggb16": Encoding(_U16, 1, cv2.COLOR_BayerBG2RGB),
+    "bayer_bggr16": Encoding(_U16, 1, cv2.COLOR_BayerRG2RGB),
+    "bayer_gbrg16": Encoding(_U16, 1, cv2.COLOR_BayerGR2RGB),
+    "bayer_grbg16": Encoding(_U16, 1, cv2.COLOR_BayerGB2RGB),
+}
+
+# Seen on camera topics, and never a picture: said by name, so that the person looks at the
+# remapping.
+_DEPTH = ("16UC1", "32FC1", "16SC1", "64FC1")
+
+
+def to_rgb(msg: ImageLike) -> Rgb:
+    """Convert a sensor_msgs/Image to uint8 RGB (height, width, 3), C-contiguous.
+
+    Raises:
+        BadImageError: zero size, over 64 megapixels, fewer bytes than the size needs, or an
+        encoding that is no picture.
+    """
+    check_layout(msg)
+    bridge = real_cv_bridge()
+    if bridge is not None:
+        try:
+            return np.ascontiguousarray(bridge(msg), dtype=np.uint8)
+        except Exception:  # noqa: BLE001 - cv_bridge raises its own, cv2's and KeyError; ours may know the encoding
+            pass
+    return convert_own(msg)
+
+
+def check_layout(msg: ImageLike) -> Encoding:
+    """Return the encoding's description, or raise BadImageError if the numbers do not fit."""
+    encoding = ENCODINGS.get(msg.encoding)
+    if encoding is None:
+        if msg.encoding in _DEPTH:
+            raise BadImageError(
+                f"{msg.encoding} is a depth image, not a picture: remap `image` to the colour topic"
+            )
+        known = ", ".join(ENCODINGS)
+        raise BadImageError(f"unknown image encoding {msg.encoding[:40]!r}: use one of {known}")
+    if msg.height == 0 or msg.width == 0:
+        raise BadImageError(
+            f"the image is empty ({msg.width}x{msg.height} pixels): check the camera"
+        )
+    if msg.height * msg.width > MAX_PIXELS:
+        raise BadImageError(
+            f"the image has {msg.width}x{msg.height} pixels: the limit is 64 megapixels"
+        )
+    subsampled = encoding.channels == 2 or encoding.rows != 1.0
+    if (subsampled and msg.width % 2) or (encoding.rows != 1.0 and msg.height % 2):
+        raise BadImageError(
+            f"{msg.encoding} needs an even size, the image has {msg.width}x{msg.height} pixels"
+        )
+    row = msg.width * encoding.channels * np.dtype(encoding.dtype).itemsize
+    if msg.step < row:
+        raise BadImageError(
+            f"step is {msg.step} bytes, but {msg.width} {msg.encoding} pixels need {row}"
+        )
+    need = msg.step * (int(msg.height * encoding.rows) - 1) + row
+    if len(msg.data) < need:
+        raise BadImageError(
+            f"the image holds {len(msg.data)} bytes, "
+            f"but {msg.width}x{msg.height} {msg.encoding} needs {need}"
+        )
+    return encoding
+
+
+def convert_own(msg: ImageLike) -> Rgb:
+    """Convert without cv_bridge: honours `step` and `is_bigendian`. Raises as `to_rgb` does."""
+    encoding = check_layout(msg)
+    pixels = _rows(msg, encoding)
+    if encoding.code is not None:
+        try:
+            pixels = cv2.cvtColor(np.ascontiguousarray(pixels), encoding.code)
+        except cv2.error as error:  # e.g. a Bayer picture of one row
+            raise BadImageError(f"{msg.encoding} image cannot be converted: {error}") from error
+    if pixels.dtype == np.uint16:  # 65535 -> 255, rounded, as cv_bridge does
+        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return np.ascontiguousarray(pixels, dtype=np.uint8)
+
+
+def _rows(msg: ImageLike, encoding: Encoding) -> NDArray[Any]:
+    """Return the picture's values without row padding, in native byte order.
+
+    (rows, width[, channels]).
+    """
+    dtype = np.dtype(encoding.dtype)
+    if dtype.itemsize > 1:
+        dtype = dtype.newbyteorder(">" if msg.is_bigendian else "<")
+    height = int(msg.height * encoding.rows)
+    row = msg.width * encoding.channels * dtype.itemsize
+    data = np.frombuffer(msg.data, dtype=np.uint8)
+    # The last row may come without its padding, so no plain reshape to (height, step).
+    padded = np.lib.stride_tricks.as_strided(data, (height, row), (msg.step, 1), writeable=False)
+    values = np.ascontiguousarray(padded).view(dtype)
+    if encoding.channels > 1:
+        values = values.reshape(height, msg.width, encoding.channels)
+    return values.astype(encoding.dtype, copy=False)
+
+
+@lru_cache(maxsize=1)
+def real_cv_bridge() -> Callable[[ImageLike], NDArray[Any]] | None:
+    """Return the robot's cv_bridge as a function to RGB; None where it is missing or broken."""
+    try:
+        spec = importlib.util.find_spec("cv_bridge.boost.cv_bridge_boost")
+        if spec is None or not spec.origin or spec.origin.endswith(".py"):
+            return None  # the PyPI shim: its "boost" is a Python file
+        importlib.import_module("cv_bridge.boost.cv_bridge_boost")
+        bridge = importlib.import_module("cv_bridge").CvBridge()
+    except Exception:  # noqa: BLE001 - built for another numpy, it fails in many ways: ours works then
+        return None
+
+    def convert(msg: ImageLike) -> NDArray[Any]:
+        image: NDArray[Any] = bridge.imgmsg_to_cv2(msg, "rgb8")
+        return image
+
+    return convert
+
+
+def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
+    """Decode the bytes of a sensor_msgs/CompressedImage (JPEG, PNG, ...) to uint8 RGB (H, W, 3).
+
+    Raises:
+        BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded then).
+    """
+    if "compressedDepth" in fmt:
+        raise BadImageError(
+            "the compressed image is a depth stream: remap `image` to the colour topic"
+        )
+    raw = np.frombuffer(data, dtype=np.uint8)
+    if raw.size == 0:
+        raise BadImageError("the compressed image holds no bytes: check the camera")
+    width, height = _declared_size(raw)
+    if width * height > MAX_PIXELS:
+        raise BadImageError(f"the image has {width}x{height} pixels: the limit is 64 megapixels")
+    try:
+        # A camera's pixels are what its CameraInfo speaks of: an EXIF rotation must not turn them.
+        bgr = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        raise BadImageError(
+            f"the compressed image ({fmt[:40]!r}) cannot be decoded: {error}"
+        ) from error
+    if bgr is None:
+        raise BadImageError(
+            f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of unknown format"
+        )
+    return np.ascontiguousarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def _declared_size(raw: NDArray[np.uint8]) -> tuple[int, int]:
+    """Return the width and height in a picture's header: a few bytes can unpack to gigabytes.
+
+    (0, 0) where there is no such header; decoding then fails by itself.
+    """
+    try:
+        with Pillow.open(io.BytesIO(raw.tobytes()), formats=FORMATS) as header:
+            return header.size
+    except Pillow.DecompressionBombError as error:
+        raise BadImageError(f"the compressed image is far over 64 megapixels: {error}") from error
+    except (OSError, SyntaxError, ValueError):
+        return 0, 0
+
+
+_TYPES = {
+    "rgb8": (np.uint8, 3),
+    "bgr8": (np.uint8, 3),
+    "mono8": (np.uint8, 1),
+    "16UC1": (np.uint16, 1),
+    "32FC1": (np.float32, 1),
+}
+
+
+def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
+    """Fill a sensor_msgs/Image (all but its header) from (H, W) or (H, W, 3) pixels, and return it.
+
+    `encoding` is rgb8, bgr8, mono8, 16UC1 or 32FC1 and must fit the array's type. Data goes in as
+    array.array: assigning an ndarray makes rclpy check every element (128 ms a VGA frame instead of
+    1).
+    """
+    dtype, channels = _TYPES[encoding]
+    if pixels.dtype != dtype or (pixels.shape[2] if pixels.ndim == 3 else 1) != channels:
+        raise ValueError(f"{encoding} does not fit an array of {pixels.dtype} {pixels.shape}")
+    values = np.ascontiguousarray(pixels, dtype=np.dtype(dtype).newbyteorder("<"))
+    msg.height, msg.width = int(pixels.shape[0]), int(pixels.shape[1])
+    msg.encoding = encoding
+    msg.is_bigendian = 0
+    msg.step = msg.width * channels * values.itemsize
+    msg.data = array.array("B", values.tobytes())
+    return msg
+
+
+def float_map(msg: ImageLike) -> NDArray[np.float32]:
+    """Read a 32FC1 image (an attention map) as float32 (height, width).
+
+    Raises BadImageError when it is not one.
+    """
+    if msg.encoding != "32FC1" or msg.step < msg.width * 4 or len(msg.data) < msg.step * msg.height:
+        raise BadImageError(
+            f"not a whole 32FC1 image ({msg.width}x{msg.height} {msg.encoding[:40]!r})"
+        )
+    dtype = np.dtype(np.float32).newbyteorder(">" if msg.is_bigendian else "<")
+    rows = np.frombuffer(msg.data, dtype=np.uint8)[: msg.step * msg.height].reshape(
+        msg.height, msg.step
+    )
+    values = np.ascontiguousarray(rows[:, : msg.width * 4]).view(dtype)
+    return values.astype(np.float32)

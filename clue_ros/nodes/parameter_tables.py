@@ -1,0 +1,509 @@
+"""Every parameter of every node, declared once.
+
+The nodes declare from these tables; `python -m scripts.parameter_docs` writes
+config/clue.yaml and the tables of docs/ros.md from them, and a test compares. No ROS is needed to
+import it.
+"""
+
+from __future__ import annotations
+
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
+from clue_ros.model.loading import DEFAULT_MODEL
+from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter, Value, disorder, find
+
+# -------------------------------------------------------------------------------------------------
+# The parameters of the speech and tts nodes; `parameters` has all tables.
+
+VOICE_LANGUAGE = "Language, as a tag such as en-US or fr-FR."
+
+TTS: tuple[Parameter, ...] = (
+    Parameter(
+        "engine",
+        "auto",
+        "auto: pyttsx3 where it works, else print; pyttsx3: fail where it does not; print: "
+        "never speak.",
+        choices=("auto", "pyttsx3", "print"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "language", "en-US", VOICE_LANGUAGE, pattern=LANGUAGE_TAG, change=Change.UNCONFIGURED
+    ),
+    Parameter(
+        "voice",
+        "",
+        "The voice's id, name or language as pyttsx3 lists it, with espeak also a variant "
+        "(en-us+f3); empty: the first one of the language.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "rate",
+        160,
+        "Words a minute.",
+        range=(60, 400),
+        unit="words/min",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "volume", 1.0, "Loudness, 0 to 1.", range=(0.0, 1.0), unit="1", change=Change.UNCONFIGURED
+    ),
+    Parameter(
+        "output",
+        "auto",
+        "Where the sound goes. auto: a sound device, or none with a warning; device: fail without "
+        "one; topic: spoken_audio, as fast as it would be heard; none: nowhere.",
+        choices=("auto", "device", "topic", "none"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "device",
+        "",
+        "Sound device as the player (pw-play, paplay or aplay) names it; empty: the default.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "wav_folder",
+        "",
+        "A folder to keep a WAV file of everything said; empty: none.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "engine_timeout",
+        10.0,
+        "Seconds for one sentence after which a hung engine is started again.",
+        range=(0.5, 120.0),
+        unit="s",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "autostart",
+        True,
+        "Configure and activate at start. False: wait for a manager.",
+        change=Change.NEVER,
+    ),
+)
+
+SPEECH: tuple[Parameter, ...] = (
+    Parameter(
+        "source",
+        "stdin",
+        "Where speech comes from: stdin (typed lines), microphone, topic (audio), or the path of "
+        "an audio file or a folder of them.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "engine",
+        "sphinx",
+        "The recognizer; docs/voice.md says what each needs.",
+        choices=(
+            "sphinx",
+            "vosk",
+            "faster_whisper",
+            "whisper",
+            "google",
+            "google_cloud",
+            "azure",
+            "wit",
+            "openai",
+            "groq",
+        ),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "language", "en-US", VOICE_LANGUAGE, pattern=LANGUAGE_TAG, change=Change.UNCONFIGURED
+    ),
+    Parameter(
+        "model_path",
+        "",
+        "The engine's model: a folder or file, for whisper also a size; empty: the one it brings.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "hints",
+        True,
+        "Help the engine with what is likely to be said: commands, or answers to the open "
+        "question. False: plain dictation.",
+    ),
+    Parameter(
+        "mode",
+        "continuous",
+        "continuous: always listen; push_to_talk: only during ~/listen, and after a question.",
+        choices=("continuous", "push_to_talk"),
+    ),
+    Parameter(
+        "accept_confidence",
+        0.6,
+        "Confidence from which what was heard is acted on without asking back.",
+        range=(0.0, 1.0),
+        unit="1",
+    ),
+    Parameter(
+        "confirm_confidence",
+        0.25,
+        "Confidence from which it is asked back (did you say ...?); below, it was not understood.",
+        range=(0.0, 1.0),
+        unit="1",
+        at_most="accept_confidence",
+    ),
+    Parameter(
+        "device",
+        "",
+        "The microphone's number, or a part of its name; empty: the default.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "ambient_seconds",
+        1.0,
+        "Seconds at the start in which the room's noise is measured; 0: never.",
+        range=(0.0, 30.0),
+        unit="s",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "ambient_margin",
+        6.0,
+        "Decibels above the room's noise from which sound may be speech.",
+        range=(0.0, 40.0),
+        unit="dB",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "vad_mode",
+        2,
+        "How much the voice detector rejects: 0 (takes much for speech) to 3.",
+        range=(0, 3),
+        unit="1",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "end_silence",
+        0.6,
+        "Seconds of silence that end a phrase.",
+        range=(0.2, 5.0),
+        unit="s",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "max_phrase",
+        10.0,
+        "Seconds after which a phrase is cut and recognized as it is.",
+        range=(1.0, 60.0),
+        unit="s",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "listen_timeout",
+        8.0,
+        "Seconds that ~/listen waits for somebody to speak, and that a confirming question "
+        "waits for yes or no.",
+        range=(0.5, 120.0),
+        unit="s",
+    ),
+    Parameter(
+        "partial_period",
+        0.0,
+        "Seconds between transcripts of a phrase that is still being spoken; 0: none.",
+        range=(0.0, 10.0),
+        unit="s",
+    ),
+    Parameter(
+        "mute_tail",
+        0.4,
+        "Seconds after the robot's own voice in which nothing is listened to.",
+        range=(0.0, 5.0),
+        unit="s",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "barge_in",
+        "off",
+        "Whether a person may interrupt the robot. voice: any voice silences it (needs an echo "
+        "canceller); words: a phrase that was understood and is not its own does; off: never.",
+        choices=("off", "voice", "words"),
+    ),
+    Parameter(
+        "prompt",
+        "you> ",
+        "Shown before each typed line when stdin is a terminal.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "autostart",
+        True,
+        "Configure and activate at start. False: wait for a manager.",
+        change=Change.NEVER,
+    ),
+)
+
+
+__all__ = [
+    "IMAGE_SOURCE",
+    "NODES",
+    "PERCEPTION",
+    "SPEECH",
+    "TTS",
+    "Change",
+    "Parameter",
+    "Value",
+    "disorder",
+    "find",
+]
+
+PERCEPTION: tuple[Parameter, ...] = (
+    Parameter(
+        "model",
+        DEFAULT_MODEL,
+        "The model: 'household' or 'tabletop' (embedded), a folder, or a Hugging Face hub id (with "
+        "@revision behind it, if need be).",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "device",
+        "auto",
+        "Where the model runs: auto, cpu, cuda, cuda:1, ... (auto: the GPU where there is one).",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "dtype",
+        "auto",
+        "Number format of the weights (auto: the best one for the device).",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "quantization",
+        "none",
+        "Smaller decoder weights, for a full-size model on a small GPU; needs bitsandbytes.",
+        choices=("none", "int8", "nf4"),
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "detector",
+        "",
+        "Another ambiguity detector: its folder, or a baseline's name; empty: the model's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "ivg",
+        "",
+        "Another adapter for questions and boxes (B): its folder; empty: the model's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "policy",
+        DEFAULT_POLICY,
+        "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",
+        choices=POLICIES,
+    ),
+    Parameter(
+        "threshold",
+        -1.0,
+        "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
+        range=(-1.0, 1.0),
+        unit="1",
+    ),
+    Parameter(
+        "looks",
+        0,
+        "Looks at a picture that agree on a box before it points; 0: as in the model's folder.",
+        range=(0, MOST_LOOKS),
+        unit="1",
+    ),
+    Parameter(
+        "autostart",
+        False,
+        "Configure and activate at start; the launch file sets it. False: wait for a manager.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "max_questions",
+        3,
+        "Questions in one dialogue before it ends with MAX_TURNS.",
+        range=(0, 20),
+        unit="1",
+    ),
+    Parameter(
+        "answer_timeout",
+        30.0,
+        "Seconds to wait for each answer before the dialogue ends with ANSWER_TIMEOUT.",
+        range=(0.1, 3600.0),
+        unit="s",
+    ),
+    Parameter(
+        "ask_again_after",
+        0.0,
+        "Seconds of silence after which a question is asked once more in other words; 0: never.",
+        range=(0.0, 3600.0),
+        unit="s",
+    ),
+    Parameter(
+        "language",
+        "en-US",
+        "Language of the robot's own sentences and of yes, no and stop, as a tag such as en-US or "
+        "fr-FR; the model's questions are in the model's language.",
+        pattern=LANGUAGE_TAG,
+    ),
+    Parameter(
+        "image_transport",
+        "raw",
+        "Which topic to subscribe: raw (image) or compressed (image/compressed).",
+        choices=("raw", "compressed"),
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "max_image_age",
+        2.0,
+        "Seconds since the newest image arrived after which a request gets STALE_IMAGE.",
+        range=(0.05, 3600.0),
+        unit="s",
+    ),
+    Parameter(
+        "image_timeout",
+        5.0,
+        "Seconds without an image after which the node warns, naming the topic.",
+        range=(0.5, 3600.0),
+        unit="s",
+    ),
+    Parameter(
+        "record",
+        "",
+        "A folder to keep every dialogue in as an episode (docs/episodes.md); empty: none.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "record_limit",
+        1000.0,
+        "Megabytes of episodes; beyond, the oldest ones are removed.",
+        range=(1.0, 1e6),
+        unit="MB",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "masks",
+        True,
+        "Give each object its mask, an image as large as the camera's.",
+    ),
+    Parameter(
+        "use_depth",
+        True,
+        "Subscribe to depth and camera_info, and give each object its pose where they fit the "
+        "image.",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "depth_slop",
+        0.05,
+        "Seconds that the stamps of an image and of its depth image may be apart.",
+        range=(0.0, 10.0),
+        unit="s",
+    ),
+    Parameter(
+        "min_depth",
+        0.1,
+        "Metres; what the depth image has nearer counts as a hole.",
+        range=(0.0, 100.0),
+        unit="m",
+        at_most="max_depth",
+    ),
+    Parameter(
+        "max_depth",
+        10.0,
+        "Metres; what the depth image has farther counts as a hole.",
+        range=(0.1, 1000.0),
+        unit="m",
+    ),
+    Parameter(
+        "rectified",
+        False,
+        "The images are rectified (image_rect): the matrix P of camera_info counts; false: K, with "
+        "the lens's distortion D undone.",
+    ),
+    Parameter(
+        "debug_image",
+        True,
+        "Draw ~/debug_image for every reply while somebody subscribes to it.",
+    ),
+    Parameter(
+        "diagnostics_period",
+        1.0,
+        "Seconds between two messages on /diagnostics.",
+        range=(0.1, 60.0),
+        unit="s",
+        change=Change.NEVER,
+    ),
+)
+
+IMAGE_SOURCE: tuple[Parameter, ...] = (
+    Parameter(
+        "source",
+        "",
+        "A picture, a folder of pictures, a video, or a webcam's number ('0'); a new one may be "
+        "set while the node runs.",
+    ),
+    Parameter("rate", 10.0, "Images a second.", range=(0.1, 120.0), unit="Hz", change=Change.NEVER),
+    Parameter(
+        "loop",
+        True,
+        "Start again at the end of a folder or video; a single picture is always repeated. Counts "
+        "from the next time that `source` is set.",
+    ),
+    Parameter(
+        "depth",
+        "",
+        "A depth picture of `source` (16-bit PNG, millimetres), published on depth with each "
+        "image; empty: none.",
+    ),
+    Parameter("frame_id", "camera_color_optical_frame", "frame_id of every header.", pattern=FRAME),
+    Parameter(
+        "camera_info",
+        "",
+        "A calibration file (camera_calibration's YAML); empty: made from horizontal_fov.",
+    ),
+    Parameter(
+        "horizontal_fov",
+        60.0,
+        "Horizontal field of view in degrees, for CameraInfo where no file is given.",
+        range=(1.0, 179.0),
+        unit="degrees",
+    ),
+    Parameter("compressed", False, "Publish image/compressed (JPEG) as well.", change=Change.NEVER),
+    Parameter(
+        "jpeg_quality",
+        90,
+        "Quality of image/compressed.",
+        range=(1, 100),
+        unit="%",
+    ),
+)
+
+GRASP_EXAMPLE: tuple[Parameter, ...] = (
+    Parameter(
+        "max_opening",
+        0.085,
+        "Metres between the gripper's open fingers; what is wider is not grasped.",
+        range=(0.001, 1.0),
+        unit="m",
+    ),
+    Parameter(
+        "finger_length",
+        0.04,
+        "Metres that an object may reach between the fingers.",
+        range=(0.001, 1.0),
+        unit="m",
+    ),
+    Parameter(
+        "standoff",
+        0.1,
+        "Metres from pregrasp_pose to grasp_pose.",
+        range=(0.0, 1.0),
+        unit="m",
+    ),
+)
+
+NODES: dict[str, tuple[Parameter, ...]] = {
+    "perception": PERCEPTION,
+    "image_source": IMAGE_SOURCE,
+    "tts": TTS,
+    "speech": SPEECH,
+    "grasp_example": GRASP_EXAMPLE,
+}

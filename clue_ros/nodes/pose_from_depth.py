@@ -1,0 +1,574 @@
+"""Where the object in a box of the image is in space: its middle, its size, and how it stands.
+
+A box always holds more than its object: the table at its corners, whatever stands behind. What the
+object stands on is found first, as a plane in the ring of pixels around the box; the object is what
+rises from it, hangs together in depth, and lies most in the middle of the box. Its outline on the
+plane and its height make an oriented box. Where there is no such plane (the object fills the image,
+is held up, or the depth around it is missing) the object is what hangs together, and its box is
+parallel to the camera's axes and as deep as what is seen of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.types import Box
+from clue_ros.errors import NoPoseError
+
+# -------------------------------------------------------------------------------------------------
+# A camera's intrinsics: from pixels to rays, with the lens's distortion undone.
+
+Array = npt.NDArray[np.float64]
+
+POLYNOMIAL = ("plumb_bob", "rational_polynomial")  # of OpenCV: k1 k2 p1 p2 k3 k4 k5 k6
+EQUIDISTANT = ("equidistant", "fisheye")  # Kannala-Brandt: k1 k2 k3 k4
+ROUNDS = 30  # to undo a distortion; each brings a wide lens at least a digit nearer
+ASPECT = 0.02  # by which two images of one camera may differ in shape, for rounded sizes
+
+
+@dataclass(frozen=True)
+class Pinhole:
+    """Focal lengths and centre in pixels of an image of `width` x `height`.
+
+    Attributes:
+        distortion: the model's coefficients; all zero or none: an ideal lens.
+        model: the distortion model's name as in sensor_msgs/distortion_models.
+
+    Raises (on construction): NoPoseError for numbers that are no calibration.
+    """
+
+    width: int
+    height: int
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+    distortion: tuple[float, ...] = ()
+    model: str = "plumb_bob"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no calibration."""
+        numbers = (self.fx, self.fy, self.cx, self.cy, *self.distortion)
+        if self.width <= 0 or self.height <= 0:
+            raise NoPoseError("camera_info gives no image size: the camera is not calibrated")
+        if not np.isfinite(numbers).all() or self.fx <= 0 or self.fy <= 0:
+            raise NoPoseError(
+                "camera_info holds no focal length (K or P is zero): calibrate the camera"
+            )
+        if not any(self.distortion):
+            object.__setattr__(self, "distortion", ())
+            return
+        most = 8 if self.model in POLYNOMIAL else 4 if self.model in EQUIDISTANT else 0
+        if any(self.distortion[most:]):
+            raise NoPoseError(
+                f"the distortion model {self.model[:40]!r} with {len(self.distortion)} "
+                "coefficients is unknown: use rectified images and set `rectified`"
+            )
+        padded = (*self.distortion, *[0.0] * most)[:most]
+        object.__setattr__(self, "distortion", padded)
+
+    def resized(self, width: int, height: int) -> Pinhole:
+        """Return the same camera's intrinsics for its picture at another resolution.
+
+        Raises NoPoseError where the shape differs: then it is a part, or another camera.
+        """
+        across, down = width / self.width, height / self.height
+        if abs(across / down - 1) > ASPECT:
+            raise NoPoseError(
+                f"camera_info is for {self.width}x{self.height} pixels and the image has "
+                f"{width}x{height}: they are not of the same camera"
+            )
+        return replace(
+            self,
+            width=width,
+            height=height,
+            fx=self.fx * across,
+            fy=self.fy * down,
+            cx=(self.cx + 0.5) * across - 0.5,
+            cy=(self.cy + 0.5) * down - 0.5,
+        )
+
+    def rays(self, x: Array, y: Array) -> Array:
+        """Return the points (..., 3) at z = 1 that pixels x, y (of one shape) show."""
+        a, b = (x - self.cx) / self.fx, (y - self.cy) / self.fy
+        if self.distortion:
+            undo = _undo_fisheye if self.model in EQUIDISTANT else _undo_polynomial
+            a, b = undo(a, b, self.distortion)
+        return np.stack([a, b, np.ones_like(a)], axis=-1)
+
+
+def _undo_polynomial(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Array]:
+    """Invert OpenCV's polynomial or rational distortion by fixed-point iteration."""
+    k1, k2, p1, p2, k3, k4, k5, k6 = d
+    x, y = x0, y0
+    for _ in range(ROUNDS):
+        r = x * x + y * y
+        grow = (1 + r * (k1 + r * (k2 + r * k3))) / (1 + r * (k4 + r * (k5 + r * k6)))
+        dx = 2 * p1 * x * y + p2 * (r + 2 * x * x)
+        dy = p1 * (r + 2 * y * y) + 2 * p2 * x * y
+        x, y = (x0 - dx) / grow, (y0 - dy) / grow
+    return x, y
+
+
+def _undo_fisheye(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Array]:
+    """Invert the equidistant distortion by Newton's method; only the half space in front."""
+    k1, k2, k3, k4 = d
+    bent = np.hypot(x0, y0)
+    angle = bent
+    for _ in range(ROUNDS):
+        r = angle * angle
+        value = angle * (1 + r * (k1 + r * (k2 + r * (k3 + r * k4)))) - bent
+        slope = 1 + r * (3 * k1 + r * (5 * k2 + r * (7 * k3 + r * 9 * k4)))
+        angle = np.clip(angle - value / slope, 0.0, 1.55)
+    scale = np.divide(np.tan(angle), bent, out=np.ones_like(bent), where=bent > 1e-12)
+    return x0 * scale, y0 * scale
+
+
+# -------------------------------------------------------------------------------------------------
+# The plane that an object stands on, and the pixels that hang together in depth.
+
+Mask = npt.NDArray[np.bool_]
+
+TRIES = 128  # triples of points; with half of them on a plane, missing it has odds of 1e-8
+SAMPLE = 600  # points that judge the triples
+LEAST_SHARE = 0.2  # of the points around an object that its support must hold
+
+
+def noise_at(z: Array) -> Array:
+    """Return how far a depth camera's reading may be off at depth z, metres (stereo: grows as z²).
+
+    About twice the 1 sigma that makers of stereo and time-of-flight cameras give for 0.3 to 3 m.
+    """
+    return 0.004 + 0.004 * z * z
+
+
+@dataclass(frozen=True)
+class Plane:
+    """normal . p + offset is a point's height in metres; the camera's own is positive.
+
+    Attributes:
+        normal: unit vector (3,), from the surface to the camera's side.
+        noise: standard deviation of the points on it, metres (from their median distance).
+    """
+
+    normal: Array
+    offset: float
+    noise: float
+
+    def heights(self, points: Array) -> Array:
+        """Return heights (...) of points (..., 3) over the plane; NaN stays NaN."""
+        return np.asarray(points @ self.normal + self.offset)
+
+
+def planes(points: Array, most: int = 3) -> list[Plane]:
+    """Return the planes of points (n, 3), the largest first, each with LEAST_SHARE of them or more.
+
+    RANSAC with a fixed seed: the same points give the same planes.
+    """
+    rng = np.random.default_rng(0)
+    if len(points) > SAMPLE:
+        points = points[rng.choice(len(points), SAMPLE, replace=False)]
+    found: list[Plane] = []
+    rest = points
+    while len(found) < most and len(rest) >= max(12, LEAST_SHARE * len(points)):
+        guess = _best_triple(rest, rng)
+        if guess is None:
+            break
+        normal, offset = guess
+        for _ in range(3):
+            on = np.abs(rest @ normal + offset) < noise_at(rest[:, 2])
+            if np.count_nonzero(on) < 3:
+                break
+            normal, offset = _fit(rest[on])
+        if np.count_nonzero(on) < LEAST_SHARE * len(points):
+            break
+        noise = 1.4826 * float(np.median(np.abs(rest[on] @ normal + offset)))
+        found.append(Plane(normal, offset, noise))
+        rest = rest[~on]
+    return found
+
+
+def _best_triple(points: Array, rng: np.random.Generator) -> tuple[Array, float] | None:
+    corners = points[rng.integers(0, len(points), (TRIES, 3))]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    lengths = np.linalg.norm(normals, axis=1)
+    good = lengths > 1e-9
+    if not good.any():
+        return None
+    normals, corners = normals[good] / lengths[good, None], corners[good]
+    offsets = -np.einsum("ij,ij->i", normals, corners[:, 0])
+    near = np.abs(points @ normals.T + offsets) < noise_at(points[:, 2])[:, None]
+    best = int(near.sum(0).argmax())
+    return _towards_camera(normals[best], float(offsets[best]))
+
+
+def _fit(points: Array) -> tuple[Array, float]:
+    """Return the least-squares plane of points (n, 3)."""
+    middle = points.mean(0)
+    _, _, axes = np.linalg.svd(points - middle, full_matrices=False)
+    return _towards_camera(axes[2], float(-axes[2] @ middle))
+
+
+def _towards_camera(normal: Array, offset: float) -> tuple[Array, float]:
+    return (normal, offset) if offset >= 0 else (-normal, -offset)
+
+
+def pieces(mask: Mask, depth: Array, step: Array) -> npt.NDArray[np.int64]:
+    """Label what hangs together: neighbours (4) of the mask whose depths differ by less than step.
+
+    mask, depth, step (H, W), the last two in metres. Returns (H, W): the smallest flat index of the
+    pixel's piece, H * W outside the mask.
+    """
+    shape, none = mask.shape, mask.size
+    right = mask[:, :-1] & mask[:, 1:] & (np.abs(np.diff(depth, axis=1)) < step[:, :-1])
+    down = mask[:-1] & mask[1:] & (np.abs(np.diff(depth, axis=0)) < step[:-1])
+    label = np.where(mask, np.arange(none).reshape(shape), none)
+    while True:
+        new = label.copy()
+        for link, here, there in (
+            (right, np.s_[:, :-1], np.s_[:, 1:]),
+            (down, np.s_[:-1], np.s_[1:]),
+        ):
+            least = np.minimum(new[here], new[there])
+            new[here] = np.where(link, least, new[here])
+            new[there] = np.where(link, np.minimum(least, new[there]), new[there])
+        goal = np.append(new.ravel(), none)
+        new = goal[goal[new]]  # labels are pixels: following theirs takes long ways in leaps
+        if np.array_equal(new, label):
+            return label
+        label = new
+
+
+def bridged(depth: Array, rounds: int) -> Array:
+    """Fill holes (NaN) of depth (H, W) from their neighbours, `rounds` pixels deep.
+
+    Only to see what hangs together across a hole: no filled value is measured.
+    """
+    filled = depth
+    for _ in range(rounds):
+        holes = np.isnan(filled)
+        if not holes.any():
+            break
+        padded = np.pad(filled, 1, constant_values=np.nan)
+        upright, across = (
+            (padded[:-2, 1:-1], padded[2:, 1:-1]),
+            (padded[1:-1, :-2], padded[1:-1, 2:]),
+        )
+        around = np.stack([*upright, *across])
+        known = np.isfinite(around)
+        count = known.sum(0)
+        # The nearest one, not the mean: a mean of two surfaces lies on neither.
+        nearest = np.where(known, around, np.inf).min(0)
+        filled = np.where(holes & (count > 0), nearest, filled)
+    return filled
+
+
+SIDE = 160  # pixels of the window that is looked at, at most; larger ones are thinned out
+RING = 0.5  # of the box's sides, on each side of it: where its support is looked for
+LEAST_PIXELS = 12  # of an object; fewer have no outline
+LEAST_FILLED = 0.1  # part of the box's pixels that must have a reading
+LEAST_COVERED = 0.04  # part of the box that its object covers at least (a pen across it)
+LEAST_RISE = 0.004  # metres over the support from which a pixel is the object's
+TAIL = 0.005  # part of the points left out at each end of an extent, as stray
+HOLE = 8  # thinned pixels: holes in the depth are bridged from both sides so deep
+
+
+@dataclass(frozen=True)
+class Window:
+    """The thinned-out part of a depth image around a box.
+
+    Attributes:
+        rows, columns: of the depth image, int (h,) and (w,).
+        stride: pixels from one to the next.
+        known: bool (h, w), where there is a reading.
+        depth: (h, w) metres, holes bridged as far as HOLE goes, NaN beyond.
+        points: (h, w, 3) metres in the optical frame at that depth.
+        inside: bool (h, w), the pixels in the box.
+        pitch: (h, w) metres from one thinned pixel to the next, at its depth.
+    """
+
+    rows: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    stride: int
+    known: Mask
+    depth: Array
+    points: Array
+    inside: Mask
+    pitch: Array
+
+
+@dataclass(frozen=True)
+class Place:
+    """An object in the camera's optical frame, metres (REP 103: x right, y down, z forward).
+
+    Attributes:
+        position: (3,) the middle of the object's box.
+        orientation: quaternion (x, y, z, w) of the box. z points from the surface that the object
+            stands on (to the camera where there is none), x along the longer side, to the right.
+        size: (3,) along these axes. What is seen, with `support` down to the surface.
+        support: the surface, or None.
+        window, region: the pixels it was measured from, region bool as window.inside.
+        image_size, depth_size: width and height of the image and of the depth image.
+    """
+
+    position: Array
+    orientation: tuple[float, float, float, float]
+    size: Array
+    support: Plane | None
+    window: Window
+    region: Mask
+    image_size: tuple[int, int]
+    depth_size: tuple[int, int]
+
+    def mask(self) -> Mask:
+        """Return the object's pixels, bool (height, width) of the image."""
+        (width, height), (wide, high) = self.image_size, self.depth_size
+        row = (np.arange(height) * high // height - self.window.rows[0]) // self.window.stride
+        column = (np.arange(width) * wide // width - self.window.columns[0]) // self.window.stride
+        rows, columns = self.region.shape
+        ys = np.nonzero((row >= 0) & (row < rows))[0]
+        xs = np.nonzero((column >= 0) & (column < columns))[0]
+        mask = np.zeros((height, width), dtype=np.bool_)
+        mask[np.ix_(ys, xs)] = self.region[np.ix_(row[ys], column[xs])]
+        return mask
+
+
+def locate(
+    depth: npt.NDArray[np.float32], camera: Pinhole, box: Box, image_size: tuple[int, int]
+) -> Place:
+    """Find the object in a box.
+
+    depth: (H, W) metres along the optical axis, NaN where there is no reading, of the image's
+    camera, at any resolution; camera: for H x W. box: pixels of the image, whose width and height
+    are image_size. Raises NoPoseError.
+    """
+    high, wide = depth.shape
+    window = _window(depth, camera, box, (wide / image_size[0], high / image_size[1]))
+    filled = np.count_nonzero(window.known & window.inside)
+    if filled < max(LEAST_PIXELS, LEAST_FILLED * np.count_nonzero(window.inside)):
+        raise NoPoseError(
+            f"only {filled} of {np.count_nonzero(window.inside)} depth pixels in the box hold a "
+            "reading: the object is too near, too far, too small, black, shiny or clear"
+        )
+    support = _support(window)
+    region = _object(window, support)
+    position, axes, size = _oriented(window, region, support)
+    return Place(
+        position, quaternion(axes), size, support, window, region, image_size, (wide, high)
+    )
+
+
+def _window(
+    depth: npt.NDArray[np.float32], camera: Pinhole, box: Box, scale: tuple[float, float]
+) -> Window:
+    high, wide = depth.shape
+    left, right = _pixels(box.x_min * scale[0], box.x_max * scale[0], wide)
+    top, bottom = _pixels(box.y_min * scale[1], box.y_max * scale[1], high)
+    margin_x, margin_y = max(8, int(RING * (right - left))), max(8, int(RING * (bottom - top)))
+    x0, x1 = max(0, left - margin_x), min(wide, right + margin_x)
+    y0, y1 = max(0, top - margin_y), min(high, bottom + margin_y)
+    stride = -(-max(x1 - x0, y1 - y0) // SIDE)
+    rows, columns = np.arange(y0, y1, stride), np.arange(x0, x1, stride)
+    z = depth[y0:y1:stride, x0:x1:stride].astype(np.float64)
+    x, y = np.meshgrid(columns.astype(np.float64), rows.astype(np.float64))
+    in_x, in_y = (columns >= left) & (columns < right), (rows >= top) & (rows < bottom)
+    whole = bridged(z, HOLE)
+    return Window(
+        rows,
+        columns,
+        stride,
+        np.asarray(np.isfinite(z)),
+        whole,
+        camera.rays(x, y) * whole[..., None],
+        np.asarray(in_y[:, None] & in_x[None]),
+        whole * (stride / camera.fx),
+    )
+
+
+def _pixels(low: float, high: float, count: int) -> tuple[int, int]:
+    """Return the range of pixels whose middles lie between two edges, at least one, in 0..count."""
+    first = min(max(round(low), 0), count - 1)
+    return first, max(first + 1, min(round(high), count))
+
+
+def _middle(inside: Mask) -> Array:
+    """Return weights (h, w): 1 in the middle of the box, falling to 0 at its edges."""
+    weights = np.zeros(inside.shape)
+    ys, xs = np.nonzero(inside.any(1))[0], np.nonzero(inside.any(0))[0]
+    v = 1 - np.abs(np.linspace(-1, 1, len(ys) + 2)[1:-1])
+    u = 1 - np.abs(np.linspace(-1, 1, len(xs) + 2)[1:-1])
+    weights[np.ix_(ys, xs)] = v[:, None] * u[None]
+    return weights
+
+
+def _support(window: Window) -> Plane | None:
+    """Return the plane under the object: one from around the box that its middle is near above."""
+    around = window.points[window.known & ~window.inside]
+    core = window.known & (_middle(window.inside) > 0.25)
+    if not core.any():
+        core = window.known & window.inside
+    middle = window.points[core]
+    if len(around) < 4 * LEAST_PIXELS:
+        return None
+    depth = float(np.median(middle[:, 2]))
+    rows, columns = window.inside.any(1).sum(), window.inside.any(0).sum()
+    # A thing is hardly twice as high as its box is large; a floor far below a table is no support.
+    limit = 2 * float(np.hypot(rows, columns)) * float(np.nanmedian(window.pitch[core]))
+    for plane in planes(around):
+        height = float(np.median(plane.heights(middle)))
+        if -noise_at(np.asarray(depth)) <= height <= limit:
+            return plane
+    return None
+
+
+def _object(window: Window, support: Plane | None) -> Mask:
+    """Return the object's pixels, all with a reading. Raises NoPoseError where there are none."""
+    solid = window.inside & np.isfinite(window.depth)
+    flat = np.zeros_like(solid)
+    if support is not None:
+        height = support.heights(window.points)
+        rise = max(LEAST_RISE, 3 * support.noise)
+        flat = solid & window.known & (np.abs(height) <= rise)
+        solid &= height > rise
+    step = np.maximum(noise_at(window.depth), 6 * window.pitch)
+    region = _most_central(_without_flying(solid, window, step), window, step)
+    area = np.count_nonzero(window.inside)
+    if np.count_nonzero(region) >= max(LEAST_PIXELS, LEAST_COVERED * area):
+        return region
+    if np.count_nonzero(flat) >= max(LEAST_PIXELS, 0.5 * area):
+        return flat  # a sheet of paper: the box is all that is known of its outline
+    raise NoPoseError("nothing that hangs together was found in the box's depth")
+
+
+def _most_central(solid: Mask, window: Window, step: Array) -> Mask:
+    """Return the piece of `solid` that is most in the middle of the box, without stray pixels."""
+    label = pieces(solid, window.depth, step)
+    weight = np.where(window.known, _middle(window.inside), 0.0)
+    total = np.bincount(label.ravel(), weights=weight.ravel(), minlength=solid.size + 1)
+    total[solid.size] = 0.0
+    piece = label == int(total.argmax())
+    piece &= solid
+    around = _neighbours(piece.astype(np.int64), 0).sum(0)
+    return np.asarray(piece & window.known & (around >= 4))  # half of the eight neighbours
+
+
+def _without_flying(solid: Mask, window: Window, step: Array) -> Mask:
+    """Return `solid` without the pixels at edges in which many cameras mix two surfaces.
+
+    Such a one is nearer than one neighbour and farther than another.
+    """
+    depths = _neighbours(window.depth, np.nan)
+    with np.errstate(invalid="ignore"):
+        behind = (depths - window.depth > step).any(0)
+        before = (window.depth - depths > step).any(0)
+    clean = solid & ~(behind & before)
+    # Depth that is noise all over has no edges to clean.
+    return clean if np.count_nonzero(clean) > np.count_nonzero(solid) / 2 else solid
+
+
+def _neighbours(values: npt.NDArray[Any], outside: float) -> npt.NDArray[Any]:
+    """Return the eight neighbours (8, h, w) of every value (h, w)."""
+    padded = np.pad(values, 1, constant_values=outside)
+    h, w = values.shape
+    shifts = [(dy, dx) for dy in range(3) for dx in range(3) if (dy, dx) != (1, 1)]
+    return np.stack([padded[dy : dy + h, dx : dx + w] for dy, dx in shifts])
+
+
+def _oriented(window: Window, region: Mask, support: Plane | None) -> tuple[Array, Array, Array]:
+    """Return middle (3,), axes (3, 3) in columns, and size (3,) of the box around the region."""
+    points = window.points[region]
+    pitch = float(np.median(window.pitch[region]))
+    if support is None:
+        axes = np.diag([1.0, -1.0, -1.0])  # z to the camera, x to the right
+        low, high = _extent(points @ axes)
+        return axes @ ((low + high) / 2), axes, high - low + np.array([pitch, pitch, 0.0])
+    across = _on_plane(support.normal)
+    turn = _least_area(points @ across)
+    axes = _right_handed(across @ turn, support.normal, points)
+    low, high = _extent(points @ axes)
+    low[2], high[2] = -support.offset, max(high[2], -support.offset)
+    return axes @ ((low + high) / 2), axes, high - low + np.array([pitch, pitch, 0.0])
+
+
+def _extent(values: Array) -> tuple[Array, Array]:
+    """Return the lowest and highest of values (n, k) along each of k, without stray ones."""
+    cut = int(TAIL * len(values))
+    ordered = np.partition(values, (cut, len(values) - 1 - cut), axis=0)
+    return ordered[cut], ordered[len(values) - 1 - cut]
+
+
+def _on_plane(normal: Array) -> Array:
+    """Return two unit vectors (3, 2) across a normal, the first as far to the right as can be."""
+    first = np.array([1.0, 0.0, 0.0]) - normal[0] * normal
+    if np.linalg.norm(first) < 1e-3:  # the surface faces sideways
+        first = np.array([0.0, 1.0, 0.0]) - normal[1] * normal
+    first /= np.linalg.norm(first)
+    return np.stack([first, np.cross(normal, first)], axis=1)
+
+
+def _least_area(flat: Array) -> Array:
+    """Return the rotation (2, 2) whose columns are the sides of (n, 2)'s least rectangle."""
+    flat = flat[:: max(1, len(flat) // 700)]
+
+    def area(angles: Array) -> Array:
+        both = np.concatenate([angles, angles + np.pi / 2])
+        low, high = _extent(flat @ np.stack([np.cos(both), np.sin(both)]))
+        sides = high - low
+        return np.asarray(sides[: len(angles)] * sides[len(angles) :])
+
+    coarse = np.deg2rad(np.arange(0, 90, 3.0))
+    best = float(coarse[area(coarse).argmin()])
+    fine = best + np.deg2rad(np.arange(-2.5, 2.6, 0.5))
+    angle = float(fine[area(fine).argmin()])
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[c, -s], [s, c]])
+
+
+def _right_handed(sides: Array, normal: Array, points: Array) -> Array:
+    """Return axes (3, 3): x along the longer side (of like ones the one to the right), z normal."""
+    low, high = _extent(points @ sides)
+    first, second = high - low
+    longer = 0 if first >= second else 1
+    if abs(first - second) < 0.1 * max(first, second):
+        longer = 0 if abs(sides[0, 0]) >= abs(sides[0, 1]) else 1
+    x = sides[:, longer]
+    lead = x[0] if abs(x[0]) > 1e-6 else x[1]
+    x = x if lead > 0 else -x
+    return np.stack([x, np.cross(normal, x), normal], axis=1)
+
+
+def quaternion(axes: Array) -> tuple[float, float, float, float]:
+    """Return (x, y, z, w), w >= 0, of a rotation matrix (3, 3)."""
+    m = np.asarray(axes, dtype=np.float64)
+    # 4 q q^T from the matrix; its largest diagonal entry keeps the division far from zero.
+    k = np.empty((4, 4))
+    k[0, 0] = 1 + m[0, 0] - m[1, 1] - m[2, 2]
+    k[1, 1] = 1 - m[0, 0] + m[1, 1] - m[2, 2]
+    k[2, 2] = 1 - m[0, 0] - m[1, 1] + m[2, 2]
+    k[3, 3] = 1 + m[0, 0] + m[1, 1] + m[2, 2]
+    k[0, 1] = k[1, 0] = m[0, 1] + m[1, 0]
+    k[0, 2] = k[2, 0] = m[0, 2] + m[2, 0]
+    k[1, 2] = k[2, 1] = m[1, 2] + m[2, 1]
+    k[0, 3] = k[3, 0] = m[2, 1] - m[1, 2]
+    k[1, 3] = k[3, 1] = m[0, 2] - m[2, 0]
+    k[2, 3] = k[3, 2] = m[1, 0] - m[0, 1]
+    q = k[int(np.diag(k).argmax())]
+    q = q / np.linalg.norm(q)
+    q = q if q[3] >= 0 else -q
+    return float(q[0]), float(q[1]), float(q[2]), float(q[3])
+
+
+def rotation(q: tuple[float, float, float, float]) -> Array:
+    """Return the rotation matrix (3, 3) of a unit quaternion (x, y, z, w)."""
+    x, y, z, w = q
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )

@@ -1,1 +1,0 @@
-"""Where a box of the image is in space: geometry of one depth image, numpy only, no ROS."""

@@ -1,1 +1,0 @@
-"""Training: `base` (vision tower, decoder), `detector` (adapter A and head), `ivg` (adapter B)."""

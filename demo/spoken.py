@@ -1,0 +1,321 @@
+"""The spoken demo: `scripts/demo --voice` plays dialogues from sound files, without a sound device.
+
+The person's files and the robot's own voice reach the speech node through one microphone (a ROS
+topic), so everything a real room does to a dialogue is there: the robot must not hear itself, and
+asks back what it is not sure of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import json
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from clue_msgs.msg import AudioChunk, Speaking, Transcript
+from rclpy.node import Node
+
+from clue_ros.dialogue.words import plain
+from clue_ros.nodes.tts_node import LATEST
+from clue_ros.voice.audio import RATE, Audio, Samples, gain, read_audio, resample, write_wav
+from clue_ros.voice.listener import Resampler
+from demo.graph import GraphError, Processes, Watcher
+from demo.scenes import EXPECTATIONS, Played, Scene, find_scenes, read_scenes
+
+# -------------------------------------------------------------------------------------------------
+# The demo's room: a microphone that hears the person's sound files, and the robot's own voice.
+
+BLOCK = 480  # samples: 30 ms
+ECHO = -12.0  # dB: how loud the robot's voice comes back to its microphone
+LONGEST = 1800 * RATE  # samples of the recording that are kept
+
+
+class Room:
+    """Sends sound on `audio` without a pause, as a microphone does, and records it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._person: deque[Samples] = deque()  # blocks still to be said
+        self._robot: Samples = np.zeros(0, np.int16)
+        self._resampler = Resampler(RATE)
+        self._lock = threading.Lock()
+        self._record: dict[str, list[Samples]] = {"room": [], "person": [], "robot": []}
+        self._robot_speaks = False
+        self._noise = np.random.default_rng(0)
+        self._audio = node.create_publisher(AudioChunk, "audio", 500)
+        node.create_subscription(AudioChunk, "spoken_audio", self._on_robot, 500)
+        node.create_subscription(Speaking, "speaking", self._on_speaking, LATEST)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="room", daemon=True)
+        self._thread.start()
+
+    @property
+    def robot_speaks(self) -> bool:
+        """Whether the robot says so, or is still to be heard."""
+        with self._lock:
+            return self._robot_speaks or len(self._robot) > 0
+
+    @property
+    def person_speaks(self) -> bool:
+        """Whether a file is being played."""
+        with self._lock:
+            return bool(self._person)
+
+    def play(self, path: Path) -> None:
+        """Have the person say a file. Raises BadAudioError."""
+        samples = resample(read_audio(path)).samples
+        with self._lock:
+            for i in range(0, len(samples), BLOCK):
+                self._person.append(samples[i : i + BLOCK])
+
+    def save(self, folder: Path) -> list[Path]:
+        """Stop, and write what the microphone heard and what each side said, of equal length."""
+        self.close()
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, blocks in self._record.items():
+            path = folder / f"{name}.wav"
+            write_wav(path, Audio(np.concatenate(blocks or [np.zeros(BLOCK, np.int16)])))
+            paths.append(path)
+        return paths
+
+    def close(self) -> None:
+        """Be silent from now on; to be called before the node is destroyed."""
+        self._stopping.set()
+        self._thread.join(2.0)
+
+    def _on_robot(self, message: AudioChunk) -> None:
+        with self._lock:
+            if message.sample_rate != self._resampler.source:
+                self._resampler = Resampler(int(message.sample_rate))
+            new = self._resampler.feed(np.array(message.data, np.int16))
+            self._robot = np.concatenate([self._robot, new])
+
+    def _on_speaking(self, message: Speaking) -> None:
+        with self._lock:
+            self._robot_speaks = bool(message.is_speaking)
+
+    def _run(self) -> None:
+        begin, count = time.monotonic(), 0
+        while not self._stopping.is_set():
+            self._send(*self._next())
+            count += 1
+            self._stopping.wait(max(0.0, begin + count * BLOCK / RATE - time.monotonic()))
+
+    def _next(self) -> tuple[Samples, Samples, Samples]:
+        with self._lock:
+            person = _filled(self._person.popleft() if self._person else self._robot[:0])
+            robot = _filled(self._robot[:BLOCK])
+            self._robot = self._robot[BLOCK:]
+        echo = gain(Audio(robot), ECHO).samples
+        noise = self._noise.normal(0.0, 8.0, BLOCK)
+        heard = person.astype(np.float64) + echo + noise
+        return np.clip(np.rint(heard), -32_768, 32_767).astype(np.int16), person, robot
+
+    def _send(self, heard: Samples, person: Samples, robot: Samples) -> None:
+        message: Any = AudioChunk(sample_rate=RATE, channels=1)
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.frame_id = "microphone"
+        message.data = array.array("h", heard.tobytes())
+        self._audio.publish(message)
+        for name, samples in (("room", heard), ("person", person), ("robot", robot)):
+            if len(self._record[name]) * BLOCK < LONGEST:
+                self._record[name].append(samples)
+
+
+def _filled(samples: Samples) -> Samples:
+    """The samples and silence, a whole block."""
+    return np.concatenate([samples, np.zeros(BLOCK - len(samples), np.int16)])
+
+
+LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
+REPLY_TIMEOUT = 300.0
+ATTEMPTS = 3  # at saying something that is not understood
+STATUS = {
+    Transcript.ACCEPTED: "accepted",
+    Transcript.UNCONFIRMED: "asked back",
+    Transcript.NOT_UNDERSTOOD: "not understood",
+    Transcript.DENIED: "denied",
+}
+
+
+class SpokenDialogue:
+    """The graph, the room, and the person in it."""
+
+    def __init__(self, processes: Processes, watcher: Watcher, out: Path) -> None:
+        self._processes, self._watcher, self._out = processes, watcher, out
+        self._lines: list[dict[str, Any]] = []
+        self._begin = time.monotonic()
+        watcher.node.create_subscription(
+            Transcript, "transcript", lambda m: watcher.events.put(("transcript", m)), 10
+        )
+        self._room = Room(watcher.node)
+        self._said = Path()  # the file that the person said last
+        self._attempts = 0
+
+    def start(self, scene: Scene, options: argparse.Namespace) -> None:
+        """Start the nodes."""
+        _print("starting image_source, perception, speech and tts, each a process of its own")
+        start = self._processes.start
+        start("image_source", source=scene.image.resolve(), rate=15.0)
+        start("tts", engine="pyttsx3", output="topic", wav_folder=(self._out / "said").resolve())
+        start("speech", source="topic")
+        start(
+            "perception",
+            model=options.model,
+            device=options.device,
+            answer_timeout=REPLY_TIMEOUT,
+            max_image_age=10.0,
+        )
+        self._watcher.transition("configure", LOAD_TIMEOUT)
+        self._watcher.transition("activate")
+        self._watcher.wait(
+            lambda: self._watcher.perception_sees > 0, "the first picture in perception", 30.0
+        )
+        for node in ("speech", "tts"):
+            self._watcher.wait(lambda n=node: self._is_active(n), f"{node} to be active", 120.0)
+
+    def play(self, number: int, scene: Scene) -> str:
+        """Play one scene; return "" or what was wrong with how it went."""
+        _print(f"\nscene {number}: {scene.image.name}")
+        self._watcher.show(scene.image.resolve())
+        events = self._watcher.events
+        while not events.empty():
+            events.get()
+        answers, questions, grounded = list(scene.answers), [], False
+        self._person(scene.image.parent / scene.say)
+        while True:
+            kind, message = self._event()
+            if kind == "transcript":
+                if not self._hears(message):
+                    return f"scene {number}: {self._said.name} was not understood {ATTEMPTS} times"
+            elif kind == "question":
+                questions.append(message.text)
+                if not answers:
+                    return f"scene {number}: nobody here can answer {message.text!r}"
+                self._robot(message.text)
+                self._person(scene.image.parent / answers.pop(0))
+            elif kind == "grounding":
+                grounded = True
+                box = message.target.box
+                _print(
+                    f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, "
+                    f"y {box.y_min:.0f} to {box.y_max:.0f}; {message.target.label!r}"
+                )
+            elif message not in questions and not self._asks_back(scene, message):
+                self._robot(message)
+                wanted, met = EXPECTATIONS[scene.expects]
+                played = Played(tuple(questions), grounded, message)
+                self._wait_for_silence()
+                return "" if met(played) else f"scene {number} should {wanted}, but did not"
+
+    def save(self) -> list[Path]:
+        """Write the sound of both sides and the transcript."""
+        paths = self._room.save(self._out)
+        text = "".join(
+            f"{line['seconds']:7.2f} s  {line['who']:<6}  {line['text']}\n" for line in self._lines
+        )
+        (self._out / "transcript.txt").write_text(text, encoding="utf-8")
+        as_json = json.dumps(self._lines, indent=1, ensure_ascii=False)
+        (self._out / "transcript.json").write_text(as_json + "\n", encoding="utf-8")
+        return [*paths, self._out / "transcript.txt", self._out / "transcript.json"]
+
+    def _is_active(self, node: str) -> bool:
+        self._processes.check()
+        words = {"speech": "listens to", "tts": "speaking through"}[node]
+        return words in self._processes.tail(node, 50)
+
+    def _event(self) -> tuple[str, Any]:
+        events = self._watcher.events
+        self._watcher.wait(lambda: not events.empty(), "the next word of the robot", REPLY_TIMEOUT)
+        return events.get()
+
+    def _hears(self, message: Transcript) -> bool:
+        """Take what the speech node heard; the person says it again if it was not understood."""
+        heard = f'heard "{message.text}" ({message.confidence:.2f}, {STATUS[message.status]})'
+        self._note("heard", heard)
+        if message.status == Transcript.NOT_UNDERSTOOD:
+            self._attempts += 1
+            if self._attempts >= ATTEMPTS:
+                return False
+            self._person(self._said, again=True)
+        return True
+
+    def _asks_back(self, scene: Scene, text: str) -> bool:
+        """Answer "did you say ...?" with yes or no; say it again after no."""
+        folder = scene.image.parent / "voice"
+        if text.startswith("Did you say"):
+            self._robot(text)
+            meant = plain(self._said.stem.replace("_", " "))
+            right = meant == plain(text.partition(":")[2])
+            self._say_file(folder / ("yes.wav" if right else "no.wav"))
+            return True
+        if text.startswith(("Then please say", "I did not hear", "Sorry,")):
+            self._robot(text)
+            self._person(self._said, again=True)
+            return True
+        return False
+
+    def _robot(self, text: str) -> None:
+        self._note("robot", text)
+
+    def _person(self, path: Path, *, again: bool = False) -> None:
+        self._attempts = self._attempts if again else 0
+        self._said = path
+        self._say_file(path)
+
+    def _say_file(self, path: Path) -> None:
+        """Say it when the robot has finished: one does not interrupt."""
+        self._wait_for_silence()
+        self._note("person", f"{path.stem.replace('_', ' ')}  [{path.name}]")
+        self._room.play(path)
+        self._watcher.wait(lambda: not self._room.person_speaks, "the person to finish", 60.0)
+
+    def _wait_for_silence(self) -> None:
+        # What was just published as text has not begun to sound yet.
+        time.sleep(0.5)
+        quiet_since = time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal quiet_since
+            if self._room.robot_speaks:
+                quiet_since = time.monotonic()
+            return time.monotonic() - quiet_since > 0.8
+
+        self._watcher.wait(quiet, "the robot to finish speaking", 60.0)
+
+    def _note(self, who: str, text: str) -> None:
+        seconds = round(time.monotonic() - self._begin, 2)
+        self._lines.append({"seconds": seconds, "who": who, "text": text})
+        _print(f"  {who + ':':<7} {text}")
+
+
+def play_voice(processes: Processes, watcher: Watcher, options: argparse.Namespace) -> list[str]:
+    """Play every spoken scene and leave the sound and the transcript; return what was wrong."""
+    scenes = read_scenes(options.scenes or find_scenes("voice.yaml"))
+    out = options.out / "voice"
+    dialogue = SpokenDialogue(processes, watcher, out)
+    failures = []
+    try:
+        dialogue.start(scenes[0], options)
+        for number, scene in enumerate(scenes, start=1):
+            problem = dialogue.play(number, scene)
+            if problem:
+                failures.append(problem)
+                watcher.transition("deactivate")  # ends an open dialogue
+                watcher.transition("activate")
+    except GraphError as error:
+        failures.append(str(error))
+    finally:
+        for path in dialogue.save():
+            _print(f"left: {path}")
+    return failures
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,135 @@
+"""`clue eval detectors`: Table I from probabilities, and the command on random weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from drawn_scenes import random_scenes
+from tiny_model import write_random_model
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.evaluation import table1_detectors
+from clue_ros.lab.evaluation.table1_detectors import Judged, TableOne, Trained
+from clue_ros.lab.simulator import shards
+
+
+def judged(seed: int, chances: list[float]) -> Judged:
+    """A detector with a threshold of 0.6 on four sentences, the first two ambiguous."""
+    labels = [True, True, False, False]
+    sources = ["tabletop", "it2p", "tabletop", "it2p"]
+    row = Trained("half-last-detect-cnn", seed, Path())
+    return Judged(row, 0.6, {"in_domain": chances}, {"in_domain": labels}, {"in_domain": sources})
+
+
+def test_figures_come_from_the_detectors_own_threshold() -> None:
+    row = judged(0, [0.9, 0.55, 0.7, 0.1])
+    counts = row.counts("in_domain")
+    assert (counts.true_positive, counts.false_negative) == (1, 1)
+    assert (counts.false_positive, counts.true_negative) == (1, 1)
+    photos = row.counts("in_domain", "it2p")
+    assert (photos.n, photos.recall, photos.true_negative) == (2, 0, 1)
+
+
+def test_the_table_has_the_mean_and_spread_of_the_seeds() -> None:
+    table = TableOne([judged(0, [0.9, 0.8, 0.1, 0.1]), judged(1, [0.9, 0.1, 0.1, 0.9])])
+    line = table.text().splitlines()[1]
+    assert line.startswith("Half-Last Detect (CNN)")
+    assert "0.750 +- 0.354" in line  # accuracy of 1 and 0.5
+    rows = table.summary()["detectors"][0]["seeds"]
+    assert [row["in_domain"]["f1"] for row in rows] == [1.0, 0.5]
+    assert rows[1]["in_domain"]["by_source"]["it2p"]["accuracy"] == 0
+    assert "| Half-Last Detect (CNN) |" in table.text(markdown=True)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Drawn scenes as shards of both worlds and of every split."""
+    folder = tmp_path_factory.mktemp("scenes")
+    for split, seed in (("train", 0), ("val", 1), ("test", 2)):
+        path = shards.shard_path(folder, split, 0, 0)
+        shards.write_shard(path, random_scenes(4, seed, size=64))
+    return folder
+
+
+def options(scenes: Path, model: Path, out: Path, *more: object) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    table1_detectors.add_arguments(parser)
+    given = ["--tabletop", scenes, "--model", model, "--detectors", out, "--device", "cpu", *more]
+    return parser.parse_args([str(word) for word in given])
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+
+
+def test_the_command_trains_what_is_missing_and_measures_all(
+    scenes: Path,
+    random_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The novel world's renderer is not needed to see that its scenes are a domain of their own.
+    monkeypatch.setattr(table1_detectors, "NOVEL", "blocks")
+    short = ("--steps", 2, "--batch", 1, "--head-batches", 1, "--seeds", 1, "--test-scenes", 4)
+    names = (
+        "--only", "half-last-detect-ar", "own", "candidate-count", "decoder-first", "decoder-yes-no"
+    )  # fmt: skip
+    args = options(scenes, random_model, tmp_path, *short, *names, "--json")
+    args.records, args.calibration = tmp_path / "records.jsonl", tmp_path / "calibration.png"
+    assert table1_detectors.run(args) == 0
+    said = capsys.readouterr()
+    table = json.loads(said.out)
+    assert "IT2P not found" in said.err
+    assert [row["name"] for row in table["detectors"]] == [str(name) for name in names[1:]]
+    assert [row["seeds"][0]["seed"] for row in table["detectors"]] == [0, None, None, None, None]
+    seed = table["detectors"][0]["seeds"][0]
+    assert seed["in_domain"] == seed["out_of_domain"] | {
+        "by_source": seed["in_domain"]["by_source"]
+    }
+    assert seed["in_domain"]["n"] == table["n"]["in_domain"] > 4
+    records = [json.loads(line) for line in args.records.read_text().splitlines()]
+    assert len(records) == 5 * 2 * table["n"]["in_domain"]
+    assert args.calibration.stat().st_size > 1000
+    # Again: the same from what was kept, though the detector cannot be trained now.
+    again = options(scenes, random_model, tmp_path, *short, *names, "--json", "--no-train")
+    assert table1_detectors.run(again) == 0
+    assert json.loads(capsys.readouterr().out) == table
+    # It is of this base, and trained so: neither another one's nor otherwise.
+    longer = options(scenes, random_model, tmp_path, *short, *names, "--steps", 3)
+    with pytest.raises(ClueError, match="seed0 was trained with another steps: give another"):
+        table1_detectors.run(longer)
+    write_random_model(tmp_path / "other", seed=1)
+    other = options(scenes, tmp_path / "other", tmp_path, *short, *names, "--no-train")
+    with pytest.raises(ClueError, match="seed0 was trained with another base"):
+        table1_detectors.run(other)
+
+
+def test_what_is_not_trained_is_left_out_aloud(
+    scenes: Path,
+    random_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table1_detectors, "NOVEL", "blocks")
+    args = options(
+        scenes, random_model, tmp_path, "--test-scenes", 4, "--no-train",
+        "--only", "half-last-detect-cnn",
+    )  # fmt: skip
+    with pytest.raises(ClueError, match="no detector in"):
+        table1_detectors.run(args)
+    assert "half-last-detect-cnn/seed0 is not trained" in capsys.readouterr().err
+
+
+def test_an_unknown_detector_and_missing_scenes_are_named(
+    scenes: Path, random_model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ClueError, match=r"no detector 'magic': choose of half-last-detect-cnn"):
+        table1_detectors.run(options(scenes, random_model, tmp_path, "--only", "magic"))
+    with pytest.raises(ClueError, match="--world novel"):
+        table1_detectors.run(options(scenes, random_model, tmp_path, "--test-scenes", 4))

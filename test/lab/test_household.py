@@ -1,0 +1,146 @@
+"""Household objects made by code: closed, resting, apart from each other; textures."""
+
+from __future__ import annotations
+
+import colorsys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clue_ros.lab.simulator import meshes, textures
+from clue_ros.lab.simulator.meshes import Mesh, Shape
+from clue_ros.lab.simulator.objects import HOUSEHOLD_GAP, VARIANTS, Household, segment_distance
+from clue_ros.lab.simulator.spec import Placed
+from clue_ros.lab.simulator.worlds import NOVEL, NOVEL_COLORS, NOVEL_WARES
+
+
+def volume(mesh: Mesh) -> float:
+    """Signed volume; positive where all faces look outwards."""
+    a, b, c = (mesh.vertices[mesh.faces[:, i]] for i in range(3))
+    return float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum() / 6)
+
+
+def edges(mesh: Mesh) -> list[tuple[int, int]]:
+    return [(int(f[i]), int(f[(i + 1) % 3])) for f in mesh.faces for i in range(3)]
+
+
+def test_every_shape_is_closed_rests_on_the_table_and_keeps_to_its_footprint() -> None:
+    rng = np.random.default_rng(0)
+    for kind, ware in NOVEL_WARES.items():
+        for _ in range(6):
+            made = ware.build(rng)
+            points = np.concatenate([p.mesh.vertices for p in made.parts])
+            assert points[:, 2].min() == pytest.approx(0, abs=0.0035), kind
+            assert 0.01 < points[:, 2].max() < 0.21, kind
+            assert 0.05 < np.ptp(points, axis=0).max() < 0.22, kind
+            beside = np.hypot(np.maximum(np.abs(points[:, 0]) - made.half_length, 0), points[:, 1])
+            assert beside.max() <= made.radius + 1e-9, kind
+            assert any(p.accent is None for p in made.parts), kind
+            for part in made.parts:
+                assert volume(part.mesh) > 0, kind
+                once = edges(part.mesh)
+                assert len(set(once)) == len(once), kind
+                assert {(b, a) for a, b in once} == set(once), f"{kind} has a hole"
+
+
+def test_a_mug_and_a_bowl_are_hollow() -> None:
+    rng = np.random.default_rng(1)
+    for build in (meshes.mug, meshes.bowl):
+        vertices = build(rng).parts[0].mesh.vertices
+        middle = vertices[np.hypot(vertices[:, 0], vertices[:, 1]) < 1e-6]
+        assert middle[:, 2].max() < 0.2 * vertices[:, 2].max(), "the inside's floor is low"
+
+
+def test_the_distance_of_two_segments() -> None:
+    def of(*numbers: float) -> Any:
+        return np.array(numbers).reshape(2, 2)
+
+    flat = of(0, 0, 2, 0)
+    assert segment_distance(flat, of(1, -1, 1, 1)) == 0
+    assert segment_distance(flat, of(0, 1, 2, 1)) == 1
+    assert segment_distance(flat, of(3, 0, 5, 0)) == 1
+    assert segment_distance(flat, of(1, 0.5, 1, 3)) == 0.5
+    point = of(5, 4, 5, 4)
+    assert segment_distance(flat, point) == segment_distance(point, flat) == 5
+
+
+@pytest.fixture(scope="module")
+def arranged() -> tuple[Household, list[list[Placed]]]:
+    """A stock and a few hundred arrangements of it."""
+    rng = np.random.default_rng(2)
+    stock = Household(NOVEL_WARES, NOVEL_COLORS)
+    stock.xml(rng)
+    return stock, [stock.arrange(rng, 6) for _ in range(300)]
+
+
+def world_points(made: Shape, o: Placed) -> Any:
+    """An object's vertices seen from above, in the table's frame: (V, 2)."""
+    points = np.concatenate([p.mesh.vertices for p in made.parts])[:, :2]
+    c, s = np.cos(o.yaw), np.sin(o.yaw)
+    return points @ np.array([[c, s], [-s, c]]) + (o.x, o.y)
+
+
+def test_no_two_objects_touch(arranged: tuple[Household, list[list[Placed]]]) -> None:
+    stock, tables = arranged
+    for placed in tables[:80]:
+        for o in placed:
+            made = stock.shapes[o.body]
+            along = made.half_length * np.array([np.cos(o.yaw), np.sin(o.yaw)])
+            for other in placed:
+                if other is o:
+                    continue
+                # every vertex of another object is off this one's footprint
+                points = world_points(stock.shapes[other.body], other) - (o.x, o.y)
+                share = np.clip(points @ along / max(float(along @ along), 1e-12), -1, 1)
+                off = np.linalg.norm(points - share[:, None] * along, axis=1)
+                assert off.min() >= made.radius + HOUSEHOLD_GAP - 1e-9
+
+
+def test_every_table_has_look_alikes(arranged: tuple[Household, list[list[Placed]]]) -> None:
+    _, tables = arranged
+    for placed in tables:
+        kinds = [o.kind for o in placed]
+        assert 2 <= len(placed) <= 6
+        assert len(set(kinds)) < len(kinds)
+        assert len({o.body for o in placed}) == len(placed)
+        assert all(kinds.count(k) <= VARIANTS for k in kinds)
+    everything = [o for placed in tables for o in placed]
+    assert {o.kind for o in everything} == set(NOVEL.kinds)
+    assert {o.color for o in everything} == set(NOVEL.colors)
+
+
+def test_a_kind_has_the_colors_it_comes_in(
+    arranged: tuple[Household, list[list[Placed]]],
+) -> None:
+    for o in (o for placed in arranged[1] for o in placed):
+        own = NOVEL_WARES[o.kind].colors
+        assert own is None or o.color in own
+        (h0, h1), (s0, s1), (v0, v1) = NOVEL.colors[o.color]
+        hue, saturation, value = colorsys.rgb_to_hsv(*o.rgb)
+        assert s0 - 1e-6 <= saturation <= s1 + 1e-6
+        assert v0 - 1e-6 <= value <= v1 + 1e-6
+        if s0 > 0.2:
+            assert (
+                min(abs(hue + turn - (h0 + h1) / 2) for turn in (-1, 0, 1)) <= (h1 - h0) / 2 + 1e-6
+            )
+
+
+@pytest.mark.parametrize("name", ["wood", "checks", "marble", "dots", "bands", "tiles"])
+def test_textures(name: str) -> None:
+    make = getattr(textures, name)
+    first, again, other = (make(np.random.default_rng(seed), 64) for seed in (0, 0, 1))
+    assert first.shape == (64, 64, 3)
+    assert first.dtype == np.uint8
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert first.std(axis=(0, 1)).max() > 8, "it has a pattern"
+
+
+def test_a_cloth_lies_on_the_middle_of_a_table() -> None:
+    under = np.full((64, 64, 3), 200, np.uint8)
+    cloth = np.full((64, 64, 3), (10, 90, 10), np.uint8)
+    out = textures.laid(np.random.default_rng(0), under, cloth)
+    assert out[32, 32].tolist() == [10, 90, 10]
+    assert out[0, 0].tolist() == out[-1, -1].tolist() == [200, 200, 200]
+    assert 0.2 < (out[..., 0] == 10).mean() < 0.55

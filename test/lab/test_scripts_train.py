@@ -1,0 +1,92 @@
+"""The training scripts: every command of theirs is one that `clue` takes, and a failure ends them.
+
+`clue` itself is a fake here, which writes down what it was called with: training takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from clue_ros.cli import COMMANDS, Command
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_CLUE = """#!{python}
+import json, os, sys
+with open(os.environ["CALLS"], "a", encoding="utf-8") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+sys.exit(sys.argv[1:3] == ["train", os.environ.get("FAILS")])
+"""
+
+
+def run(folder: Path, script: str, *options: str, fails: str = "") -> tuple[int, list[list[str]]]:
+    """A script's exit status and the calls of the fake `clue`, in order."""
+    fake = folder / "clue"
+    fake.write_text(FAKE_CLUE.format(python=sys.executable), encoding="utf-8")
+    fake.chmod(0o755)
+    calls = folder / "calls"
+    calls.touch()
+    path = os.pathsep.join([str(folder), os.environ["PATH"]])
+    status = subprocess.run(
+        [ROOT / "scripts" / script, *options],
+        env={**os.environ, "PATH": path, "CALLS": str(calls), "FAILS": fails},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    ).returncode
+    return status, [json.loads(line) for line in calls.read_text(encoding="utf-8").splitlines()]
+
+
+def understood(words: list[str]) -> argparse.Namespace:
+    """What the real command makes of a call; a wrong option ends the test."""
+    command = cast("dict[str, Command]", COMMANDS[words[0]])[words[1]]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    importlib.import_module(command.module).add_arguments(parser)
+    return parser.parse_args(words[2:])
+
+
+def parts(calls: list[list[str]]) -> list[str]:
+    return [" ".join(call[:2]) for call in calls]
+
+
+def test_the_first_model_s_script(tmp_path: Path) -> None:
+    status, calls = run(tmp_path, "train", "--threads", "3")
+    assert status == 0
+    trained = ["train base", "train detector", "train ivg"]
+    assert parts(calls) == ["data tabletop"] * 3 + trained
+    assert [understood(call).threads for call in calls[3:]] == [3, 3, 3]
+
+
+def test_the_rich_model_s_script_puts_the_model_where_it_is_told_to(tmp_path: Path) -> None:
+    out, data = str(tmp_path / "mine"), str(tmp_path / "scenes")
+    status, calls = run(tmp_path, "train_rich", out, data)
+    assert status == 0
+    assert parts(calls[:4]) == ["data tabletop"] * 3 + ["train base"]
+    assert set(parts(calls[4:6])) == {"train detector", "train ivg"}, "beside each other"
+    assert parts(calls[6:]) == ["train policy"]
+    args = [understood(call) for call in calls]
+    assert {str(a.out) for a in args[:3]} == {data}
+    assert {str(a.tabletop) for a in args[3:]} == {data}
+    assert str(args[3].out) == out
+    assert {str(a.model) for a in args[4:]} == {out}
+    assert {str(a.run) for a in args[3:6]} == {"runs/mine"}
+
+
+@pytest.mark.parametrize("part", ["base", "detector", "ivg"])
+def test_a_part_that_fails_ends_the_script(tmp_path: Path, part: str) -> None:
+    status, calls = run(tmp_path, "train_rich", str(tmp_path / "mine"), fails=part)
+    assert status == 1
+    assert "train policy" not in parts(calls)
+
+
+def test_without_a_place_for_the_model_nothing_is_begun(tmp_path: Path) -> None:
+    status, calls = run(tmp_path, "train_rich")
+    assert (status, calls) == (1, [])

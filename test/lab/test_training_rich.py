@@ -1,0 +1,195 @@
+"""Training on the rich world: its kinds, its words, its language, the user's own meshes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from drawn_scenes import random_scenes
+from it2p_files import write_it2p
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.language.blocks import State
+from clue_ros.lab.language.grammars import rich_language
+from clue_ros.lab.simulator import shards
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.worlds import RICH, RICH_COLORS
+from clue_ros.lab.training.adapter_samples import check_words, draw_samples
+from clue_ros.lab.training.base import new_model
+from clue_ros.lab.training.datasets import TrainingData, add_data_arguments, load_training_data
+from clue_ros.lab.training.decoder import draw
+from clue_ros.lab.training.loop import Settings
+from clue_ros.lab.training.packing import pack
+from clue_ros.lab.training.samples import box_suffix, dialogue_query, list_query, scene_queries
+from clue_ros.lab.training.vision import DenseHeads, dense_targets
+from clue_ros.model.prompts import build_tokenizer
+
+SIZE = 32
+
+
+def named(scene: Scene, seed: int) -> Scene:
+    """The scene with kinds and colours of the rich world."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(["mug", "fork", "banana"], 2)
+    objects = tuple(
+        replace(o, kind=str(rng.choice(kinds)), color=str(rng.choice(["pink", "red"])), extent=0.1)
+        for o in scene.objects
+    )
+    return replace(scene, objects=objects)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of the rich world, with a kind of the user's own."""
+    root = tmp_path_factory.mktemp("rich")
+    spec = replace(RICH, nouns={**RICH.nouns, "cracker box": ("cracker box",)})
+    for split, count in (("train", 12), ("val", 4)):
+        scenes = [named(s, i) for i, s in enumerate(random_scenes(count, 2, size=SIZE))]
+        own = replace(scenes[0].objects[0], kind="cracker box")
+        scenes[0] = replace(scenes[0], objects=(own, *scenes[0].objects[1:]))
+        path = shards.shard_path(root, split, 0, 0, "rich")
+        shards.write_shard(path, scenes, "rich", spec=spec, meshes="abc")
+    write_it2p(root / "it2p")
+    return root
+
+
+def options(folder: Path, *more: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_data_arguments(parser)
+    return parser.parse_args(["--tabletop", str(folder), "--world", "rich", *more])
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> TrainingData:
+    return load_training_data(options(folder, "--it2p", str(folder / "it2p")), SIZE)
+
+
+def test_the_data_knows_its_world(data: TrainingData, folder: Path) -> None:
+    assert len(data.scenes) == 12
+    assert data.kinds == (*RICH.kinds, "cracker box")
+    assert data.colors == tuple(RICH_COLORS)
+    assert data.language is rich_language()
+    assert shards.meshes_of(shards.list_shards(folder, "train", "rich")[0]) == "abc"
+    default = argparse.ArgumentParser()
+    add_data_arguments(default)
+    assert default.parse_args([]).world == "blocks"
+
+
+def test_missing_scenes_are_said_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="clue data tabletop --world rich"):
+        load_training_data(options(tmp_path), SIZE)
+
+
+def test_another_world_can_be_mixed_in(folder: Path) -> None:
+    shards.write_shard(
+        shards.shard_path(folder, "train", 0, 0), random_scenes(5, 3, size=SIZE), "blocks"
+    )
+    mixed = load_training_data(options(folder, "--mix", "blocks=4", "--scenes", "6"), SIZE)
+    assert len(mixed.scenes) == 6 + 4
+    assert mixed.kinds == (*RICH.kinds, "cracker box", "cylinder")
+    assert mixed.language is rich_language()
+    for i in range(len(mixed.scenes)):
+        assert scene_queries(mixed.scenes[i], 4, np.random.default_rng(i), mixed.language)
+    with pytest.raises(FileNotFoundError, match="clue data tabletop --out"):
+        load_training_data(options(folder, "--mix", "blocks=6"), SIZE)
+
+
+@pytest.mark.parametrize("wrong", ["blocks", "blocks=", "blocks=-1", "blocks=0", "moon=3", "=3"])
+def test_what_cannot_be_mixed_in_is_refused_with_the_form(
+    wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options(folder, "--mix", wrong)
+    assert "WORLD=SCENES" in capsys.readouterr().err
+
+
+def test_a_world_with_other_colours_cannot_be_mixed_in(folder: Path) -> None:
+    with pytest.raises(ClueError, match="cyan"):
+        load_training_data(options(folder, "--mix", "novel=1"), SIZE)
+
+
+def test_dense_targets_know_every_kind(data: TrainingData) -> None:
+    scenes = [data.scenes[i] for i in range(12)]
+    targets = dense_targets(scenes, 4, data.kinds, data.colors)
+    assert int(targets.kinds.max()) == data.kinds.index("cracker box")
+    heads = DenseHeads(8, data.kinds, data.colors)
+    assert heads.kind(torch.zeros(1, 8)).shape == (1, len(RICH.kinds) + 1)
+    assert heads.color(torch.zeros(1, 8)).shape == (1, len(RICH_COLORS))
+
+
+def test_queries_are_in_the_rich_language(data: TrainingData) -> None:
+    rng = np.random.default_rng(0)
+    known = set(rich_language().words()) | {"cracker", "box"}
+    words = {w for text in known for w in re.findall(r"[a-z]+", text)}
+    queries = [q for i in range(12) for q in scene_queries(data.scenes[i], 12, rng, data.language)]
+    texts = [f"{q.context} {q.suffix or ''}" for q in queries]
+    said = {w for text in texts for w in re.findall(r"[a-z]+", re.sub(r"<loc\d+>", "", text))}
+    assert said <= words | {"assistant", "user"}
+    assert any("don ' t see" in text for text in texts)
+    assert all(q.ambiguous == (len(q.looks) != 1) for q in queries)
+    assert {q.instruction for q in queries} == {"clarify", "detect"}
+
+
+def test_photographs_are_spoken_of_in_the_same_language(data: TrainingData) -> None:
+    batch = draw(data, Settings(steps=1, batch=12, lr=1.0), 0, 3)
+    assert {o.kind for scene, _ in batch for o in scene.objects} > {"block"}, "both sorts"
+    pictures = draw_samples(data, Settings(1, 12, 1.0), 0, "clarify")
+    questions = {q.suffix for p in pictures for _, q in p if q.suffix and "?" in q.suffix}
+    assert questions
+    assert not [q for q in questions if q.startswith("do you mean")], "the default language"
+
+
+def test_a_listed_kind_of_two_words_is_pointed_at_as_a_whole() -> None:
+    objects = (
+        SceneObject("cracker box", "red", (0.1, 0.1, 0.3, 0.3)),
+        SceneObject("mug", "pink", (0.6, 0.1, 0.8, 0.3)),
+    )
+    query = list_query("the things", (0, 1), objects)
+    assert query.suffix == f"{box_suffix(objects[0])} red cracker box ; " + (
+        f"{box_suffix(objects[1])} pink mug"
+    )
+    owners = dict(query.pointers)
+    assert [owners.get(k) for k in range(14)] == [0] * 7 + [None] + [1] * 6
+
+
+def test_what_is_counted_on_the_way_is_pointed_at_before_what_is_meant() -> None:
+    objects = tuple(SceneObject("mug", "red", (x, 0.1, x + 0.1, 0.3)) for x in (0.7, 0.1, 0.4))
+    query = dialogue_query(State("the third mug", (0,), None, via=(1, 2)), objects)
+    assert query.suffix == ";".join(box_suffix(objects[i]) for i in (1, 2, 0))
+    assert query.pointers == tuple(
+        (5 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)
+    )
+    assert query.looks == (0,)
+    assert not query.ambiguous
+
+
+def test_the_option_decides_whether_training_counts_aloud(data: TrainingData) -> None:
+    def boxes(data: TrainingData) -> set[int]:
+        batch = draw(data, Settings(steps=1, batch=40, lr=1.0), 0, 8)
+        queries = [q for _, drawn in batch for q in drawn if q.instruction == "clarify"]
+        return {(q.suffix or "").count("<loc") // 4 for q in queries}
+
+    assert boxes(data) == {0, 1}
+    assert boxes(replace(data, via=True)) > {0, 1, 2}
+
+
+def test_a_new_base_has_every_word_and_an_old_one_is_refused(data: TrainingData) -> None:
+    model, tokenizer = new_model(0, "rich", ["cracker box"])
+    check_words(tokenizer, "rich", "new")
+    assert model.config.text_config.vocab_size >= len(tokenizer)
+    boxes: Any = tokenizer("the cracker boxes don ' t", add_special_tokens=False)["input_ids"]
+    assert tokenizer.unk_token_id not in boxes
+    scene = data.scenes[0]
+    batch = pack(
+        [(scene, scene_queries(scene, 4, np.random.default_rng(1), data.language))], tokenizer, 4
+    )
+    assert not (batch.ids == tokenizer.unk_token_id).any()
+    with pytest.raises(ClueError, match=r"lacks .*clue train base --world rich"):
+        check_words(build_tokenizer(["the red block"]), "rich", "old")
+    check_words(build_tokenizer(["the red block"]), "blocks", "old")

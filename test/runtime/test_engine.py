@@ -1,0 +1,388 @@
+"""Clue: look, judge, reply. With random weights: what is tested is form, not knowledge."""
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.engine import POLICIES, Clue, Image, View
+from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
+from clue_ros.model import checkpoint, decoding
+from clue_ros.model.decoding import Generation, Mode
+from clue_ros.model.location_tokens import STEPS, Codes, decode_box
+from clue_ros.model.prompts import encode_prompts
+
+
+@pytest.fixture(scope="module")
+def clue(random_model: Path) -> Clue:
+    return Clue.load(random_model)
+
+
+@pytest.fixture
+def view(clue: Clue, picture: Image) -> View:
+    return clue.look(picture)
+
+
+@pytest.fixture(autouse=True)
+def as_loaded(clue: Clue) -> None:
+    """Each test starts with the settings the model was loaded with."""
+    clue.policy, clue.threshold = "detector", 0.5
+
+
+def test_what_is_loaded_says_what_it_is(clue: Clue, random_model: Path) -> None:
+    assert clue.model_name == str(random_model)
+    assert clue.policy == "detector"
+    assert clue.threshold == 0.5
+    assert clue.grid == 8
+    assert clue.dtype == "float32"
+    assert 100_000 < clue.memory_bytes() < 10_000_000
+
+
+def test_a_view_keeps_the_original(clue: Clue, picture: Image) -> None:
+    view = clue.look(picture)
+    assert (view.width, view.height) == (80, 60)
+    assert np.array_equal(view.image, picture)
+
+
+def test_an_estimate_has_a_probability_a_map_and_peaks_in_pixels(clue: Clue, view: View) -> None:
+    estimate = clue.ambiguity(view, "the red block")
+    assert 0 < estimate.probability < 1
+    assert estimate.threshold == 0.5
+    assert estimate.attention.shape == (8, 8)
+    assert estimate.attention.dtype == np.float32
+    assert estimate.attention.min() == 0
+    assert estimate.attention.max() == pytest.approx(1)
+    assert estimate.peaks
+    assert estimate.seconds > 0
+    for peak in estimate.peaks:
+        assert 0 <= peak.box.x_min < peak.box.x_max <= 80
+        assert 0 <= peak.box.y_min < peak.box.y_max <= 60
+
+
+def test_every_peak_has_a_mask_of_the_size_of_the_image(clue: Clue, view: View) -> None:
+    estimate = clue.ambiguity(view, "the red block")
+    masks = clue.peak_masks(view, estimate)
+    assert len(masks) == len(estimate.peaks) > 0
+    for mask, peak in zip(masks, estimate.peaks, strict=True):
+        assert mask.shape == (60, 80)
+        assert mask.dtype == np.dtype(bool)
+        ys, xs = np.nonzero(mask)
+        edges = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+        # Whole pixels around a box that need not end on one.
+        assert np.abs(np.subtract(edges, peak.box.as_list())).max() <= 1
+
+
+def test_words_and_picture_both_matter(clue: Clue, view: View, picture: Image) -> None:
+    first = clue.ambiguity(view, "the red block").attention
+    assert not np.allclose(first, clue.ambiguity(view, "the ball on the left").attention)
+    assert not np.allclose(
+        first, clue.ambiguity(clue.look(255 - picture), "the red block").attention
+    )
+    assert np.array_equal(first, clue.ambiguity(view, "the red block").attention)
+
+
+def test_a_dialogue_is_judged_with_everything_said(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("the red block")
+    alone = clue.ambiguity(view, dialogue)
+    assert alone.probability == clue.ambiguity(view, "the red block").probability
+    dialogue.add_question("which one?")
+    dialogue.add_answer("the left one")
+    assert clue.ambiguity(view, dialogue).probability != alone.probability
+
+
+def test_the_detector_decides(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("pick up the red block")
+    clue.threshold = 0.0
+    question = clue.reply(view, dialogue)
+    assert isinstance(question, Question)
+    assert question.text
+    assert question.candidates == tuple(peak.box for peak in question.ambiguity.peaks)
+    clue.threshold = 1.0
+    grounding = clue.reply(view, dialogue)
+    assert isinstance(grounding, Grounding)
+    assert grounding.label == "red block"
+    assert 0 <= grounding.score <= 1
+    assert 0 <= grounding.box.x_min < grounding.box.x_max <= 80
+    assert 0 <= grounding.box.y_min < grounding.box.y_max <= 60
+
+
+def test_saying_that_there_is_none_is_a_reply_of_its_own(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "i don't see a banana."
+    monkeypatch.setattr(clue.checkpoint, "words", lambda _generation: said)
+    clue.threshold = 0.0
+    reply = clue.reply(view, Dialogue("pick up the banana"))
+    assert isinstance(reply, NotFound)
+    assert isinstance(reply, Question), "whoever knows questions alone asks on"
+    assert (reply.text, reply.missing, reply.candidates) == (said, "a banana", ())
+    forced = clue.reply(view, Dialogue("pick up the banana"), force_grounding=True)
+    assert isinstance(forced, Grounding)
+
+
+def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:
+    dialogue = Dialogue("pick up the red block")
+    clue.threshold = 0.0
+    clue.reply(view, dialogue)
+    assert len(dialogue.turns) == 1
+
+
+def test_grounding_can_be_forced(clue: Clue, view: View) -> None:
+    clue.threshold = 0.0
+    for policy in POLICIES:
+        clue.policy = policy
+        assert isinstance(clue.reply(view, Dialogue("the block"), force_grounding=True), Grounding)
+
+
+def test_what_a_reply_leads_past_is_told_in_pixels(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes in turn, the last one the grounding; none before it unless the adapter may say them."""
+    plain = clue.reply(view, Dialogue("the block"), force_grounding=True)
+    assert isinstance(plain, Grounding)
+    assert plain.via == ()
+    monkeypatch.setattr(clue.checkpoint.ivg, "max_boxes", 3)
+    codes: list[Codes] = [(0, 0, 1023, 1023), (0, 0, 512, 512), (256, 128, 768, 1023)]
+    said = Generation((), (0.5,) * 12, codes[-1], tuple(codes[:-1]))
+    monkeypatch.setattr(clue.checkpoint, "speak", lambda *_: said)
+    reply = clue.reply(view, Dialogue("the third block"), force_grounding=True)
+    assert isinstance(reply, Grounding)
+    found = [decode_box(c, 80, 60) for c in codes]
+    assert (*reply.via, reply.box) == tuple(found)
+    assert found[0] == Box(0, 0, 80, 60)
+    assert reply.score == pytest.approx(0.5)
+
+
+def test_with_the_decoder_policy_the_threshold_decides_nothing(clue: Clue, view: View) -> None:
+    clue.policy = "decoder"
+    replies = []
+    for threshold in (0.0, 1.0):
+        clue.threshold = threshold
+        replies.append(clue.reply(view, Dialogue("the block")))
+    assert type(replies[0]) is type(replies[1])
+
+
+def test_both_put_their_probabilities_together(clue: Clue, view: View) -> None:
+    context = "pick up the block"
+    alone = clue.ambiguity(view, context).probability
+    clue.policy = "decoder"
+    assert clue.ambiguity(view, context).probability == alone, "reported, and decides nothing"
+    clue.policy = "both"
+    features = clue.checkpoint.look(view.image)
+    own, _ = clue.checkpoint.second_opinion(features, context)
+    found = clue.ambiguity(view, context)
+    odds = [math.log(p / (1 - p)) for p in (alone, own, found.probability)]
+    assert odds[2] == pytest.approx((odds[0] + odds[1]) / 2, abs=1e-4)
+    for threshold, kind in ((0.0, Question), (1.0, Grounding)):
+        clue.threshold = threshold
+        assert isinstance(clue.reply(view, Dialogue(context)), kind)
+
+
+def test_the_second_opinion_is_the_share_of_openings_that_are_no_location(
+    clue: Clue, view: View
+) -> None:
+    """Against transformers' own logits of the same prompt."""
+    features = clue.checkpoint.look(view.image)
+    parts = clue.checkpoint
+    for context in ("pick up the block", "the red one on the left"):
+        found, _ = parts.second_opinion(features, context)
+        prompts = encode_prompts(parts.processor, parts.ivg.instruction, [context])
+        pixels = parts.processor.image_processor([view.image], return_tensors="pt")
+        logits = parts.backbone.model(
+            input_ids=prompts.input_ids,
+            pixel_values=pixels["pixel_values"],
+            attention_mask=prompts.attention_mask,
+            token_type_ids=torch.zeros_like(prompts.input_ids),
+        ).logits[0, -1]
+        first = parts.vocabulary.first_location
+        share = float(logits.softmax(-1)[first : first + STEPS].sum())
+        assert found == pytest.approx(1 - share, abs=1e-4)
+
+
+def test_what_was_read_for_the_second_opinion_is_replied_to(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, context = clue.checkpoint, "pick up the block"
+    features = parts.look(view.image)
+    modes: tuple[Mode, ...] = ("question", "grounding", "free")
+    for mode in modes:
+        _, prefill = parts.second_opinion(features, context)
+        assert parts.speak(features, context, mode, prefill) == parts.speak(features, context, mode)
+    clue.policy = "both"
+    count = []
+
+    def counted(*args: Any) -> decoding.Prefill:
+        count.append(args)
+        return decoding.read_prompts(*args)
+
+    monkeypatch.setattr(checkpoint, "read_prompts", counted)
+    clue.reply(view, Dialogue(context))
+    assert len(count) == 1
+
+
+def test_running_out_of_memory_half_way_reads_again(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, context = clue.checkpoint, "pick up the block"
+    features = parts.look(view.image)
+    wanted = parts.speak(features, context, "question")
+    step, left = type(parts.backbone).step, [1]
+
+    def full_once(*args: Any) -> Any:
+        out = step(*args)  # the cache has been written on by now
+        if left:
+            left.pop()
+            raise torch.OutOfMemoryError
+        return out
+
+    monkeypatch.setattr(type(parts.backbone), "step", full_once)
+    _, prefill = parts.second_opinion(features, context)
+    assert parts.speak(features, context, "question", prefill) == wanted
+    assert not left
+
+
+def test_a_question_that_says_the_same_twice_is_not_asked(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clue.threshold = 0.0
+    monkeypatch.setattr(clue.checkpoint, "words", lambda _said: "the red one or the red one?")
+    reply = clue.reply(view, Dialogue("the block"))
+    assert isinstance(reply, Question)
+    assert (reply.text, reply.suggested_answers) == ("where is it?", ())
+
+
+def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:
+    for text in ("<loc0000>", "the <image> block", "<bos> <eos> cup"):
+        assert isinstance(clue.reply(view, Dialogue(text)), (Question, Grounding))
+        clue.ambiguity(view, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("", EmptyExpressionError), ("🙂", BadExpressionError), ("a" * 10_000, BadExpressionError)],
+)
+def test_bad_text_is_refused_and_the_next_request_works(
+    clue: Clue, view: View, text: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        clue.ambiguity(view, text)
+    assert clue.ambiguity(view, "the block").probability > 0
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((60, 80), np.uint8),
+        np.zeros((60, 80, 4), np.uint8),
+        np.zeros((60, 80, 3), np.float32),
+        np.zeros((0, 80, 3), np.uint8),
+        np.zeros((60, 0, 3), np.uint8),
+        np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (9000, 9000, 3)),
+        None,
+        "image.png",
+    ],
+    ids=["grey", "alpha", "float", "no rows", "no columns", "81 megapixels", "none", "text"],
+)
+def test_bad_images_are_refused(clue: Clue, image: object) -> None:
+    with pytest.raises(BadImageError):
+        clue.look(image)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 2000, 3), (3648, 5472, 3)])
+def test_odd_sizes_work(clue: Clue, shape: tuple[int, int, int]) -> None:
+    view = clue.look(np.zeros(shape, np.uint8))
+    reply = clue.reply(view, Dialogue("the block"), force_grounding=True)
+    assert isinstance(reply, Grounding)
+    box = reply.box
+    assert 0 <= box.x_min < box.x_max <= shape[1]
+    assert 0 <= box.y_min < box.y_max <= shape[0]
+
+
+def test_views_of_a_larger_array_work(clue: Clue, picture: Image) -> None:
+    turned = picture[::-1, ::2]
+    assert not turned.flags.c_contiguous
+    view = clue.look(turned)
+    again = clue.look(turned.copy())
+    one, two = (clue.ambiguity(v, "the block").attention for v in (view, again))
+    assert np.array_equal(one, two)
+
+
+def test_a_view_of_another_model_is_looked_at_again(
+    clue: Clue, random_model: Path, picture: Image
+) -> None:
+    other = Clue.load(random_model)
+    theirs, ours = other.look(picture), clue.look(picture)
+    assert np.array_equal(
+        clue.ambiguity(theirs, "the block").attention, clue.ambiguity(ours, "the block").attention
+    )
+
+
+def test_calls_from_several_threads_do_not_mix_the_adapters(clue: Clue, view: View) -> None:
+    clue.threshold = 0.0
+    dialogue = Dialogue("pick up the red block")
+    expected = clue.reply(view, dialogue)
+    assert isinstance(expected, Question)
+    seen: list[tuple[str, float]] = []
+
+    def work() -> None:
+        for _ in range(3):
+            reply = clue.reply(view, dialogue)
+            assert isinstance(reply, Question)
+            seen.append((reply.text, reply.ambiguity.probability))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {(expected.text, expected.ambiguity.probability)}
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy": "guess"},
+        {"threshold": 1.5},
+        {"threshold": -0.1},
+        {"threshold": float("nan")},
+        {"device": "toaster"},
+        {"device": "cuda:99"},
+        {"dtype": "int3"},
+        {"model": "no_such_model"},
+    ],
+)
+def test_bad_settings_are_refused(random_model: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(ModelError) as caught:
+        Clue.load(**{"model": random_model, **settings})
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_can_change_while_running(clue: Clue) -> None:
+    with pytest.raises(ModelError):
+        clue.policy = "guess"
+    with pytest.raises(ModelError):
+        clue.threshold = 2
+    assert clue.policy == "detector"
+    assert clue.threshold == 0.5
+
+
+def test_half_precision_gives_nearly_the_same_map(
+    clue: Clue, random_model: Path, picture: Image
+) -> None:
+    half = Clue.load(random_model, dtype="bfloat16")
+    assert half.dtype == "bfloat16"
+    assert half.memory_bytes() < clue.memory_bytes()
+    one = clue.ambiguity(clue.look(picture), "the block").attention
+    two = half.ambiguity(half.look(picture), "the block").attention
+    assert np.abs(one - two).max() < 0.25
+    assert isinstance(half.reply(half.look(picture), Dialogue("the block")), (Question, Grounding))
+
+
+def test_a_threshold_given_at_loading_wins(random_model: Path) -> None:
+    assert Clue.load(random_model, threshold=0.7).threshold == 0.7

@@ -1,0 +1,112 @@
+"""The C library's heaps, in processes of their own: glibc's settings last as long as a process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import pytest
+
+from clue_ros import memory
+
+ROOT = Path(__file__).resolve().parents[2]
+if platform.libc_ver()[0] != "glibc":
+    pytest.skip("the C library is not glibc", allow_module_level=True)
+
+# Prints how many heaps there are after eight threads have each taken memory at the same time.
+COUNT = """
+import ctypes, re, tempfile, threading
+from clue_ros import heap
+heap.share_the_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+together = threading.Barrier(8)
+def take():
+    together.wait()
+    for _ in range(100): libc.malloc(1000)
+    together.wait()
+threads = [threading.Thread(target=take) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.fopen.restype = ctypes.c_void_p
+libc.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+libc.fclose.argtypes = [ctypes.c_void_p]
+with tempfile.NamedTemporaryFile() as file:
+    stream = libc.fopen(file.name.encode(), b"w")
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(len(re.findall(b"<heap nr", file.read())))
+"""
+
+# Prints the resident MB before and after holes of 60 MB between pieces that stay are given back.
+HOLES = """
+import ctypes
+from clue_ros import heap
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def resident():
+    with open("/proc/self/statm") as file: return int(file.read().split()[1]) * 4096 // 1_000_000
+pieces = [libc.malloc(30_000) for _ in range(2000)]
+for piece in pieces: ctypes.memset(piece, 1, 30_000)
+kept = pieces[::20]
+for piece in set(pieces) - set(kept): libc.free(piece)
+before = resident()
+heap.give_back()
+print(before, resident())
+"""
+
+
+def printed(script: str, **environment: str) -> list[int]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**clean, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+def test_threads_share_two_heaps_unless_the_environment_says_otherwise() -> None:
+    assert printed(COUNT)[0] <= 2
+    assert printed(COUNT, MALLOC_ARENA_MAX="6")[0] > 2
+
+
+def test_holes_between_pieces_that_stay_are_given_back() -> None:
+    before, after = printed(HOLES)
+    assert before - after > 40
+
+
+class Cycle:
+    """Something that only the collector can take away."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_set_aside_stays_and_later_cycles_go() -> None:
+    gc.disable()
+    try:
+        loaded = weakref.ref(Cycle())
+        assert loaded() is not None
+        kept = Cycle()
+        aside = weakref.ref(kept)
+        memory.set_aside()
+        assert loaded() is None
+        del kept
+        dialogue = weakref.ref(Cycle())
+        memory.give_back()
+        assert dialogue() is None
+        assert aside() is not None
+        memory.give_back(everything=True)
+        assert aside() is None
+    finally:
+        gc.unfreeze()
+        gc.enable()

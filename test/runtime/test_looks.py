@@ -1,0 +1,189 @@
+"""Several looks at a picture: what a window shows, where its boxes lie, what they agree on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clue_ros.dialogue.types import Box, Dialogue, Grounding
+from clue_ros.engine import Clue, Image
+from clue_ros.errors import ModelError
+from clue_ros.images import load_image
+from clue_ros.model.decoding import Generation
+from clue_ros.model.location_tokens import Codes, encode_box
+from clue_ros.model.multi_view import MOST_LOOKS, WINDOWS, Window, agreed, windows
+
+ROOT = Path(__file__).parents[2]
+WIDTH, HEIGHT = 200, 100
+REQUEST = Dialogue("the red block")
+
+
+def said(box: Box, window: Window, share: float = 0.5, via: tuple[Codes, ...] = ()) -> Generation:
+    """What a decoder would say of a box of the picture, seen through a window."""
+    moved = Box(
+        box.x_min - window.x_min,
+        box.y_min - window.y_min,
+        box.x_max - window.x_min,
+        box.y_max - window.y_min,
+    )
+    codes = encode_box(moved, window.x_max - window.x_min, window.y_max - window.y_min)
+    return Generation((), (share,) * 4, codes, via)
+
+
+def test_the_first_look_is_the_picture_itself(picture: Image) -> None:
+    (first,) = windows(1, 80, 60)
+    assert np.array_equal(first.onto(picture), picture)
+    assert first.box((0, 0, 1023, 1023)) == Box(0, 0, 80, 60)
+
+
+def test_a_window_shows_a_part_and_repeats_the_rim(picture: Image) -> None:
+    _, closer, further, up, down = windows(5, 80, 60)
+    assert np.array_equal(closer.onto(picture), picture[3:57, 4:76])
+    far = further.onto(picture)
+    assert far.shape == (66, 88, 3)
+    assert np.array_equal(far[3:63, 4:84], picture)
+    assert (far[:3, 4:84] == picture[0]).all()
+    for window in (up, down):
+        assert window.onto(picture).shape == picture.shape
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
+def test_every_window_shows_something_of_any_picture(width: int, height: int) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    for window in windows(MOST_LOOKS, width, height):
+        shown = window.onto(image)
+        assert shown.shape == (window.y_max - window.y_min, window.x_max - window.x_min, 3)
+        assert set(map(tuple, shown.reshape(-1, 3))) <= set(map(tuple, image.reshape(-1, 3)))
+
+
+@pytest.mark.parametrize("look", range(MOST_LOOKS))
+def test_a_box_lies_where_its_pixels_are(look: int) -> None:
+    """A white rectangle, found by its colour in each window, is where it was drawn."""
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    drawn = Box(50, 40, 90, 70)
+    image[40:70, 50:90] = 255
+    window = windows(MOST_LOOKS, WIDTH, HEIGHT)[look]
+    shown = window.onto(image)
+    rows, columns = np.nonzero(shown[..., 0])
+    there = Box(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+    found = window.box(encode_box(there, shown.shape[1], shown.shape[0]))
+    assert found is not None
+    assert found.as_list() == pytest.approx(drawn.as_list(), abs=0.15)
+
+
+def test_a_box_beyond_the_rim_is_cut_or_none() -> None:
+    further = windows(3, WIDTH, HEIGHT)[2]
+    assert further.box((0, 0, 1023, 1023)) == Box(0, 0, WIDTH, HEIGHT)
+    assert further.box((0, 0, 1023, 40)) is None
+
+
+def test_each_side_is_the_median_of_those_that_agree() -> None:
+    through = windows(3, WIDTH, HEIGHT)
+    boxes = [Box(50, 40, 90, 70), Box(52, 40, 92, 71), Box(54, 38, 94, 75)]
+    found = agreed([said(b, w) for b, w in zip(boxes, through, strict=True)], through)
+    assert found.box.as_list() == pytest.approx([52, 40, 92, 71], abs=0.3)
+    assert found.score == pytest.approx(0.5)
+
+
+def test_the_majority_wins_and_the_score_falls() -> None:
+    through = windows(3, WIDTH, HEIGHT)
+    wrong, right = Box(150, 10, 190, 40), Box(50, 40, 90, 70)
+    via = (encode_box(wrong, 1, 1),)
+    replies = [said(wrong, through[0], 0.9, via), *(said(right, w, 0.6) for w in through[1:])]
+    found = agreed(replies, through)
+    assert found.box.as_list() == pytest.approx(right.as_list(), abs=0.3)
+    assert found.score == pytest.approx(0.4)
+    assert found.via == (), "those of a look that agrees"
+
+
+def test_where_none_agree_it_is_the_first_look() -> None:
+    through = windows(3, WIDTH, HEIGHT)
+    boxes = [Box(0, 0, 40, 40), Box(100, 20, 140, 40), Box(60, 50, 90, 90)]
+    found = agreed([said(b, w, 0.9) for b, w in zip(boxes, through, strict=True)], through)
+    assert found.box.as_list() == pytest.approx(boxes[0].as_list(), abs=0.3)
+    assert found.score == pytest.approx(0.3)
+
+
+def test_a_look_without_a_box_counts_against() -> None:
+    through = windows(3, WIDTH, HEIGHT)
+    lost = Generation((), (0.9,) * 4, (0, 0, 1023, 40))
+    box = Box(50, 40, 90, 70)
+    found = agreed([said(box, through[0], 0.8), said(box, through[1], 0.7), lost], through)
+    assert found.score == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="no look"):
+        agreed([lost], through[2:])
+
+
+def test_what_lay_on_the_way_is_in_the_pictures_pixels() -> None:
+    (first,) = windows(1, WIDTH, HEIGHT)
+    past = encode_box(Box(10, 10, 30, 30), WIDTH, HEIGHT)
+    found = agreed([said(Box(50, 40, 90, 70), first, 0.5, (past,))], [first])
+    assert [box.as_list() for box in found.via] == [pytest.approx([10, 10, 30, 30], abs=0.3)]
+
+
+@pytest.fixture(scope="module")
+def clue(random_model: Path) -> Clue:
+    return Clue.load(random_model, device="cpu")
+
+
+def test_looks_are_the_models_own_unless_they_are_set(clue: Clue, random_model: Path) -> None:
+    assert clue.looks == clue.checkpoint.ivg.looks == 1, "the paper's"
+    clue.looks = 4
+    assert clue.looks == 4
+    clue.looks = None
+    assert clue.looks == 1
+    for wrong in (0, MOST_LOOKS + 1, True, 2.0, "3"):
+        with pytest.raises(ModelError, match="looks"):
+            clue.looks = wrong  # type: ignore[assignment]
+        with pytest.raises(ModelError, match="looks"):
+            Clue.load(random_model, looks=wrong)  # type: ignore[arg-type]
+    assert clue.looks == 1
+
+
+def test_more_looks_change_where_it_points_and_nothing_else(clue: Clue, picture: Image) -> None:
+    view = clue.look(picture)
+    found = []
+    for looks in (1, 3, 5, 3, 1):
+        clue.looks = looks
+        reply = clue.reply(view, REQUEST, force_grounding=True)
+        assert isinstance(reply, Grounding)
+        assert Box(0, 0, 80, 60).iou(reply.box) > 0
+        assert 0 <= reply.score <= 1
+        found.append(reply)
+    assert [found[3].box, found[4].box] == [found[1].box, found[0].box], "kept looks do no harm"
+    assert len({reply.ambiguity.probability for reply in found}) == 1
+    clue.looks = None
+
+
+def test_a_view_of_another_clue_is_looked_at_again(
+    clue: Clue, random_model: Path, picture: Image
+) -> None:
+    other = Clue.load(random_model, device="cpu", looks=3)
+    clue.looks = 3
+    foreign, own = other.look(picture), clue.look(picture)
+    there, here = (clue.reply(v, REQUEST, force_grounding=True) for v in (foreign, own))
+    assert isinstance(there, Grounding)
+    assert isinstance(here, Grounding)
+    assert there.box == here.box
+    clue.looks = None
+
+
+def test_three_looks_of_a_trained_model_agree_on_what_is_plain() -> None:
+    clue = Clue.load("tabletop", device="cpu")
+    image = load_image(ROOT / "demo" / "yellow_blocks.png")
+    view = clue.look(image)
+    boxes = []
+    for looks in (1, 3):
+        clue.looks = looks
+        reply = clue.reply(view, Dialogue("the yellow block on the left"), force_grounding=True)
+        assert isinstance(reply, Grounding)
+        boxes.append(reply.box)
+    assert boxes[0].iou(boxes[1]) > 0.7
+
+
+def test_windows_are_what_was_measured() -> None:
+    """The first is the whole picture, the others move it by a patch at most."""
+    assert WINDOWS[0] == (0, 0, 1, 1)
+    for window in WINDOWS[1:]:
+        assert window != WINDOWS[0]
+        assert np.abs(np.subtract(window, WINDOWS[0])).max() < 0.06

@@ -1,0 +1,129 @@
+"""The CNN head, its files, and the detector as a whole."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from test_model_attention import hills
+
+from clue_ros.errors import ModelError
+from clue_ros.model.adapters import Adapters
+from clue_ros.model.backbone import load_backbone
+from clue_ros.model.detector import (
+    HEADS,
+    CnnHead,
+    DetectorSettings,
+    detector_loss,
+    load_detector,
+    load_head,
+    load_settings,
+    probability,
+    save_head,
+)
+from clue_ros.model.prompts import encode_prompts, load_processor
+
+
+@pytest.mark.parametrize("grid", [2, 8, 14, 32])
+def test_the_head_takes_any_grid(grid: int) -> None:
+    assert CnnHead()(torch.rand(3, grid, grid)).shape == (3,)
+
+
+def test_the_head_learns_to_tell_one_peak_from_several() -> None:
+    random = np.random.default_rng(0)
+
+    def sample(count: int) -> npt.NDArray[np.float32]:
+        cells = random.permutation(16)[:count]
+        places = [(2 + 3 * (c // 4), 2 + 3 * (c % 4), random.uniform(0.6, 1)) for c in cells]
+        return hills(*places, width=1.0)
+
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = random.integers(0, 2, size)
+        maps = np.stack([sample(1 + label * int(random.integers(1, 4))) for label in labels])
+        return torch.from_numpy(maps), torch.from_numpy(labels).float()
+
+    torch.manual_seed(0)
+    head = CnnHead()
+    optimizer = torch.optim.AdamW(head.parameters(), lr=3e-3)
+    for _ in range(120):
+        maps, labels = batch(32)
+        optimizer.zero_grad()
+        loss: Any = detector_loss(head(maps), labels)
+        loss.backward()
+        optimizer.step()
+    maps, labels = batch(200)
+    head.eval()
+    with torch.inference_mode():
+        right = (probability(head(maps)) >= 0.5) == labels.bool()
+    assert right.float().mean() > 0.9
+
+
+def test_the_loss_is_binary_cross_entropy() -> None:
+    logits, labels = torch.tensor([2.0, -1.0]), torch.tensor([True, False])
+    by_hand = -(np.log(1 / (1 + np.exp(-2))) + np.log(1 - 1 / (1 + np.exp(1)))) / 2
+    assert float(detector_loss(logits, labels)) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_a_temperature_above_one_makes_the_probability_milder() -> None:
+    logits = torch.tensor([3.0, -3.0])
+    sharp, mild = probability(logits), probability(logits, 2.0)
+    assert sharp[0] > mild[0] > 0.5 > mild[1] > sharp[1]
+
+
+def test_head_and_settings_survive_saving(tmp_path: Path) -> None:
+    head, settings = CnnHead().eval(), DetectorSettings(3, "disambiguate", "cnn", 0.42, 1.5)
+    save_head(head, settings, tmp_path, f1=0.9)
+    assert load_settings(tmp_path, 6) == settings
+    maps = torch.rand(4, 14, 14)
+    assert torch.equal(load_head(tmp_path, "cnn", None)(maps), head(maps))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"block": 6},
+        {"block": -1},
+        {"block": "3"},
+        {"head": "magic"},
+        {"threshold": 2},
+        {"threshold": None},
+        {"temperature": 0},
+        {"temperature": "warm"},
+        {"instruction": 7},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    save_head(CnnHead(), DetectorSettings(**{"block": 3, **wrong}), tmp_path)
+    with pytest.raises(ModelError, match=next(iter(wrong))):
+        load_settings(tmp_path, 6)
+
+
+def test_every_registered_head_can_be_built_saved_and_loaded(
+    tmp_path: Path, random_model: Path
+) -> None:
+    tokenizer = load_processor(random_model).tokenizer
+    for name, make in HEADS.items():
+        save_head(make(tokenizer), DetectorSettings(3, head=name), tmp_path / name)
+        load_head(tmp_path / name, load_settings(tmp_path / name, 6).head, tokenizer)
+
+
+def test_the_detector_reads_its_block_with_its_word_through_its_adapter(random_model: Path) -> None:
+    backbone = load_backbone(random_model)
+    adapters = Adapters(backbone)
+    processor = load_processor(random_model)
+    detector = load_detector(backbone, adapters, random_model / "detector", processor.tokenizer)
+    adapters.load("ivg", random_model / "ivg")
+    prompts = encode_prompts(processor, "detect", ["the red block", "the ball on the left"])
+    features = backbone.look(torch.zeros(1, 3, 64, 64))
+    with torch.inference_mode():
+        chance, maps = detector(features, prompts)
+        adapters.use("ivg")
+        other = detector.maps(features, prompts)
+    assert chance.shape == (2,)
+    assert ((chance > 0) & (chance < 1)).all()
+    assert maps.shape == (2, 8, 8)
+    assert maps.amin() == 0
+    assert maps.amax() == pytest.approx(1)
+    assert not torch.allclose(maps, other)

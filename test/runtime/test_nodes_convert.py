@@ -1,0 +1,217 @@
+"""Images of every encoding become the right colours, with padded rows, in both byte orders.
+
+The rest is refused.
+"""
+
+from __future__ import annotations
+
+import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from test_images import bomb
+
+from clue_ros.errors import BadImageError
+from clue_ros.nodes import image_conversion
+from clue_ros.nodes.image_conversion import (
+    ENCODINGS,
+    convert_own,
+    fill_image,
+    float_map,
+    real_cv_bridge,
+)
+
+WIDTH, HEIGHT = 12, 8
+# Left half red-ish, right half blue-ish: tells red from blue and rows from columns.
+LEFT, RIGHT = (200, 60, 30), (20, 80, 220)
+
+
+@dataclass
+class Message:
+    """The fields of sensor_msgs/Image, without ROS."""
+
+    height: int = HEIGHT
+    width: int = WIDTH
+    encoding: str = "rgb8"
+    is_bigendian: int = 0
+    step: int = 0
+    data: Any = field(default_factory=lambda: array.array("B"))
+
+
+def colours() -> np.ndarray[Any, Any]:
+    image = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    image[:, : WIDTH // 2], image[:, WIDTH // 2 :] = LEFT, RIGHT
+    return image
+
+
+def encode(rgb: np.ndarray[Any, Any], encoding: str) -> np.ndarray[Any, Any]:
+    """Write `rgb` in an encoding, by formulas of this test's own.
+
+    (rows, values) of uint8 or uint16.
+    """
+    name = {"8UC1": "mono8", "8UC3": "bgr8", "8UC4": "bgra8"}.get(encoding, encoding)
+    wide = name.endswith("16")
+    base = name[:-2] if wide else name[:-1] if name.endswith("8") else name
+    values = rgb.astype(np.uint16) * 257 if wide else rgb
+    alpha = np.full((HEIGHT, WIDTH, 1), values.max(), values.dtype)
+    if base in ("rgb", "bgr", "rgba", "bgra"):
+        colour = values if base.startswith("rgb") else values[..., ::-1]
+        if base.endswith("a"):
+            colour = np.concatenate([colour, alpha], axis=2)
+        return colour.reshape(HEIGHT, -1)
+    if base == "mono":
+        grey: np.ndarray[Any, Any] = (values @ np.array([0.299, 0.587, 0.114])).round()
+        return grey.astype(values.dtype)
+    if base.startswith("bayer_"):
+        return bayer(values, base.removeprefix("bayer_"))
+    return yuv(rgb, name)
+
+
+def bayer(values: np.ndarray[Any, Any], pattern: str) -> np.ndarray[Any, Any]:
+    """Keep at each pixel the channel that the pattern (rows of two) names there."""
+    mosaic = np.empty(values.shape[:2], values.dtype)
+    for place, letter in enumerate(pattern):
+        row, column = divmod(place, 2)
+        mosaic[row::2, column::2] = values[row::2, column::2, "rgb".index(letter)]
+    return mosaic
+
+
+def yuv(rgb: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Write 4:2:2 or 4:2:0 with BT.601's studio range."""
+    red, green, blue = (rgb[..., i].astype(float) for i in range(3))
+    y = 16 + 0.257 * red + 0.504 * green + 0.098 * blue
+    u = 128 - 0.148 * red - 0.291 * green + 0.439 * blue
+    v = 128 + 0.439 * red - 0.368 * green - 0.071 * blue
+    y8, u8, v8 = (plane.round().astype(np.uint8) for plane in (y, u, v))
+    if name in ("nv12", "nv21"):
+        first, second = (u8, v8) if name == "nv12" else (v8, u8)
+        chroma = np.stack([first[::2, ::2], second[::2, ::2]], axis=2).reshape(HEIGHT // 2, WIDTH)
+        return np.concatenate([y8, chroma])
+    packed = np.empty((HEIGHT, WIDTH, 2), np.uint8)
+    luma = 1 if name in ("yuv422", "uyvy") else 0
+    packed[..., luma] = y8
+    packed[:, ::2, 1 - luma], packed[:, 1::2, 1 - luma] = u8[:, ::2], v8[:, ::2]
+    return packed.reshape(HEIGHT, -1)
+
+
+def message(encoding: str, *, padding: int = 0, big: bool = False) -> Message:
+    rows = encode(colours(), encoding)
+    if rows.dtype == np.uint16:
+        rows = rows.astype(">u2" if big else "<u2")
+    rows = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
+    padded = np.full((len(rows), rows.shape[1] + padding), 0xAB, np.uint8)
+    padded[:, : rows.shape[1]] = rows
+    data = array.array("B", padded.tobytes())
+    return Message(encoding=encoding, is_bigendian=int(big), step=padded.shape[1], data=data)
+
+
+def check(rgb: np.ndarray[Any, Any], encoding: str) -> None:
+    assert rgb.dtype == np.uint8
+    assert rgb.shape == (HEIGHT, WIDTH, 3)
+    assert rgb.flags["C_CONTIGUOUS"]
+    want = np.array([LEFT, RIGHT], float)
+    if "mono" in encoding or encoding == "8UC1":
+        want = np.repeat((want @ np.array([0.299, 0.587, 0.114]))[:, None], 3, axis=1)
+    inner = slice(2, HEIGHT - 2)  # away from edges, where a Bayer mosaic has to guess
+    got = np.array([rgb[inner, 2:4].mean((0, 1)), rgb[inner, -4:-2].mean((0, 1))])
+    assert np.abs(got - want).max() <= (4 if encoding[:2] in ("yu", "uy", "nv") else 1), got
+
+
+@pytest.mark.parametrize("padding", [0, 10], ids=["tight", "padded"])
+@pytest.mark.parametrize("big", [False, True], ids=["little", "big"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_encoding_gives_the_right_colours(encoding: str, big: bool, padding: int) -> None:
+    check(convert_own(message(encoding, padding=padding, big=big)), encoding)
+
+
+def test_the_robots_cv_bridge_agrees_with_the_same_table() -> None:
+    if real_cv_bridge() is None:
+        pytest.skip(
+            "no compiled cv_bridge here (apt's ros-*-cv-bridge): our own conversion is used"
+        )
+    for encoding in ENCODINGS:
+        for padding in (0, 10):
+            check(image_conversion.to_rgb(message(encoding, padding=padding)), encoding)
+
+
+def test_the_robots_cv_bridge_is_used_and_ours_where_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marked = np.full((HEIGHT, WIDTH, 3), 7, np.uint8)
+    monkeypatch.setattr(image_conversion, "real_cv_bridge", lambda: lambda _message: marked)
+    assert (image_conversion.to_rgb(message("rgb8")) == 7).all()
+
+    def fails(_message: object) -> None:
+        raise KeyError("8UC3")
+
+    monkeypatch.setattr(image_conversion, "real_cv_bridge", lambda: fails)
+    check(image_conversion.to_rgb(message("8UC3")), "8UC3")
+
+
+def test_the_last_row_may_come_without_its_padding() -> None:
+    whole = message("rgb8", padding=10)
+    whole.data = whole.data[:-10]
+    check(convert_own(whole), "rgb8")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoding": "16UC1"}, "depth"),
+        ({"encoding": "32FC1"}, "depth"),
+        ({"encoding": "jpeg"}, "unknown image encoding"),
+        ({"encoding": ""}, "unknown image encoding"),
+        ({"height": 0}, "empty"),
+        ({"width": 0}, "empty"),
+        ({"step": 3}, "step"),
+        ({"height": HEIGHT + 1}, "bytes"),
+        ({"height": 70_000, "width": 70_000}, "64 megapixels"),
+        ({"encoding": "yuv422", "width": WIDTH - 1}, "even size"),
+        ({"encoding": "nv12", "height": HEIGHT - 1}, "even size"),
+    ],
+    ids=str,
+)
+def test_what_is_no_whole_picture_is_refused_in_one_line(
+    change: dict[str, Any], words: str
+) -> None:
+    broken = message("rgb8")
+    for name, value in change.items():
+        setattr(broken, name, value)
+    with pytest.raises(BadImageError, match=words) as refusal:
+        image_conversion.to_rgb(broken)
+    assert "\n" not in str(refusal.value)
+
+
+def test_compressed_images_decode_and_broken_ones_are_refused() -> None:
+    bgr = np.ascontiguousarray(colours()[..., ::-1])
+    png = cv2.imencode(".png", bgr)[1].tobytes()
+    check(image_conversion.compressed_to_rgb(array.array("B", png), "png"), "rgb8")
+    for data, fmt in ((b"", "jpeg"), (b"\xff\xd8nothing", "jpeg"), (png, "16UC1; compressedDepth")):
+        with pytest.raises(BadImageError):
+            image_conversion.compressed_to_rgb(array.array("B", data), fmt)
+
+
+def test_a_small_message_that_unpacks_to_gigabytes_is_refused_before_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was decoded"))
+    for side in (8001, 30_000):
+        with pytest.raises(BadImageError, match="64 megapixels") as refusal:
+            image_conversion.compressed_to_rgb(array.array("B", bomb(side, side)), "png")
+        assert "\n" not in str(refusal.value)
+
+
+def test_what_is_published_reads_back_the_same() -> None:
+    rgb = colours()
+    assert (convert_own(fill_image(Message(), rgb, "rgb8")) == rgb).all()
+    attention = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    filled = fill_image(Message(), attention, "32FC1")
+    assert isinstance(filled.data, array.array)
+    assert (float_map(filled) == attention).all()
+    with pytest.raises(ValueError, match="does not fit"):
+        fill_image(Message(), attention, "rgb8")
+    with pytest.raises(BadImageError):
+        float_map(message("rgb8"))

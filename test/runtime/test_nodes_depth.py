@@ -1,0 +1,411 @@
+"""Depth beside the image: which one belongs to it, what it says in metres, and what comes out."""
+
+from __future__ import annotations
+
+import array
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import ros_helpers
+
+ros_helpers.need_ros()
+
+import rclpy  # noqa: E402
+from clue_msgs.action import GroundWithDialogue  # noqa: E402
+from rclpy.qos import qos_profile_sensor_data  # noqa: E402
+from ros_fixtures import REQUEST, client, model, node, shared  # noqa: E402
+from ros_helpers import Client, picture, wait_until  # noqa: E402
+from sensor_msgs.msg import CameraInfo, Image, RegionOfInterest  # noqa: E402
+
+from clue_ros.errors import NoPoseError  # noqa: E402
+from clue_ros.nodes import image_source_node  # noqa: E402
+from clue_ros.nodes.depth import KEPT, Depths, Settings, Wanted, info_topic, metres, pinhole  # noqa: E402
+from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
+
+__all__ = ["client", "model", "node", "shared"]  # fixtures
+WALL = 0.8  # metres from the camera to all that it sees
+WIDTH, HEIGHT = 160, 120
+SECOND = 1_000_000_000
+
+
+def message(values: Any, encoding: str = "32FC1", stamp: int = 0, frame: str = "eye") -> Image:
+    """A depth image; `stamp` in nanoseconds."""
+    image = fill_image(Image(), np.asarray(values), encoding)
+    image.header.stamp.sec, image.header.stamp.nanosec = divmod(stamp, SECOND)
+    image.header.frame_id = frame
+    return image
+
+
+def wall(stamp: int = 0, frame: str = "eye") -> Image:
+    return message(np.full((HEIGHT, WIDTH), WALL, np.float32), "32FC1", stamp, frame)
+
+
+def calibration(frame: str = "eye") -> CameraInfo:
+    info = image_source_node.from_fov(WIDTH, HEIGHT, 60.0)
+    info.header.frame_id = frame
+    return info
+
+
+# Metres.
+
+
+def test_millimetres_and_metres_are_metres_and_what_is_no_reading_is_a_hole() -> None:
+    millimetres = np.array([[0, 99, 100], [1500, 10000, 10001]], np.uint16)
+    expected = np.array([[np.nan, np.nan, 0.1], [1.5, 10.0, np.nan]])
+    assert metres(message(millimetres, "16UC1"), 0.1, 10.0) == pytest.approx(expected, nan_ok=True)
+    values = np.array([[np.nan, np.inf, -np.inf], [-1.0, 0.0, 2.5]], np.float32)
+    holes = np.array([[np.nan] * 3, [np.nan, np.nan, 2.5]])
+    assert metres(message(values), 0.1, 10.0) == pytest.approx(holes, nan_ok=True)
+
+
+def test_padded_rows_and_both_byte_orders_are_read() -> None:
+    values = np.array([[500, 1000], [1500, 2000]], np.uint16)
+    padded = np.zeros((2, 3), np.uint16)
+    padded[:, :2] = values
+    for order, big in ((">", 1), ("<", 0)):
+        image = message(values, "16UC1")
+        image.step, image.is_bigendian = 6, big
+        data = padded.astype(f"{order}u2").tobytes()
+        image.data = array.array("B", data[:-2])  # the last row comes without its padding
+        assert metres(image, 0.1, 10.0) == pytest.approx(values / 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoding": "rgb8"}, "16UC1"),
+        ({"step": 3}, "rows of 3"),
+        ({"height": 5000}, "needs"),
+        ({"width": 0}, "0x"),
+        ({"height": 60_000, "width": 60_000}, "60000"),
+    ],
+)
+def test_a_broken_depth_image_is_refused_in_words(change: dict[str, Any], words: str) -> None:
+    image = wall()
+    for name, value in change.items():
+        setattr(image, name, value)
+    with pytest.raises(NoPoseError, match=words):
+        metres(image, 0.1, 10.0)
+
+
+def test_camera_info_counts_with_its_region_and_binning() -> None:
+    info = image_source_node.from_fov(640, 480, 60.0)
+    whole = pinhole(info, rectified=False)
+    info.binning_x = info.binning_y = 2
+    info.roi = RegionOfInterest(x_offset=100, y_offset=40, width=320, height=240)
+    part = pinhole(info, rectified=False)
+    assert (part.width, part.height, part.fx) == (160, 120, whole.fx / 2)
+    assert (part.cx, part.cy) == ((320 - 100) / 2, (240 - 40) / 2)
+    info.d = [0.1, 0.0, 0.0, 0.0, 0.0]
+    assert pinhole(info, rectified=False).distortion
+    assert not pinhole(info, rectified=True).distortion
+    with pytest.raises(NoPoseError, match="calibrate"):
+        pinhole(CameraInfo(width=640, height=480), rectified=False)
+
+
+# Which depth image belongs to an image.
+
+
+class FakeNode:
+    """A node as far as Depths needs one."""
+
+    def create_subscription(self, _kind: type, topic: str, *_: Any, **__: Any) -> Any:
+        """Return what Depths asks of a subscription."""
+        return type("FakeSubscription", (), {"topic_name": topic})()
+
+    def destroy_subscription(self, _subscription: Any) -> None:
+        """Nothing is there to destroy."""
+
+    def resolve_topic_name(self, name: str, **_: Any) -> str:
+        """No name is remapped."""
+        return f"/{name}"
+
+
+@pytest.fixture
+def depths() -> Depths:
+    made = Depths(Settings)
+    made.open(FakeNode(), None)
+    made.put_info(calibration())
+    return made
+
+
+def follow(depths: Depths, stamp: int, frame: str = "eye") -> Wanted:
+    return depths.follow(wall(stamp, frame).header)
+
+
+def matched(depths: Depths, wanted: Wanted) -> int:
+    stamp = depths.match(wanted)[0].header.stamp
+    return int(stamp.sec * SECOND + stamp.nanosec)
+
+
+def test_the_depth_image_nearest_in_time_is_the_one_before_or_after_the_image(
+    depths: Depths,
+) -> None:
+    for stamp in (960, 990, 1020):
+        depths.put(wall(stamp * 1_000_000))
+    before = follow(depths, SECOND)
+    assert matched(depths, before) == 990_000_000
+    after = follow(depths, 1_052_000_000)
+    for stamp in (1050, 1080, 1110):
+        depths.put(wall(stamp * 1_000_000))
+    assert matched(depths, after) == 1_050_000_000
+
+
+def test_a_depth_image_on_its_way_is_waited_for(depths: Depths) -> None:
+    depths.put(wall(SECOND - 40_000_000))
+    wanted = follow(depths, SECOND)
+    late = threading.Timer(0.1, depths.put, (wall(SECOND),))
+    late.start()
+    assert matched(depths, wanted) == SECOND
+
+
+def test_depth_that_lags_behind_some_images_finds_its_own(depths: Depths) -> None:
+    period = SECOND // 30
+    wanted = [follow(depths, SECOND + i * period) for i in range(4)]
+    for i in range(4):
+        depths.put(wall(SECOND + i * period))
+    for later in range(KEPT + 1):  # the model has taken its time
+        depths.put(wall(2 * SECOND + later * period))
+    assert [matched(depths, w) for w in wanted] == [SECOND + i * period for i in range(4)]
+
+
+def test_an_images_depth_is_kept_however_long_its_dialogue_lasts(depths: Depths) -> None:
+    depths.put(wall(SECOND))
+    wanted = follow(depths, SECOND)
+    for later in range(2, 3 * KEPT):
+        depths.put(wall(later * SECOND))
+        follow(depths, later * SECOND)
+    assert matched(depths, wanted) == SECOND
+
+
+def test_depth_of_another_time_or_camera_is_refused_in_words(depths: Depths) -> None:
+    depths.put(wall(SECOND))
+    with pytest.raises(NoPoseError, match=r"0\.500 s from the image"):
+        follow(depths, SECOND + SECOND // 2).locator(WIDTH, HEIGHT)
+    with pytest.raises(NoPoseError, match="registered"):
+        follow(depths, SECOND, "another_frame").locator(WIDTH, HEIGHT)
+    with pytest.raises(NoPoseError, match="not of the same camera"):
+        follow(depths, SECOND).locator(WIDTH, WIDTH)
+    depths.put_info(calibration("another_frame"))
+    with pytest.raises(NoPoseError, match="camera_info is in the frame 'another_frame'"):
+        follow(depths, SECOND).locator(WIDTH, HEIGHT)
+
+
+def test_what_is_missing_is_named() -> None:
+    depths = Depths(Settings)
+    wanted = follow(depths, SECOND)
+    with pytest.raises(NoPoseError, match="use_depth"):
+        wanted.locator(WIDTH, HEIGHT)
+    depths.open(FakeNode(), None)
+    with pytest.raises(NoPoseError, match="no depth image has arrived on depth"):
+        follow(depths, SECOND).locator(WIDTH, HEIGHT)
+    depths.put(wall(SECOND))
+    with pytest.raises(NoPoseError, match="no CameraInfo has arrived on /camera_info"):
+        follow(depths, SECOND).locator(WIDTH, HEIGHT)
+    depths.close()
+    with pytest.raises(NoPoseError, match="use_depth"):
+        follow(depths, SECOND).locator(WIDTH, HEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("rules", "topic"),
+    [
+        ([], "/camera_info"),
+        (["image:=/eye/color/image_raw"], "/eye/color/camera_info"),
+        (["image:=/eye/image_raw", "camera_info:=/calibration"], "/calibration"),
+        (["__ns:=/arm"], "/arm/camera_info"),
+    ],
+    ids=["plain", "image", "both", "namespace"],
+)
+def test_camera_info_is_looked_for_beside_the_image(rules: list[str], topic: str) -> None:
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    arguments = ["--ros-args", *(word for rule in rules for word in ("-r", rule))]
+    eye = rclpy.create_node("eye", context=context, cli_args=arguments)
+    try:
+        assert eye.resolve_topic_name(info_topic(eye)) == topic
+    finally:
+        eye.destroy_node()
+        context.try_shutdown()
+
+
+# Over DDS. The model's weights are random, so the box is anywhere: all that is seen is a wall.
+
+
+class RgbdCamera:
+    """A colour image, its depth and its calibration, with one stamp and one frame."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        create = client.node.create_publisher
+        self._colour = create(Image, "image", qos_profile_sensor_data)
+        self._depth = create(Image, "depth", qos_profile_sensor_data)
+        self._info = create(CameraInfo, "camera_info", qos_profile_sensor_data)
+        self.late = 0  # nanoseconds from the image's stamp to the depth's
+        self.frame = "test_camera"
+        self.with_depth = True
+
+    def show(self) -> None:
+        """Publish one of each."""
+        image = self._client.image()
+        stamp = image.header.stamp.sec * SECOND + image.header.stamp.nanosec
+        if self.with_depth:
+            depth = np.full((HEIGHT // 2, WIDTH // 2), WALL * 1000, np.uint16)
+            self._depth.publish(message(depth, "16UC1", stamp + self.late, self.frame))
+            info = calibration("test_camera")
+            info.header.stamp = image.header.stamp
+            self._info.publish(info)
+        self._colour.publish(image)
+
+
+@pytest.fixture(scope="module")
+def rgbd(shared: Client) -> RgbdCamera:
+    return RgbdCamera(shared)
+
+
+@pytest.fixture
+def eye(client: Client, rgbd: RgbdCamera) -> Iterator[RgbdCamera]:
+    rgbd.late, rgbd.frame, rgbd.with_depth = 0, "test_camera", True
+    client.start_camera(rgbd.show)
+    wait_until(lambda: client.ground(REQUEST).grounding.target.has_pose, "depth of an image")
+    client.clear()
+    yield rgbd
+    client.stop_camera()
+
+
+def at_the_wall(found: Any) -> None:
+    """Check that an object is where its box meets the wall."""
+    assert found.has_pose, found.no_pose_reason
+    assert found.no_pose_reason == ""
+    assert found.pose.header == found.header
+    assert found.header.frame_id == "test_camera"
+    focal = WIDTH / 2 / math.tan(math.radians(30))
+    box, at = found.box, found.pose.pose.position
+    pixel = WALL / focal
+    x = ((box.x_min + box.x_max) / 2 - 0.5 - WIDTH / 2) * pixel
+    y = ((box.y_min + box.y_max) / 2 - 0.5 - HEIGHT / 2) * pixel
+    assert (at.x, at.y, at.z) == pytest.approx((x, y, WALL), abs=2.5 * pixel)
+    sides = sorted([(box.x_max - box.x_min) * pixel, (box.y_max - box.y_min) * pixel])
+    assert sorted([found.size.x, found.size.y]) == pytest.approx(sides, abs=5 * pixel)
+    assert found.size.z < 0.01
+    q = found.pose.pose.orientation
+    assert math.hypot(q.x, q.y, q.z, q.w) == pytest.approx(1)
+
+
+def without_pose(found: Any, words: str) -> None:
+    """Check that an object says why it has no pose, and that nobody could take it for one."""
+    assert not found.has_pose
+    assert words in found.no_pose_reason
+    assert math.isnan(found.pose.pose.position.z)
+    assert math.isnan(found.size.x)
+
+
+def test_the_grounding_has_its_pose_from_the_topics(client: Client, eye: RgbdCamera) -> None:
+    handle = client.goal(REQUEST)
+    end = client.result(handle)
+    at_the_wall(end.result.grounding.target)
+    target = client.next("grounding").target
+    at_the_wall(target)
+    mask = np.frombuffer(target.mask.data, np.uint8).reshape(HEIGHT, WIDTH)
+    assert (target.mask.encoding, target.mask.header) == ("mono8", target.header)
+    assert set(np.unique(mask)) == {0, 255}
+    box = target.box
+    middle = mask[int((box.y_min + box.y_max) / 2), int((box.x_min + box.x_max) / 2)]
+    assert middle == 255
+
+
+def test_every_candidate_has_its_mask_score_and_pose(client: Client, eye: RgbdCamera) -> None:
+    client.set(threshold=0.0)
+    handle = client.goal(REQUEST)
+    question = client.next("question")
+    candidates = question.candidates
+    assert candidates
+    scores = [candidate.score for candidate in candidates]
+    assert scores[0] == pytest.approx(1, abs=1e-3)
+    assert scores == sorted(scores, reverse=True)
+    for candidate in candidates:
+        assert (candidate.mask.width, candidate.mask.height) == (WIDTH, HEIGHT)
+        mask = np.frombuffer(candidate.mask.data, np.uint8).reshape(HEIGHT, WIDTH)
+        ys, xs = np.nonzero(mask)
+        box = candidate.box
+        edges = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+        assert edges == pytest.approx((box.x_min, box.y_min, box.x_max, box.y_max), abs=1)
+        at_the_wall(candidate)
+    client.cancel(handle)
+    client.result(handle)
+
+
+def test_masks_can_be_left_out(client: Client, eye: RgbdCamera) -> None:
+    client.set(masks=False)
+    try:
+        target = client.ground(REQUEST).grounding.target
+        assert (target.mask.width, len(target.mask.data)) == (0, 0)
+        client.set(threshold=0.0)
+        candidates = client.ground(REQUEST).question.candidates
+        assert candidates
+        assert all(candidate.mask.width == 0 for candidate in candidates)
+    finally:
+        client.set(masks=True)
+
+
+def test_a_request_brings_its_own_depth(client: Client, eye: RgbdCamera) -> None:
+    from clue_msgs.srv import Ground
+
+    client.stop_camera()
+    image = client.image(picture(WIDTH, HEIGHT))
+    request = Ground.Request(expression=REQUEST, image=image)
+
+    def target() -> Any:
+        return client.call(client._ground, request).grounding.target
+
+    without_pose(target(), "an image and no depth")
+    request.depth = wall(0, "test_camera")
+    without_pose(target(), "camera_info gives no image size")
+    request.camera_info = calibration("test_camera")
+    at_the_wall(target())
+    request.depth.data = request.depth.data[:100]
+    without_pose(target(), "100 bytes")
+    goal = client.goal(
+        REQUEST, image=image, depth=wall(0, "test_camera"), camera_info=request.camera_info
+    )
+    at_the_wall(client.result(goal).result.grounding.target)
+
+
+def test_depth_of_another_time_or_frame_or_none_is_said(client: Client, eye: RgbdCamera) -> None:
+    def reason() -> str:
+        response = client.ground(REQUEST)
+        assert response.error_code == GroundWithDialogue.Result.NONE
+        target = response.grounding.target
+        if not target.has_pose:
+            without_pose(target, "")
+        return str(target.no_pose_reason)
+
+    wait_until(lambda: reason() == "", "a pose")
+    eye.late = -SECOND
+    wait_until(lambda: "depth_slop" in reason(), "depth that is late")
+    eye.late, eye.frame = 0, "test_depth_camera"
+    wait_until(lambda: "test_depth_camera" in reason(), "depth in another frame")
+    eye.frame = "test_camera"
+    wait_until(lambda: reason() == "", "a pose again")
+
+
+def test_depth_can_be_left_out(client: Client, eye: RgbdCamera) -> None:
+    assert "deactivate" in client.set(use_depth=False)
+    assert client.transition("deactivate")
+    assert client.set(use_depth=False) == ""
+    try:
+        assert client.transition("activate")
+        response = wait_until(
+            lambda: (r := client.ground(REQUEST)).error_code == 0 and r, "an image"
+        )
+        without_pose(response.grounding.target, "use_depth is false")
+        heard = client.node.get_subscriber_names_and_types_by_node("perception", "/")
+        assert "/depth" not in dict(heard)
+    finally:
+        assert client.transition("deactivate")
+        assert client.set(use_depth=True) == ""
+        assert client.transition("activate")

@@ -1,0 +1,91 @@
+"""The launch file, run by the real `ros2 launch` machinery where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ros_helpers
+from ros_helpers import ROOT, TIMEOUT, isolate, ros_client, wait_until
+
+from clue_ros.nodes.supervisor import kept_by
+
+ros_helpers.need_ros()
+for name in ("launch", "launch_ros"):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(
+            f"{name} is not installed (it comes with ROS 2, not as a wheel)",
+            allow_module_level=True,
+        )
+
+LAUNCH = ROOT / "launch" / "clue.launch.py"
+RUN = """
+import importlib.util, sys
+from launch import LaunchService
+spec = importlib.util.spec_from_file_location("clue_launch", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from launch.actions import SetLaunchConfiguration
+service = LaunchService()
+description = module.generate_launch_description()
+for pair in sys.argv[2:]:
+    description.entities.insert(0, SetLaunchConfiguration(*pair.split(":=", 1)))
+service.include_launch_description(description)
+sys.exit(service.run())
+"""
+
+
+def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> None:
+    from tiny_model import write_random_model
+
+    model = write_random_model(tmp_path / "model")
+    log = tmp_path / "launch.log"
+    arguments = [f"model:={model}", "namespace:=arm", "image:=/eye/image_raw"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=isolate(),
+        )
+        try:
+            words = "active, looking at /eye/image_raw"
+            wait_until(lambda: words in log.read_text(), "perception to become active")
+            child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
+            with ros_client("launch_tester") as client:
+                names = client.node.get_node_names_and_namespaces
+                wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
+            os.kill(kept_by(child), signal.SIGKILL)
+            wait_until(lambda: log.read_text().count(words) == 2, "its keeper to start the node")
+            os.kill(child, signal.SIGKILL)
+            wait_until(lambda: log.read_text().count(words) == 3, "launch to start both")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(TIMEOUT)
+    assert "Traceback" not in log.read_text()
+
+
+def test_under_launch_testing_every_killed_node_comes_back(tmp_path: Path) -> None:
+    if importlib.util.find_spec("launch_testing") is None:
+        pytest.skip("launch_testing is not installed (it comes with ROS 2, not as a wheel)")
+    from tiny_model import write_random_model
+
+    own = {
+        "CLUE_TEST_MODEL": str(write_random_model(tmp_path / "model")),
+        "CLUE_TEST_RECORD": str(tmp_path / "episodes"),
+        "ROS_LOG_DIR": str(tmp_path / "log"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "launch_testing.launch_test", "test/bringup_launch_testing.py"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=isolate() | own,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

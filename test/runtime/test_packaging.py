@@ -1,0 +1,211 @@
+"""The repository as packages: found and built by colcon, installed whole, versions in step."""
+
+import ast
+import importlib
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import setuptools
+from catkin_pkg.package import Package, parse_package
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"clue_ros": "ros.ament_python", "clue_msgs": "ros.ament_cmake"}
+
+
+def colcon(cwd: Path, home: Path, *arguments: str) -> str:
+    """Run colcon in cwd without the user's own defaults; return what it printed."""
+    environment = os.environ | {"COLCON_HOME": str(home)}
+    environment.pop("COLCON_DEFAULTS_FILE", None)
+    command = [sys.executable, "-m", "colcon", "--log-base", "/dev/null", *arguments]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def listed(output: str) -> dict[str, str]:
+    """Map package names to types, from the lines of `colcon list`."""
+    return dict(re.findall(r"^(\S+)\t.*\((\S+)\)$", output, re.MULTILINE))
+
+
+def test_colcon_finds_both_packages_from_the_repository_root(tmp_path: Path) -> None:
+    assert listed(colcon(ROOT, tmp_path, "list")) == PACKAGES
+
+
+def test_colcon_finds_both_packages_in_a_workspace(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "clue_ros").symlink_to(ROOT)
+    (source / "clue_msgs").symlink_to("clue_ros/clue_msgs")
+    assert listed(colcon(tmp_path, tmp_path / "home", "list")) == PACKAGES
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_package_xml_is_valid(name: str) -> None:
+    warnings: list[str] = []
+    package = manifest(name, warnings)
+    package.validate(warnings=warnings)
+    assert warnings == []
+    assert package.package_format == 3
+    assert package.name == name
+
+
+def manifest(name: str, warnings: list[str] | None = None) -> Package:
+    path = ROOT if name == "clue_ros" else ROOT / name
+    return parse_package(path / "package.xml", warnings=warnings)
+
+
+def setup_arguments() -> dict[str, Any]:
+    """Return what setup.py hands to setuptools."""
+    seen: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setattr(setuptools, "setup", lambda **arguments: seen.update(arguments))
+        runpy.run_path(str(ROOT / "setup.py"))
+    return seen
+
+
+def test_versions_agree() -> None:
+    changelog = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
+    newest = re.search(r"^(\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)\n-+$", changelog, re.MULTILINE)
+    assert newest is not None
+    assert {manifest(name).version for name in PACKAGES} == {newest[1]}
+    assert setup_arguments()["version"] == newest[1]
+
+
+def test_licence_and_maintainer_agree() -> None:
+    for package in map(manifest, PACKAGES):
+        assert list(package.licenses) == [setup_arguments()["license"]] == ["Apache-2.0"]
+        assert package.maintainers[0].email == setup_arguments()["maintainer_email"]
+
+
+def wanted_share_files() -> set[str]:
+    """List the files of launch, config, models and demo that belong to the package."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for top in ("launch", "config", "models", "demo")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and not path.name.startswith(".")
+    }
+
+
+def test_launch_config_models_and_demo_are_installed() -> None:
+    sources = {
+        f"{target}/{Path(source).name}": source
+        for target, files in setup_arguments()["data_files"]
+        for source in files
+    }
+    share = "share/clue_ros/"
+    wanted = wanted_share_files()
+    assert "config/fastdds.xml" in wanted
+    for path in wanted:
+        assert sources.get(share + path) == path
+    assert sources[share + "package.xml"] == "package.xml"
+    assert "share/ament_index/resource_index/packages/clue_ros" in sources
+
+
+def console_scripts() -> dict[str, str]:
+    entries = setup_arguments()["entry_points"]["console_scripts"]
+    return dict(entry.split(" = ") for entry in entries)
+
+
+@pytest.mark.parametrize("name", console_scripts())
+def test_console_script_can_be_started(name: str) -> None:
+    module, function = console_scripts()[name].split(":")
+    assert callable(getattr(importlib.import_module(module), function))
+    assert shutil.which(name), f"{name} is not on PATH: run the tests with scripts/test"
+
+
+def test_colcon_build_gives_what_ros2_run_and_launch_need(tmp_path: Path) -> None:
+    colcon(
+        tmp_path,
+        tmp_path / "home",
+        *("build", "--base-paths", str(ROOT), "--merge-install", "--install-base", "install"),
+    )
+    install = tmp_path / "install"
+    for name in console_scripts():
+        executable = install / "lib" / "clue_ros" / name
+        assert os.access(executable, os.X_OK)
+        # the python3 on PATH, so that an activated environment with torch in it is used
+        assert executable.read_text(encoding="utf-8").startswith("#!/usr/bin/env python3\n")
+    for path in wanted_share_files():
+        assert (install / "share" / "clue_ros" / path).is_file()
+    index = install / "share" / "ament_index" / "resource_index" / "packages"
+    assert (index / "clue_ros").is_file()
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the top-level names of everything that a file imports, at any depth."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.add(node.module)
+    return {module.split(".")[0] for module in modules}
+
+
+def modules_of(*patterns: str) -> dict[str, set[str]]:
+    """Map each file that matches to what it imports."""
+    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return {path.relative_to(ROOT).as_posix(): imported_modules(path) for path in paths}
+
+
+def test_package_xml_names_every_ros_package_that_is_imported() -> None:
+    declared = {dependency.name for dependency in manifest("clue_ros").exec_depends}
+    ros = re.compile(r"rclpy|launch(_ros)?|cv_bridge|ament_index_python|\w+_(msgs|interfaces)")
+    used = set().union(*modules_of("clue_ros/**/*.py", "launch/*.py").values())
+    assert {"rclpy", "clue_msgs", "launch_ros"} <= used
+    assert {module for module in used if ros.fullmatch(module)} <= declared
+
+
+ROS = {"rclpy", "clue_msgs", "sensor_msgs", "std_msgs"}
+TORCH = {"torch", "transformers", "peft", "safetensors"}
+
+
+def clue_imports(path: Path) -> set[str]:
+    """Return the modules of clue_ros that a file imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {module for module in found if module.startswith("clue_ros.")}
+
+
+def test_the_wings_import_what_they_may() -> None:
+    for path, modules in modules_of("clue_ros/**/*.py").items():
+        part = path.split("/")[1]
+        if part != "nodes":
+            assert not modules & ROS, path
+        if part not in ("model", "engine.py", "lab"):
+            assert not modules & TORCH, path
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [
+        # The lab makes and measures models; a robot runs without it. cli.py names its modules.
+        ("dialogue", ("lab", "nodes", "model", "engine", "voice")),
+        ("model", ("lab", "nodes", "engine", "voice")),
+        ("voice", ("lab", "nodes", "model", "engine")),
+        ("nodes", ("lab",)),
+        ("lab", ("nodes", "voice")),
+    ],
+)
+def test_a_room_imports_no_room_above_it(room: str, forbidden: tuple[str, ...]) -> None:
+    for path in (ROOT / "clue_ros" / room).rglob("*.py"):
+        rooms = {module.split(".")[1] for module in clue_imports(path)}
+        assert not rooms & set(forbidden), path
+
+
+def test_nothing_in_the_package_imports_the_lab_by_itself() -> None:
+    for path in (ROOT / "clue_ros").glob("*.py"):
+        assert not {m for m in clue_imports(path) if m.startswith("clue_ros.lab")}, path
