@@ -24,9 +24,9 @@ import torch
 
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.report import table
-from clue_ros.lab.language.dialogues import SORTS, form_of, random_reference
-from clue_ros.lab.language.grammars import Rich, rich_language
-from clue_ros.lab.language.references import Reference, meant
+from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.references import Reference, referents
+from clue_ros.lab.language.rich_grammar import SORTS, RichGrammar, random_reference, request_form
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS
@@ -42,14 +42,14 @@ INSTRUCTION = "clarify"
 
 
 def clear_request(
-    language: Rich, scene: Scene, sort: str, rng: np.random.Generator
+    grammar: RichGrammar, scene: Scene, sort: str, rng: np.random.Generator
 ) -> tuple[str, Reference, int] | None:
     """A request of a sort that means one object, with that object; None of none."""
     for _ in range(TRIES):
-        reference = random_reference(scene.objects, rng, form_of(sort, *rng.uniform(size=2)))
-        found = meant(reference, scene.objects)
+        reference = random_reference(scene.objects, rng, request_form(sort, *rng.uniform(size=2)))
+        found = referents(reference, scene.objects)
         if found is not None and len(found) == 1 and reference != Reference():
-            return language.speech.request(reference, rng), reference, found[0]
+            return grammar.phrasing.request(reference, rng), reference, found[0]
     return None
 
 
@@ -105,13 +105,13 @@ def main() -> int:
     parser.add_argument("--looks", type=int, choices=range(1, MOST_LOOKS + 1), default=1)
     args = parser.parse_args()
     pointer = Pointer(args.model, args.max_boxes, args.looks)
-    language = rich_language(args.world)
+    grammar = rich_grammar(args.world)
     rng = np.random.default_rng(args.seed)
     right: dict[str, list[bool]] = defaultdict(list)
     pool = ScenePool(read_scenes(args.tabletop, args.split, args.scenes, args.world), pointer.size)
     for i in range(len(pool)):
         scene = pool[i]
-        drawn = {sort: clear_request(language, scene, sort, rng) for sort in SORTS}
+        drawn = {sort: clear_request(grammar, scene, sort, rng) for sort in SORTS}
         asked = [(sort, *found) for sort, found in drawn.items() if found]
         answers = pointer.boxes(scene, [text for _, text, _, _ in asked])
         for (sort, _, reference, target), box in zip(asked, answers, strict=True):

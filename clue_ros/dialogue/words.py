@@ -1,7 +1,7 @@
 """What people say to the robot, language by language: the words of commands and of answers.
 
 The recognizer's grammar is made of these (grammar.py), and the dialogue reads yes, no and stop from
-them. English covers what `clue_ros.lab.language.blocks` says; a test compares.
+them. English covers what `clue_ros.lab.language.plain_grammar` says; a test compares.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.metrics import center_inside, center_near, count, iou, ratio, wilson
 from clue_ros.lab.evaluation.protocol import Exchange, Request, Sample, evaluate
-from clue_ros.lab.evaluation.tabletop import BlocksPerson, question_axis, tabletop_samples
+from clue_ros.lab.evaluation.simulated_user import PlainUser, question_axis
+from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
 IMAGE = np.zeros((250, 250, 3), np.uint8)
@@ -277,7 +278,7 @@ def test_what_a_question_asks_for(question: str, axis: str) -> None:
 def test_the_person_says_what_tells_the_target_apart_and_repeats_it() -> None:
     made = scene(("block", "red", 0.1), ("block", "red", 0.9), ("block", "blue", 0.5))
     for seed in range(20):
-        person = BlocksPerson(made.objects, 1, (0, 1), seed)
+        person = PlainUser(made.objects, 1, (0, 1), seed)
         first = person("do you mean the left one or the right one ?")
         assert "right" in first
         assert person("which color is it ?") == first

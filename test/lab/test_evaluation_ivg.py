@@ -36,7 +36,8 @@ from clue_ros.lab.evaluation.table3_guesser import (
     summary,
     tabletop_told,
 )
-from clue_ros.lab.language import blocks
+from clue_ros.lab.language.plain_grammar import plain_answer
+from clue_ros.lab.language.questions import ClarifyingQuestion
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.model.adapters import IVG
@@ -193,14 +194,13 @@ def test_simulated_dialogues_settle_on_their_target(
 ) -> None:
     left: dict[tuple[str, str], set[tuple[int, ...]]] = {}
 
-    def spy(question: blocks.Question, target: int, *args: Any) -> Any:
-        said = answer(question, target, *args)
+    def spy(question: ClarifyingQuestion, target: int, *args: Any) -> Any:
+        said = plain_answer(question, target, *args)
         if said is not None:
             left.setdefault((question.text, said[0]), set()).add(said[1])
         return said
 
-    answer = blocks.answer
-    monkeypatch.setattr(blocks, "answer", spy)
+    monkeypatch.setattr("clue_ros.lab.evaluation.table3_guesser.plain_answer", spy)
     samples = tabletop_told([scene] * 8, per_image=2, seed=3)
     asked = [sample for sample in samples if " asked " in sample.id]
     clear = [sample for sample in samples if " clear " in sample.id]

@@ -14,6 +14,7 @@ import pytest
 from clue_ros import cli
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.lab.evaluation.protocol import Report, Sample, evaluate
+from clue_ros.lab.evaluation.simulated_user import RichUser
 from clue_ros.lab.evaluation.tabletop import (
     LEAST,
     all_slices,
@@ -24,7 +25,6 @@ from clue_ros.lab.evaluation.tabletop import (
     worst_slices,
 )
 from clue_ros.lab.language.questions import ask
-from clue_ros.lab.language.simulated_user import Person
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
@@ -59,13 +59,13 @@ class Knowing:
     def __init__(self, samples: list[Sample], wrong: float = 0.0) -> None:
         self._truth: dict[tuple[int, str], list[list[float]]] = {}
         self._absent: set[tuple[int, str]] = set()
-        self._people: dict[tuple[int, str], Person] = {}
+        self._people: dict[tuple[int, str], RichUser] = {}
         for n, sample in enumerate(samples):
             self._absent |= {(n, text) for text in sample.absent}
             texts = [r.text for r in sample.clear] + [e.text for e in sample.interactive]
             self._truth |= {(n, t): dict(sample.about(t))["truth"] for t in texts}
             for e in sample.interactive:
-                assert isinstance(e.answer, Person)
+                assert isinstance(e.answer, RichUser)
                 self._people[n, e.text] = e.answer
         self._rng = np.random.default_rng(0)
         self._wrong = wrong
@@ -87,10 +87,10 @@ class Knowing:
             return NotFound("i don't see a thing.", (), (), ESTIMATE, "a thing")
         person = self._people.get(text)
         if person is not None and len(person.candidates) > 1 and not force_grounding:
-            asked = ask(person.candidates, person._objects, NOUNS, asked=dialogue.questions)
+            asked = ask(person.candidates, person.objects, NOUNS, asked=dialogue.questions)
             return Question(asked.text, (), (), ESTIMATE)
         if person is not None:
-            x0, y0, x1, y1 = (v * n for v, n in zip(person._objects[person._target].box,
+            x0, y0, x1, y1 = (v * n for v, n in zip(person.objects[person.target].box,
                               (160, 120) * 2, strict=True))  # fmt: skip
             return Grounding(Box(x0, y0, x1, y1), "it", 1.0, ESTIMATE)
         box = Box(*self._truth[text][0])

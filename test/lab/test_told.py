@@ -12,9 +12,9 @@ from PIL import Image
 
 from clue_ros import cli
 from clue_ros.lab.data.invig import load_invig, reveal_pairs
-from clue_ros.lab.language.blocks import State
+from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.export_invig import exchanges_of, sentence, told_samples
-from clue_ros.lab.language.grammars import language_of
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator import shards
 
 
@@ -25,8 +25,8 @@ def test_sentences_are_written_as_people_write() -> None:
 
 def test_a_revealed_dialogue_gives_its_exchanges() -> None:
     states = [
-        State("the mug", (0, 1), "the red one or the blue one ?"),
-        State("the mug assistant: the red one or the blue one ? user: red", (0,), None),
+        DialogueState("the mug", (0, 1), "the red one or the blue one ?"),
+        DialogueState("the mug assistant: the red one or the blue one ? user: red", (0,), None),
     ]
     assert exchanges_of(states) == (("the red one or the blue one?", "red"),)
 
@@ -90,7 +90,7 @@ def test_no_shards_is_said_with_the_command(
 
 
 def test_each_scene_has_different_requests() -> None:
-    told = told_samples(random_scenes(4, 1), language_of("rich"), name="a", per_image=4, seed=1)
+    told = told_samples(random_scenes(4, 1), grammar_of("rich"), name="a", per_image=4, seed=1)
     for image in {sample.image_id for sample, _ in told}:
         texts = [sample.request for sample, _ in told if sample.image_id == image]
         assert len(set(texts)) == len(texts)

@@ -22,7 +22,7 @@ from clue_ros.dialogue.episodes import GROUNDED, Episode
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
-from clue_ros.lab.language.references import MOST_BOXES
+from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training import ivg
@@ -147,14 +147,14 @@ def test_an_adapter_taught_to_count_aloud_may_say_their_boxes(
 ) -> None:
     out = command("--data", "tabletop", "--via")
     notes = json.loads((out / "ivg.json").read_text())
-    assert notes["max_boxes"] == MOST_BOXES
+    assert notes["max_boxes"] == MAX_BOXES
     assert notes["training"]["via"] is True
     checkpoint = load_checkpoint(root / "model", "cpu", ivg=out)
-    assert checkpoint.ivg.max_boxes == MOST_BOXES
+    assert checkpoint.ivg.max_boxes == MAX_BOXES
     features = checkpoint.look(noise(0)())
     spoken = checkpoint.speak(features, "the red block", "grounding")
     assert spoken.codes is not None
-    assert len(spoken.tokens) in {5 * n - 1 for n in range(1, MOST_BOXES + 1)}
+    assert len(spoken.tokens) in {5 * n - 1 for n in range(1, MAX_BOXES + 1)}
 
 
 @pytest.mark.parametrize(

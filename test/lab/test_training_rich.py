@@ -15,8 +15,8 @@ from drawn_scenes import random_scenes
 from it2p_files import write_it2p
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.language.blocks import State
-from clue_ros.lab.language.grammars import rich_language
+from clue_ros.lab.language.dialogues import DialogueState
+from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.worlds import RICH, RICH_COLORS
@@ -74,7 +74,7 @@ def test_the_data_knows_its_world(data: TrainingData, folder: Path) -> None:
     assert len(data.scenes) == 12
     assert data.kinds == (*RICH.kinds, "cracker box")
     assert data.colors == tuple(RICH_COLORS)
-    assert data.language is rich_language()
+    assert data.language is rich_grammar()
     assert shards.meshes_of(shards.list_shards(folder, "train", "rich")[0]) == "abc"
     default = argparse.ArgumentParser()
     add_data_arguments(default)
@@ -93,7 +93,7 @@ def test_another_world_can_be_mixed_in(folder: Path) -> None:
     mixed = load_training_data(options(folder, "--mix", "blocks=4", "--scenes", "6"), SIZE)
     assert len(mixed.scenes) == 6 + 4
     assert mixed.kinds == (*RICH.kinds, "cracker box", "cylinder")
-    assert mixed.language is rich_language()
+    assert mixed.language is rich_grammar()
     for i in range(len(mixed.scenes)):
         assert scene_queries(mixed.scenes[i], 4, np.random.default_rng(i), mixed.language)
     with pytest.raises(FileNotFoundError, match="clue data tabletop --out"):
@@ -125,7 +125,7 @@ def test_dense_targets_know_every_kind(data: TrainingData) -> None:
 
 def test_queries_are_in_the_rich_language(data: TrainingData) -> None:
     rng = np.random.default_rng(0)
-    known = set(rich_language().words()) | {"cracker", "box"}
+    known = set(rich_grammar().words()) | {"cracker", "box"}
     words = {w for text in known for w in re.findall(r"[a-z]+", text)}
     queries = [q for i in range(12) for q in scene_queries(data.scenes[i], 12, rng, data.language)]
     texts = [f"{q.context} {q.suffix or ''}" for q in queries]
@@ -160,7 +160,7 @@ def test_a_listed_kind_of_two_words_is_pointed_at_as_a_whole() -> None:
 
 def test_what_is_counted_on_the_way_is_pointed_at_before_what_is_meant() -> None:
     objects = tuple(SceneObject("mug", "red", (x, 0.1, x + 0.1, 0.3)) for x in (0.7, 0.1, 0.4))
-    query = dialogue_query(State("the third mug", (0,), None, via=(1, 2)), objects)
+    query = dialogue_query(DialogueState("the third mug", (0,), None, via=(1, 2)), objects)
     assert query.suffix == ";".join(box_suffix(objects[i]) for i in (1, 2, 0))
     assert query.pointers == tuple(
         (5 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)

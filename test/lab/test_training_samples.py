@@ -12,8 +12,10 @@ from it2p_files import write_it2p
 from tiny_model import write_random_model
 
 from clue_ros.lab.data.it2p import It2pImage, it2p_scene, load_it2p
-from clue_ros.lab.language.blocks import State, mirrored_text, states_of
+from clue_ros.lab.language.dialogues import DialogueState
+from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary
+from clue_ros.lab.language.words import mirrored_text
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training import adapter_samples
 from clue_ros.lab.training.adapter_samples import collate, draw_samples, held_out_samples
@@ -57,7 +59,7 @@ def data(it2p: Path) -> TrainingData:
 def test_a_question_or_a_box_is_taught_as_the_dialogue_says() -> None:
     scene = draw_scene(64, [("block", "red", (0, 0, 16, 16)), ("block", "red", (32, 32, 48, 64))])
     rng = np.random.default_rng(0)
-    first, second = states_of("the red block", (0, 1), scene.objects, rng)
+    first, second = PlainGrammar().dialogue_from("the red block", (0, 1), scene.objects, rng)
     asks, points = (dialogue_query(s, scene.objects) for s in (first, second))
     assert (asks.instruction, asks.context, asks.suffix) == (
         "clarify",
@@ -166,7 +168,7 @@ def test_half_of_the_ambiguous_commands_are_answered_in_the_data_sets_own_words(
     assert len(seen) > 2
 
 
-def assert_answer_is_true(state: State, seen: Scene) -> None:
+def assert_answer_is_true(state: DialogueState, seen: Scene) -> None:
     """A place in the answer is where the object now lies among the two green blocks."""
     (target,) = state.candidates
     said = set(re.findall(r"[a-z]+", state.context.rsplit("user:", 1)[1]))

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.word_error_rate import word_error_rate, word_errors
 from clue_ros.dialogue.sayings import ending, in_other_words
 from clue_ros.dialogue.words import LANGUAGES, means_no, means_stop, means_yes, plain, words_of
-from clue_ros.lab.language import blocks
+from clue_ros.lab.language import plain_grammar, words
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints, jsgf, prompt, word_list
 from clue_ros.voice.speaker import LONGEST, clean, sentences
@@ -22,10 +22,10 @@ from clue_ros.voice.sphinx import CONFIDENCE, Heard, confidence
 def test_the_grammar_has_every_word_of_the_templates() -> None:
     """What people say to the embedded model can be heard."""
     said: set[str] = set()
-    templates = [*blocks.VERBS, *blocks.COLOR_ANSWERS, *blocks.PLACE_ANSWERS]
-    for template in (*templates, *blocks.KIND_ANSWERS, *blocks.ANY_NOUNS):
+    templates = [*plain_grammar.PLAIN_REQUESTS, *words.PLAIN_BY_COLOR, *words.BY_PLACE]
+    for template in (*templates, *words.BY_KIND, *words.ANY_NOUNS):
         said |= set(re.findall(r"[a-z]+", re.sub(r"{\w*}", " ", template)))
-    for table in (blocks.NOUNS, blocks.AHEAD, blocks.BEHIND):
+    for table in (plain_grammar.NOUNS, words.PLACE_BEFORE_NOUN, words.PLACE_AFTER_NOUN):
         said |= {word for phrases in table.values() for p in phrases for word in p.split()}
     known = set(word_list(Hints(language="en-US")))
     assert said - known == set()

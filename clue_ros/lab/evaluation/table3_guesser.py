@@ -47,10 +47,11 @@ from clue_ros.lab.evaluation.protocol import (
     write_records,
 )
 from clue_ros.lab.evaluation.report import table
-from clue_ros.lab.evaluation.tabletop import question_axis, requests_about
-from clue_ros.lab.language import blocks as dialogues
+from clue_ros.lab.evaluation.simulated_user import question_axis
+from clue_ros.lab.evaluation.tabletop import requests_about
 from clue_ros.lab.language.export_invig import told_samples
-from clue_ros.lab.language.grammars import language_of
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS, read_scenes
@@ -144,7 +145,7 @@ def _rich(scenes: Sequence[Scene], wanted: Wanted) -> list[Told]:
     """Dialogues in the rich worlds' language, as it tells them; as many as of the plain ones."""
     told = told_samples(
         scenes,
-        language_of(wanted.world),
+        grammar_of(wanted.world),
         name="scene",
         per_image=2 * wanted.per_image,
         seed=wanted.seed,
@@ -188,8 +189,8 @@ def _settle(
     """Questions and answers until only the target is meant; None where words do not get there."""
     exchanges: list[tuple[str, str]] = []
     while len(candidates) > 1 and len(exchanges) < _MAX_TURNS:
-        question = dialogues.ask(candidates, objects)
-        said = dialogues.answer(question, target, candidates, objects, rng)
+        question = plain_question(candidates, objects)
+        said = plain_answer(question, target, candidates, objects, rng)
         if said is None:
             return None
         exchanges.append((question.text, said[0]))
@@ -267,7 +268,7 @@ class _Photo:
             SceneObject("block", block.color or "", self._fractions(region))
             for block, region in zip(blocks, self._regions, strict=True)
         ]
-        return dialogues.ask(candidates, objects).text
+        return plain_question(candidates, objects).text
 
     def _block(self, point: Point) -> int:
         return self._image.blocks.index(nearest(self._image.blocks, point))

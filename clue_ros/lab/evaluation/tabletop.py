@@ -13,7 +13,6 @@ colour by a word that it never did.
 from __future__ import annotations
 
 import argparse
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,12 +35,16 @@ from clue_ros.lab.evaluation.protocol import (
     add_shared_arguments,
     run_evaluation,
 )
-from clue_ros.lab.language import blocks
-from clue_ros.lab.language.blocks import AXES, COLORS, NOUNS, meant, named_by, request, unseen_words
-from clue_ros.lab.language.dialogues import Episodes
-from clue_ros.lab.language.grammars import rich_language
-from clue_ros.lab.language.references import Reference
-from clue_ros.lab.language.simulated_user import Person
+from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
+from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.plain_grammar import (
+    named_by,
+    plain_reference,
+    plain_request,
+    unseen_words,
+)
+from clue_ros.lab.language.references import Reference, referents
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_shard
@@ -88,8 +91,8 @@ def rich_samples(
 
     ``per_image`` of each where there are so many.
     """
-    episodes = rich_language(world).episodes
-    return [_slice_sample(scene, n, episodes, per_image, seed) for n, scene in enumerate(scenes)]
+    grammar = rich_grammar(world)
+    return [_slice_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
 
 
 @dataclass(frozen=True)
@@ -100,18 +103,18 @@ class _Asked:
 
 
 def _slice_sample(
-    scene: Scene, number: int, episodes: Episodes, per_image: int, seed: int
+    scene: Scene, number: int, grammar: RichGrammar, per_image: int, seed: int
 ) -> Sample:
     rng = np.random.default_rng([seed, number])
     asked = {
-        want: _requests(scene, episodes, want, per_image, rng)
+        want: _requests(scene, grammar, want, per_image, rng)
         for want in ("clear", "ambiguous", "absent")
     }
     exchanges = []
     about = {a.text: _about(scene, a) for group in asked.values() for a in group}
     for a in asked["ambiguous"]:
         target = int(rng.choice(a.candidates))
-        person = Person(episodes, scene.objects, target, a.candidates, int(rng.integers(2**31)))
+        person = RichUser(grammar, scene.objects, target, a.candidates, int(rng.integers(2**31)))
         truth = {"truth": [[round(v, 1) for v in _pixels(scene, target)]]}
         exchanges.append(Exchange(a.text, grades_of(scene, target), person, truth))
     return Sample(
@@ -127,15 +130,15 @@ def _slice_sample(
 
 
 def _requests(
-    scene: Scene, episodes: Episodes, want: str, count: int, rng: np.random.Generator
+    scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
 ) -> list[_Asked]:
     found: dict[str, _Asked] = {}
     for _ in range(4 * count):
         if len(found) == count:
             break
-        drawn = episodes.reference(scene.objects, rng, want)
+        drawn = grammar.reference(scene.objects, rng, want)
         if drawn is not None:
-            text = episodes.speech.request(drawn[0], rng)
+            text = grammar.phrasing.request(drawn[0], rng)
             found[text] = _Asked(text, *drawn)
     return list(found.values())
 
@@ -334,10 +337,10 @@ def requests_about(
     for _ in range(_TRIES):
         if len(found) == wanted:
             break
-        reference = blocks.random_reference(objects, rng, absent=False)
-        candidates = meant(reference, objects)
+        reference = plain_reference(objects, rng)
+        candidates = referents(reference, objects)
         if candidates and (len(candidates) > 1) == ambiguous:
-            found[request(reference, rng)] = candidates
+            found[plain_request(reference, rng)] = candidates
     return list(found.items())
 
 
@@ -345,51 +348,8 @@ def _exchange(
     scene: Scene, text: str, candidates: tuple[int, ...], rng: np.random.Generator
 ) -> Exchange:
     target = int(rng.choice(candidates))
-    person = BlocksPerson(scene.objects, target, candidates, int(rng.integers(2**32)))
+    person = PlainUser(scene.objects, target, candidates, int(rng.integers(2**32)))
     return Exchange(text, grades_of(scene, target), person)
-
-
-class BlocksPerson:
-    """Someone with one object in mind, who answers questions about it.
-
-    Once the answers have settled it, the last one is repeated.
-    """
-
-    def __init__(
-        self, objects: Sequence[SceneObject], target: int, candidates: tuple[int, ...], seed: int
-    ) -> None:
-        self._objects, self._target = objects, target
-        self._candidates = candidates
-        self._rng = np.random.default_rng(seed)
-        self._last = f"the {objects[target].color} {objects[target].kind}"
-
-    def __call__(self, question: str) -> str:
-        """Answer a question."""
-        if len(self._candidates) > 1:
-            asked = blocks.Question(question, question_axis(question))
-            said = blocks.answer(asked, self._target, self._candidates, self._objects, self._rng)
-            if said is not None:
-                self._last, self._candidates = said
-        return self._last
-
-
-def question_axis(question: str) -> str:
-    """What a question asks for: "color", "kind", "place", or "nothing" when it saw nothing.
-
-    >>> question_axis("do you mean the red one or the blue one ?")
-    'color'
-    """
-    words = re.findall(r"[a-z]+", question.lower())
-    kinds = {kind for kind, names in NOUNS.items() if set(names) & set(words)}
-    if "not" in words and "see" in words:
-        return "nothing"
-    if {"color", "colour", *COLORS} & set(words):
-        return "color"
-    if len(kinds) > 1:
-        return "kind"
-    if {"where", "middle", *AXES} & set(words):
-        return "place"
-    return "color"
 
 
 def load_samples(

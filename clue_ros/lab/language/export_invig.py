@@ -27,8 +27,8 @@ from PIL import Image
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import InvigSample, write_invig
-from clue_ros.lab.language.blocks import State
-from clue_ros.lab.language.grammars import Language, language_of
+from clue_ros.lab.language.dialogues import DialogueState, Grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_shard
@@ -43,7 +43,7 @@ def sentence(text: str) -> str:
     return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)
 
 
-def exchanges_of(states: Sequence[State]) -> tuple[tuple[str, str], ...]:
+def exchanges_of(states: Sequence[DialogueState]) -> tuple[tuple[str, str], ...]:
     """The questions and answers of a revealed dialogue."""
     out = []
     for before, after in pairwise(states):
@@ -53,7 +53,7 @@ def exchanges_of(states: Sequence[State]) -> tuple[tuple[str, str], ...]:
 
 
 def told_samples(
-    scenes: Iterable[Scene], language: Language, *, name: str, per_image: int, seed: int
+    scenes: Iterable[Scene], grammar: Grammar, *, name: str, per_image: int, seed: int
 ) -> list[tuple[InvigSample, int]]:
     """Up to `per_image` different dialogues about each scene, each with its object's number.
 
@@ -66,7 +66,7 @@ def told_samples(
         for _ in range(TRIES * per_image):
             if len(found) == per_image:
                 break
-            states = language.states(scene.objects, rng)
+            states = grammar.dialogue(scene.objects, rng)
             if not states or states[-1].question is not None:
                 continue
             target = states[-1].candidates[0]
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError(how_to_make(args.data, args.split, 1000, args.world))
     if args.per_image < 1 or (args.scenes is not None and args.scenes < 1):
         raise ClueError("--per-image and --scenes must be 1 or more")
-    language, left, dialogues = language_of(args.world), args.scenes, 0
+    grammar, left, dialogues = grammar_of(args.world), args.scenes, 0
     for path in tqdm(paths, unit="shard", disable=not sys.stderr.isatty()):
         try:
             scenes = list(read_shard(path, args.world))[:left]
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
             raise ClueError(str(error)) from error
         left = None if left is None else left - len(scenes)
         told = told_samples(
-            scenes, language, name=path.stem, per_image=args.per_image, seed=args.seed
+            scenes, grammar, name=path.stem, per_image=args.per_image, seed=args.seed
         )
         part = "-" + "-".join(path.stem.rsplit("-", 2)[1:])  # its seed and number
         write_told(scenes, told, args.out, split=args.split, part=part)

@@ -1,8 +1,13 @@
-"""What a noun phrase says and what it can mean on a table, where people would agree.
+"""References ("the left red mug"), and the objects that each can mean.
 
-Parts narrow down in turn: kind and colour, what it is not, size, relation, order, place. Each has a
-region in which people differ (`None`); no sample is made there. Places are those of
-`clue_ros.lab.language.blocks`, measured on IT2P's annotators.
+The parts of a reference narrow down the objects in turn: kind and colour, negation, size, relation,
+order, place. For each there are distances at which people would differ; `referents` returns None
+there, and no sample is made.
+
+Place words are used as IT2P's annotators used them (measured on its training split): "the left
+block" is clear when no other block comes within about a fifth of the picture's width of the
+leftmost one, and ambiguous when another is within a tenth. For "leftmost", "top" and "bottom" both
+distances are about half. Distances are fractions of the picture's width or height.
 """
 
 from __future__ import annotations
@@ -11,28 +16,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from clue_ros.lab.language.blocks import placed
+import numpy as np
+
 from clue_ros.lab.language.words import DIRECTIONS
 from clue_ros.lab.simulator.scene import SceneObject
 
-SAME_SIZE, OTHER_SIZE = 0.92, 0.84  # of the largest: within the one is as big, below the other not
-ALONG = (0.02, 0.05)  # of the picture: nearer is not beside, further is
-ACROSS = (1.0, 1.7)  # times as far sideways as along: within is beside, over is not
-TOUCHING = (0.05, 0.1)  # of the picture between two boxes: within is next to, over is not
-ORDER_GAP = 0.035  # of the picture between two that are counted
-HIGHEST = 4  # number that is counted to
-MOST_BOXES = HIGHEST  # of a reply that goes through what is counted
+Objects = Sequence[SceneObject]
+Candidates = tuple[int, ...]
+"""Indices of objects."""
+
+SAME_SIZE, OTHER_SIZE = 0.92, 0.84
+"""Share of the largest size: above the first as big as the largest, below the second not."""
+ALONG = (0.02, 0.05)
+"""Distance along a relation's direction: below the first not beside, above the second beside."""
+ACROSS = (1.0, 1.7)
+"""Sideways distance as a multiple of ALONG's: below the first beside, above the second not."""
+TOUCHING = (0.05, 0.1)
+"""Gap between two boxes: below the first next to one another, above the second not."""
+ORDER_GAP = 0.035
+"""Least distance between neighbours that are counted."""
+HIGHEST = 4
+"""Highest number that a request counts to."""
+MAX_BOXES = HIGHEST
+"""Boxes in a reply that counts: those counted before the object meant, then its own."""
+PLACE_GAP, EXTREME_GAP = (0.11, 0.19), (0.065, 0.13)
+"""Distance behind the first object: below, also meant; above, not. EXTREME_GAP: "leftmost"."""
+ANSWER_GAP = (0.0, 0.05)
+"""The same for an answer that chooses among two or three candidates."""
+
 ORDER_AXES: dict[str, tuple[int, int]] = {
     "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
 }  # fmt: skip
-
-Objects = Sequence[SceneObject]
-Meant = tuple[int, ...] | None
+# Direction (x, y) in which a place word ranks objects; x right, y down.
+PLACE_DIRECTIONS: dict[str, tuple[float, float]] = {
+    "left": (-1, 0), "right": (1, 0), "upper": (0, -1), "lower": (0, 1),
+    "leftmost": (-1, 0), "rightmost": (1, 0), "top": (0, -1), "bottom": (0, 1),
+    "upper left": (-0.7, -0.7), "upper right": (0.7, -0.7),
+    "lower left": (-0.7, 0.7), "lower right": (0.7, 0.7),
+}  # fmt: skip
+PLACES: tuple[str, ...] = (*PLACE_DIRECTIONS, "middle")
+_EXTREMES = ("leftmost", "rightmost", "top", "bottom")
+_CORNERS = ("upper left", "upper right", "lower left", "lower right")
 
 
 @dataclass(frozen=True)
 class Landmark:
-    """What another thing is seen from: the only object of that kind and colour."""
+    """An object that another one is described by: the only object of its kind and colour."""
 
     kind: str
     color: str | None = None
@@ -40,11 +69,11 @@ class Landmark:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a noun phrase says; None where it does not say.
+    """The parts of a noun phrase; None where it does not say.
 
-    not_color: what it is not. size: "big" or "small". relation: how it lies to a landmark. order:
-    its number from a side, from 1. place: as in `language.AXES`. plural: how many, 0 for "the
-    mugs"; None for one.
+    not_color: the excluded colour. size: "big" or "small". relation: position relative to a
+    landmark. order: number from a side, from 1. place: one of PLACES. plural: number of objects, 0
+    for "the mugs"; None for one.
     """
 
     kind: str | None = None
@@ -58,44 +87,49 @@ class Reference:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it says, for a breakdown: of kind, color, negation, size, relation, order..."""
-        said = {
+        """The parts that it has: "kind", "color", "negation", "size", "relation", "order", ..."""
+        parts = {
             "kind": self.kind, "color": self.color, "negation": self.not_color, "size": self.size,
             "relation": self.relation, "order": self.order, "place": self.place,
             "plural": self.plural,
         }  # fmt: skip
-        return tuple(name for name, value in said.items() if value is not None)
+        return tuple(name for name, value in parts.items() if value is not None)
 
     @property
     def sort(self) -> str:
-        """The one word for it in a breakdown: its rarest part."""
+        """Its rarest part, for a breakdown; "kind and color" when it has both and nothing else."""
         rare = ("plural", "negation", "order", "relation", "size", "place")
         names = self.names
         found = next((part for part in rare if part in names), None)
         return found or ("kind and color" if len(names) == 2 else names[0] if names else "nothing")
 
 
-def meant(reference: Reference, objects: Objects) -> Meant:
-    """The objects it can mean: () names nothing, several is ambiguous. None: people differ."""
-    pool: Meant = _called(reference, objects)
-    if reference.not_color is not None and not _worth_denying(reference, objects):
-        return None
+def referents(reference: Reference, objects: Objects) -> Candidates | None:
+    """The objects that a reference can mean: () for none, several when it is ambiguous.
+
+    None where people would differ.
+    """
+    pool: Candidates | None = _called(reference, objects)
+    if reference.not_color is not None and not any(
+        reference.kind in (None, o.kind) and o.color == reference.not_color for o in objects
+    ):
+        return None  # nobody says "not the red one" where none is red
     if pool and reference.size is not None:
-        pool = sized(pool, objects, reference.size)
+        pool = by_size(pool, objects, reference.size)
     if pool and reference.relation is not None:
-        pool = related(pool, objects, *reference.relation)
+        pool = by_relation(pool, objects, *reference.relation)
     if pool and reference.order is not None:
-        pool = ordered(pool, objects, *reference.order)
+        pool = by_order(pool, objects, *reference.order)
     if pool and reference.place is not None:
-        pool = placed(pool, objects, reference.place)
+        pool = by_place(pool, objects, reference.place)
     if pool and reference.plural is not None:
         # Nobody says "the mugs" of one, or "both mugs" of three.
         return pool if len(pool) > 1 and reference.plural in (0, len(pool)) else None
     return pool
 
 
-def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
-    """The objects of its kind and colour, and not of the one that it is not."""
+def _called(reference: Reference, objects: Objects) -> Candidates:
+    """The objects of the reference's kind and colour, without those of the excluded colour."""
     return tuple(
         i
         for i, o in enumerate(objects)
@@ -105,11 +139,11 @@ def _called(reference: Reference, objects: Objects) -> tuple[int, ...]:
     )
 
 
-def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
-    """What is said before the one thing that a reference means; () where that is said at once.
+def counted_before(reference: Reference, objects: Objects) -> Candidates:
+    """The objects that are counted before the one that a reference by order means; else ().
 
-    By order: those that are counted before it. A size means one thing at once: to name all that
-    are compared first made such requests worse (docs/model-notes.md, the eighth time).
+    A size is not resolved through other objects: naming all that are compared made such requests
+    worse (models/household/NOTES.md).
     """
     if reference.order is None:
         return ()
@@ -118,13 +152,8 @@ def gone_through(reference: Reference, objects: Objects) -> tuple[int, ...]:
     return tuple(i for _, i in _counted(called, objects, side)[: number - 1])
 
 
-def _worth_denying(reference: Reference, objects: Objects) -> bool:
-    """Nobody says "not the red one" where none is red."""
-    return any(reference.kind in (None, o.kind) and o.color == reference.not_color for o in objects)
-
-
-def sized(pool: Sequence[int], objects: Objects, size: str) -> Meant:
-    """The big or the small ones of a pool that has both; they must look so too."""
+def by_size(pool: Sequence[int], objects: Objects, size: str) -> Candidates | None:
+    """The big or the small objects of a pool that has both, if they look so in the picture too."""
     if len(pool) < 2 or any(objects[i].extent <= 0 for i in pool):
         return None
     real = {i: objects[i].extent for i in pool}
@@ -148,31 +177,29 @@ def _diagonal(o: SceneObject) -> float:
     return float(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
 
 
-def landmark_of(landmark: Landmark, objects: Objects) -> int | None:
-    """The one object it is; None where it is none or several."""
-    found = [
-        i
-        for i, o in enumerate(objects)
-        if o.kind == landmark.kind and landmark.color in (None, o.color)
-    ]
+def landmark_object(landmark: Landmark, objects: Objects) -> int | None:
+    """The index of the landmark; None where no object or several are of its kind and colour."""
+    found = _called(Reference(landmark.kind, landmark.color), objects)
     return found[0] if len(found) == 1 else None
 
 
-def related(pool: Sequence[int], objects: Objects, relation: str, landmark: Landmark) -> Meant:
-    """Those of a pool that lie so to the landmark; None if it is not one thing."""
-    at = landmark_of(landmark, objects)
+def by_relation(
+    pool: Sequence[int], objects: Objects, relation: str, landmark: Landmark
+) -> Candidates | None:
+    """The objects of a pool in a relation to the landmark; None if it is not exactly one object."""
+    at = landmark_object(landmark, objects)
     if at is None or (at in pool and len(pool) == 1):
         return None
-    lies = {i: _lies(objects[i], objects[at], relation) for i in pool if i != at}
-    if any(v is None for v in lies.values()):
+    holds = {i: _relation_holds(objects[i], objects[at], relation) for i in pool if i != at}
+    if None in holds.values():
         return None
-    return tuple(i for i, v in lies.items() if v)
+    return tuple(i for i, held in holds.items() if held)
 
 
-def _lies(o: SceneObject, other: SceneObject, relation: str) -> bool | None:
-    (x, y), (u, v) = o.center, other.center
+def _relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool | None:
+    (x, y), (u, v) = o.center, landmark.center
     if relation == "next":
-        gap = _gap(o, other)
+        gap = _gap(o, landmark)
         return True if gap <= TOUCHING[0] else False if gap >= TOUCHING[1] else None
     ax, ay = DIRECTIONS[relation]
     along = ax * (x - u) + ay * (y - v)
@@ -183,22 +210,21 @@ def _lies(o: SceneObject, other: SceneObject, relation: str) -> bool | None:
 
 
 def _gap(o: SceneObject, other: SceneObject) -> float:
-    """Between two boxes, of the picture; 0 where they touch."""
+    """Distance between two boxes; 0 where they touch."""
     a, b = o.box, other.box
     x = max(0.0, a[0] - b[2], b[0] - a[2])
     y = max(0.0, a[1] - b[3], b[1] - a[3])
     return float((x * x + y * y) ** 0.5)
 
 
-def ordered(pool: Sequence[int], objects: Objects, number: int, side: str) -> Meant:
-    """The number-th of a pool counted from a side; None where the order is not plain."""
+def by_order(pool: Sequence[int], objects: Objects, number: int, side: str) -> Candidates | None:
+    """The number-th object of a pool counted from a side; None where the order is not plain."""
     if len(pool) < max(2, number):
         return None
     axis, _ = ORDER_AXES[side]
     places = _counted(pool, objects, side)
     # Nobody counts from the left what lies one behind the other.
-    spread = [max(objects[i].center[a] for i in pool) - min(objects[i].center[a] for i in pool)
-              for a in (0, 1)]  # fmt: skip
+    spread = np.ptp([objects[i].center for i in pool], axis=0)
     if spread[axis] < 0.7 * spread[1 - axis]:
         return None
     near = places[max(0, number - 2) : number + 1]
@@ -208,6 +234,62 @@ def ordered(pool: Sequence[int], objects: Objects, number: int, side: str) -> Me
 
 
 def _counted(pool: Sequence[int], objects: Objects, side: str) -> list[tuple[float, int]]:
-    """A pool as it is counted from a side, each with where it lies."""
+    """(position along the side's axis, object), in the order in which they are counted."""
     axis, sign = ORDER_AXES[side]
     return sorted((sign * objects[i].center[axis], i) for i in pool)
+
+
+def by_place(
+    pool: Sequence[int],
+    objects: Objects,
+    place: str,
+    gap: tuple[float, float] | None = None,
+) -> Candidates | None:
+    """The objects of a pool that a place word can mean; None where people would differ."""
+    if place == "middle":
+        return _middle(pool, objects)
+    near, far = gap if gap is not None else (EXTREME_GAP if place in _EXTREMES else PLACE_GAP)
+    ax, ay = PLACE_DIRECTIONS[place]
+    score = {i: ax * objects[i].center[0] + ay * objects[i].center[1] for i in pool}
+    best = max(score.values())
+    behind = sorted((best - s, i) for i, s in score.items())
+    if any(near < distance < far for distance, _ in behind):
+        return None
+    chosen = tuple(i for distance, i in behind if distance <= near)
+    return chosen if _is_called_so(chosen, objects, place, pool) else None
+
+
+def _is_called_so(chosen: Sequence[int], objects: Objects, place: str, pool: Sequence[int]) -> bool:
+    """Whether people would use the place word: not every first object in a direction is called so.
+
+    Nobody calls the only red block "the left red one" when it lies on the right, nor gives a
+    corner's name to a block that is in no corner of the others.
+    """
+    if len(pool) > 1 and place not in _CORNERS:
+        return True
+    ax, ay = PLACE_DIRECTIONS[place]
+    others = range(len(objects)) if len(pool) == 1 else pool
+    xs, ys = zip(*(objects[i].center for i in others), strict=True)
+    mid = ((min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2)
+    offsets = [(objects[i].center[0] - mid[0], objects[i].center[1] - mid[1]) for i in chosen]
+    return all(ax * x >= 0.03 * abs(ax) and ay * y >= 0.03 * abs(ay) for x, y in offsets)
+
+
+def _middle(pool: Sequence[int], objects: Objects) -> Candidates | None:
+    """The middle one of three, along the axis on which they are spread more."""
+    if len(pool) != 3:
+        return None
+    centers = np.array([objects[i].center for i in pool])
+    axis = int(np.ptp(centers[:, 1]) > np.ptp(centers[:, 0]))
+    order = np.argsort(centers[:, axis])
+    gaps = np.diff(centers[order, axis])
+    return (pool[int(order[1])],) if gaps.min() > 0.08 else None
+
+
+def place_answers(target: int, candidates: Sequence[int], objects: Objects) -> list[str]:
+    """Place words that tell the target from the other candidates, simplest first."""
+    words = ("left", "right", "upper", "lower", *_CORNERS)
+    found = [p for p in words if by_place(candidates, objects, p, ANSWER_GAP) == (target,)]
+    if by_place(candidates, objects, "middle") == (target,):
+        found.insert(0, "middle")
+    return found

@@ -1,16 +1,16 @@
-"""The words of the embedded model's tokenizer: what the templates, the dialogues and IT2P use."""
+"""The words of the embedded model's tokenizer: those of the grammars, the dialogues and IT2P."""
 
 from __future__ import annotations
 
 import re
 
-from clue_ros.lab.language import blocks
-from clue_ros.lab.language.blocks import AHEAD, ANY_NOUNS, BEHIND, NOUNS, VERBS
-from clue_ros.lab.language.grammars import language_of
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.plain_grammar import NOUNS, TEMPLATES
+from clue_ros.lab.language.words import ANY_NOUNS, PLACE_AFTER_NOUN, PLACE_BEFORE_NOUN
 from clue_ros.lab.simulator.scene import COLORS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
 
-# Words of IT2P's annotators and of people who are polite, beyond those in the templates above.
+# Words of IT2P's annotators and of polite people, beyond those in the templates above.
 MORE_WORDS = (
     "between and blocks center other others among near two next to just another below beneath "
     "above color colour which is in among lowest highest farthest closest front back near far "
@@ -27,11 +27,10 @@ MORE_WORDS = (
 def vocabulary(world: str = DEFAULT_WORLD) -> list[str]:
     """Every word that the embedded tokenizer knows, in alphabetical order.
 
-    world: what the base is trained on; other than the default one add their language's words.
+    world: the world that the base is trained on; its grammar adds words to the default ones.
     """
-    parts: list[str] = [*VERBS, *ANY_NOUNS, *COLORS, MORE_WORDS, *blocks.TEMPLATES]
-    for table in (NOUNS, AHEAD, BEHIND):
+    parts: list[str] = [*TEMPLATES, *ANY_NOUNS, *COLORS, MORE_WORDS]
+    for table in (NOUNS, PLACE_BEFORE_NOUN, PLACE_AFTER_NOUN):
         parts += [word for words in table.values() for word in words]
-    parts += ["leftmost rightmost the one"]
-    parts += language_of(world).words()
+    parts += grammar_of(world).words()
     return sorted({w for text in parts for w in re.findall(r"[a-z]+", text)})

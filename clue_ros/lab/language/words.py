@@ -1,6 +1,11 @@
-"""The words of the rich language: request forms, synonyms, places, sizes, relations, orders."""
+"""Word tables of both grammars, and changes of words: plural, "a" and "an", mirrored."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
 
 ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
 ANY_PLURALS: tuple[str, ...] = ("objects", "things", "items", "ones")
@@ -21,9 +26,8 @@ SIZES: dict[str, tuple[str, ...]] = {
     "big": ("big", "large", "bigger", "larger", "biggest", "largest"),
     "small": ("small", "little", "smaller", "smallest", "tiny"),
 }
-OPPOSITE: dict[str, str] = {"big": "small", "small": "big"}
 
-# Seen in the picture: x right, y down.
+# Directions (x, y) are those of the picture: x right, y down.
 RELATIONS: dict[str, tuple[str, ...]] = {
     "left": ("left of {}", "to the left of {}", "on the left of {}"),
     "right": ("right of {}", "to the right of {}", "on the right of {}"),
@@ -44,7 +48,34 @@ NUMBERS: dict[int, str] = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 IRREGULAR: dict[str, str] = {"knife": "knives", "tin": "tins", "sphere": "spheres"}
 
+# Place words before the noun and after it.
+PLACE_BEFORE_NOUN: dict[str, tuple[str, ...]] = {
+    "left": ("left",), "right": ("right",), "upper": ("upper",), "lower": ("lower",),
+    "leftmost": ("leftmost",), "rightmost": ("rightmost",), "top": ("top",), "bottom": ("bottom",),
+    "upper left": ("upper left", "top left", "left upper"),
+    "upper right": ("upper right", "top right", "right upper"),
+    "lower left": ("lower left", "bottom left", "left lower"),
+    "lower right": ("lower right", "bottom right", "right lower"),
+    "middle": ("middle", "center"),
+}  # fmt: skip
+PLACE_AFTER_NOUN: dict[str, tuple[str, ...]] = {
+    "left": ("on the left", "to the left"), "right": ("on the right", "to the right"),
+    "upper": ("in the upper part",), "lower": ("in the lower part",),
+    "leftmost": ("furthest left",), "rightmost": ("furthest right",),
+    "top": ("at the top",), "bottom": ("at the bottom",),
+    "upper left": ("on the upper left", "at the top left", "at the upper left corner"),
+    "upper right": ("on the upper right", "at the top right", "at the upper right corner"),
+    "lower left": ("on the lower left", "at the bottom left", "at the lower left corner"),
+    "lower right": ("on the lower right", "at the bottom right", "at the lower right corner"),
+    "middle": ("in the middle", "in the center"),
+}  # fmt: skip
+
+# What the robot says.
 NOTHING = "i don ' t see {} ."
+WHICH_COLOR = "which color ?"
+WHERE = "where is it ?"
+
+# What the person answers.
 YES: tuple[str, ...] = ("yes", "yes", "yes please", "yeah", "right", "exactly", "that one", "ok")
 NO: tuple[str, ...] = ("no", "no", "nope", "no , not that one")
 OTHER: tuple[str, ...] = ("no , the other one", "the other one", "the other one please")
@@ -58,10 +89,11 @@ INSTEAD: tuple[str, ...] = (
 )  # fmt: skip
 RENAMED: tuple[str, ...] = ("{}", "i mean {}", "then {}", "{} then", "sorry , {}", "ok , {}")
 
-BY_COLOR: tuple[str, ...] = (
+PLAIN_BY_COLOR: tuple[str, ...] = (
     "{c}", "{c}", "the {c} one", "the {c} one", "{c} please", "the {c} {n}", "i mean the {c} one",
-    "it is {c}", "the {c}", "that {c} one", "the one that is {c}",
+    "it is {c}", "the {c}",
 )  # fmt: skip
+BY_COLOR: tuple[str, ...] = (*PLAIN_BY_COLOR, "that {c} one", "the one that is {c}")
 BY_NOT: tuple[str, ...] = ("not the {c} one", "not {c}", "the one that is not {c}")
 BY_SIZE: tuple[str, ...] = ("{s}", "the {s} one", "the {s} one please", "the {s} {n}")
 BY_KIND: tuple[str, ...] = ("{n}", "the {n}", "the {n} please", "i mean the {n}")
@@ -79,15 +111,20 @@ PLACES: dict[str, tuple[str, ...]] = {
     "middle": ("middle", "center"),
 }  # fmt: skip
 
-# Words of the templates in `phrases`, `asking` and `answering`.
+# Words of the templates in `phrases`, `questions` and `answers`.
 OTHERS = (
     "the that is not non but which color anything any a an of both all in on at to from one other "
     "there those these last is it do you mean or what where it i don t see please and no yes with"
 )
 
 
+def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    """Draw one of the options, all equally likely."""
+    return options[int(rng.integers(len(options)))]
+
+
 def plural(noun: str) -> str:
-    """More than one of it.
+    """Return the plural of a noun.
 
     >>> plural("mug"), plural("box"), plural("knife"), plural("cracker box")
     ('mugs', 'boxes', 'knives', 'cracker boxes')
@@ -100,3 +137,38 @@ def plural(noun: str) -> str:
     else:
         many = f"{last}s"
     return f"{head} {many}".strip()
+
+
+def indefinite(noun_phrase: str) -> str:
+    """Replace the "the" of a noun phrase by "a" or "an".
+
+    >>> indefinite("the orange ball"), indefinite("the one which color is red")
+    ('an orange ball', 'a one which color is red')
+    """
+    rest = noun_phrase.removeprefix("the ")
+    article = "an" if rest[0] in "aeiou" and rest.split()[0] != "one" else "a"
+    return f"{article} {rest}"
+
+
+_LEFT_RIGHT = {
+    "left": "right", "leftmost": "rightmost", "upperleft": "upperright", "lowerleft": "lowerright",
+}  # fmt: skip
+_TOP_BOTTOM = {
+    "upper": "lower", "top": "bottom", "upperleft": "lowerleft", "upperright": "lowerright",
+    "above": "below", "highest": "lowest",
+}  # fmt: skip
+
+
+def mirrored_text(text: str, mirror: tuple[bool, bool]) -> str:
+    """Change the place words of a text to those of the mirrored picture (left-right, top-bottom).
+
+    >>> mirrored_text("the upper left block", (True, False))
+    'the upper right block'
+    """
+    for on, swaps in zip(mirror, (_LEFT_RIGHT, _TOP_BOTTOM), strict=True):
+        if on:
+            both = {**swaps, **{v: k for k, v in swaps.items()}}
+            if "below" in both:
+                both["beneath"] = both["below"]
+            text = "".join(both.get(part, part) for part in re.split(r"([a-z]+)", text))
+    return text

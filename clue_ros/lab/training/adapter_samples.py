@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.language.grammars import Language
+from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
@@ -124,7 +124,9 @@ def held_out_samples(
         for i, record in enumerate(records):
             scene = pool[i]
             queries = [
-                _query(scene, (False, False), record, instruction, rng, data.language, even=False)
+                _query(
+                    scene, (False, False), record, instruction, rng, data.language, balanced=False
+                )
                 for _ in range(per_picture)
             ]
             found = [(scene, q) for q in queries if q is not None]
@@ -139,14 +141,14 @@ def _query(
     record: Any,
     instruction: str,
     rng: np.random.Generator,
-    language: Language,
+    language: Grammar,
     *,
-    even: bool = True,
+    balanced: bool = True,
 ) -> Query | None:
     if record is not None and rng.uniform() < 0.85:
         states = photo_states(record, scene, mirror, rng, language)
     else:
-        states = language.states(scene.objects, rng, even=even)
+        states = language.dialogue(scene.objects, rng, balanced=balanced)
     if not states:
         return None
     # The first moment is what is measured first: half of the samples.

@@ -11,7 +11,8 @@ from typing import Any
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2pImage, find_it2p, it2p_scene, load_it2p
-from clue_ros.lab.language.grammars import Language, language_of
+from clue_ros.lab.language.dialogues import Grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
@@ -43,9 +44,9 @@ class TrainingData:
         return tuple(world_spec(self.world).colors)
 
     @property
-    def language(self) -> Language:
+    def language(self) -> Grammar:
         """How people speak of the pictures."""
-        return language_of(self.world, via=self.via)
+        return grammar_of(self.world, via=self.via)
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.lab.language.references import ORDER_AXES, ordered, sized
+from clue_ros.lab.language.references import ORDER_AXES
+from clue_ros.lab.language.references import by_order as ordered
+from clue_ros.lab.language.references import by_size as sized
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.augment import ScenePool
 from clue_ros.lab.training.datasets import TrainingData

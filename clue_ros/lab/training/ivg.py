@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.language.references import MOST_BOXES
+from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.training.adapter_samples import base_name, frozen_base
 from clue_ros.lab.training.datasets import add_data_arguments, add_via_argument
 from clue_ros.lab.training.decoder import (
@@ -250,7 +250,7 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}
         reply = IvgSettings(
             max_new_tokens=args.max_new_tokens,
-            max_boxes=MOST_BOXES if args.via else 1,
+            max_boxes=MAX_BOXES if args.via else 1,
             looks=args.looks,
         )
         save_ivg_settings(reply, out, validation=figures, training={**told, **notes})

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from clue_ros.lab.data.it2p import It2pImage
-from clue_ros.lab.language.blocks import State, mirrored_text
-from clue_ros.lab.language.grammars import Language, language_of
+from clue_ros.lab.language.dialogues import DialogueState, Grammar
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.words import mirrored_text
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.augment import Mirror
 from clue_ros.lab.training.vision import side_bins
 from clue_ros.model.location_tokens import BETWEEN, to_text
 
-PLAIN = language_of()
+PLAIN = grammar_of()
 OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
 LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
@@ -52,10 +53,10 @@ def box_suffix(o: SceneObject) -> str:
     return to_text((y0, x0, y1, x1))
 
 
-def dialogue_query(state: State, objects: Sequence[SceneObject]) -> Query:
+def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Query:
     """The paper's pair: context so far, then a question or the box.
 
-    Before the box come those of what is gone through (`State.via`), if the state says it.
+    Before the box come those of what is gone through (`DialogueState.via`), if the state says it.
     """
     looks, instruction = state.candidates, "clarify"
     if state.question is not None:
@@ -86,7 +87,7 @@ def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject
 
 
 def scene_queries(
-    scene: Scene, count: int, rng: np.random.Generator, language: Language = PLAIN
+    scene: Scene, count: int, rng: np.random.Generator, language: Grammar = PLAIN
 ) -> list[Query]:
     """Random queries about a scene, of all tasks; fewer than `count` if little can be said."""
     queries: list[Query] = []
@@ -105,22 +106,24 @@ def scene_queries(
     return queries
 
 
-def _reference_query(scene: Scene, rng: np.random.Generator, language: Language) -> Query | None:
-    named = language.naming(scene.objects, rng)
+def _reference_query(scene: Scene, rng: np.random.Generator, language: Grammar) -> Query | None:
+    named = language.noun_phrase(scene.objects, rng)
     return list_query(named[0], named[1], scene.objects) if named else None
 
 
 def _state_query(
-    scene: Scene, task: str, rng: np.random.Generator, language: Language
+    scene: Scene, task: str, rng: np.random.Generator, language: Grammar
 ) -> Query | None:
     if task in SORT_TASKS:
-        states = language.of_sort(scene.objects, rng, task)
+        states = language.dialogue_of_sort(scene.objects, rng, task)
     else:
-        states = language.states(scene.objects, rng)
+        states = language.dialogue(scene.objects, rng)
     return _of_state(states, scene, task, rng) if states else None
 
 
-def _of_state(states: Sequence[State], scene: Scene, task: str, rng: np.random.Generator) -> Query:
+def _of_state(
+    states: Sequence[DialogueState], scene: Scene, task: str, rng: np.random.Generator
+) -> Query:
     state = states[int(rng.integers(len(states)))]
     if task == "look":
         return detect_query(state.context, state.candidates)
@@ -132,8 +135,8 @@ def photo_states(
     scene: Scene,
     mirror: Mirror,
     rng: np.random.Generator,
-    language: Language = PLAIN,
-) -> list[State]:
+    language: Grammar = PLAIN,
+) -> list[DialogueState]:
     """A dialogue from IT2P's own commands, told of the (perhaps mirrored) photograph.
 
     scene: the photograph after augmentation, objects in the order of `record.blocks`.
@@ -157,7 +160,7 @@ def photo_states(
         candidates, text = (_block_at(record, command.point),), command.text
     if len(candidates) == 1 and text in {a.text for a in ambiguous}:
         return []
-    return language.states_of(mirrored_text(text, mirror), candidates, scene.objects, rng)
+    return language.dialogue_from(mirrored_text(text, mirror), candidates, scene.objects, rng)
 
 
 def _told_in_its_words(
@@ -167,8 +170,8 @@ def _told_in_its_words(
     scene: Scene,
     mirror: Mirror,
     rng: np.random.Generator,
-    language: Language,
-) -> list[State]:
+    language: Grammar,
+) -> list[DialogueState]:
     """An ambiguous command, a question, and the data set's own answer; [] where it has none.
 
     Its people answer in one word ("lowerright"), often another than was asked for.
@@ -178,12 +181,12 @@ def _told_in_its_words(
         return []
     dialogue = dialogues[int(rng.integers(len(dialogues)))]
     told = mirrored_text(text, mirror)
-    first, *_ = language.states_of(told, candidates, scene.objects, rng)
+    first, *_ = language.dialogue_from(told, candidates, scene.objects, rng)
     if first.question is None:
         return []
     word = mirrored_text(dialogue.answers[int(rng.integers(len(dialogue.answers)))], mirror)
     context = f"{first.context} assistant: {first.question} user: {word}"
-    return [first, State(context, (_block_at(record, dialogue.point),), None)]
+    return [first, DialogueState(context, (_block_at(record, dialogue.point),), None)]
 
 
 def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
@@ -197,7 +200,7 @@ def photo_queries(
     mirror: Mirror,
     count: int,
     rng: np.random.Generator,
-    language: Language = PLAIN,
+    language: Grammar = PLAIN,
 ) -> list[Query]:
     """Queries about an IT2P photograph: mostly its own, some in the simulator's language."""
     queries: list[Query] = []

@@ -6,34 +6,32 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clue_ros.lab.language import blocks
-from clue_ros.lab.language.blocks import (
-    AHEAD,
-    AXES,
-    BEHIND,
-    MAX_QUESTIONS,
+from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
+from clue_ros.lab.language.plain_grammar import (
     NOUNS,
-    Question,
-    Reference,
-    State,
-    answer,
-    ask,
-    indefinite,
-    meant,
-    mirrored_text,
+    PlainGrammar,
+    absent_reference,
     named_by,
-    phrase,
-    random_reference,
-    random_states,
-    request,
-    states_of,
+    plain_answer,
+    plain_phrase,
+    plain_question,
+    plain_reference,
+    plain_request,
     unseen_words,
 )
+from clue_ros.lab.language.questions import ClarifyingQuestion
+from clue_ros.lab.language.references import PLACE_DIRECTIONS, Objects, Reference, referents
 from clue_ros.lab.language.vocabulary import vocabulary
+from clue_ros.lab.language.words import (
+    PLACE_AFTER_NOUN,
+    PLACE_BEFORE_NOUN,
+    WHERE,
+    indefinite,
+    mirrored_text,
+)
 from clue_ros.lab.simulator.scene import COLORS, KINDS, SceneObject
-from clue_ros.lab.simulator.worlds import WORLDS
 
-Objects = list[SceneObject]
+GRAMMAR = PlainGrammar()
 
 
 def thing(x: float, y: float, color: str = "red", kind: str = "block") -> SceneObject:
@@ -51,21 +49,21 @@ def random_objects(rng: np.random.Generator) -> Objects:
     ]
 
 
-def draws(seed: int, count: int) -> list[tuple[Objects, list[State]]]:
+def draws(seed: int, count: int) -> list[tuple[Objects, list[DialogueState]]]:
     """Random dialogues about random tables."""
     rng = np.random.default_rng(seed)
     tables = [random_objects(rng) for _ in range(count)]
-    return [(objects, random_states(objects, rng)) for objects in tables]
+    return [(objects, GRAMMAR.dialogue(objects, rng)) for objects in tables]
 
 
 @pytest.fixture(scope="module")
-def many() -> list[tuple[Objects, list[State]]]:
+def many() -> list[tuple[Objects, list[DialogueState]]]:
     """Some thousands of random dialogues."""
     return draws(2, 2000)
 
 
 def block(place: str | None, color: str | None = None) -> Reference:
-    return Reference("block", color, place)
+    return Reference("block", color, place=place)
 
 
 def test_kind_and_color_alone_mean_all_that_have_them() -> None:
@@ -74,16 +72,16 @@ def test_kind_and_color_alone_mean_all_that_have_them() -> None:
         thing(0.5, 0.2, "blue"),
         thing(0.8, 0.2, "red", "ball"),
     ]
-    assert meant(Reference("block", None, None), objects) == (0, 1)
-    assert meant(Reference(None, "red", None), objects) == (0, 2)
-    assert meant(Reference("ball", "red", None), objects) == (2,)
-    assert meant(Reference(None, None, None), objects) == (0, 1, 2)
+    assert referents(Reference("block", None), objects) == (0, 1)
+    assert referents(Reference(None, "red"), objects) == (0, 2)
+    assert referents(Reference("ball", "red"), objects) == (2,)
+    assert referents(Reference(None, None), objects) == (0, 1, 2)
 
 
 def test_what_is_not_there_is_named_by_nothing() -> None:
     objects = [thing(0.2, 0.2, "red"), thing(0.8, 0.8, "blue")]
-    assert meant(Reference("ball", None, None), objects) == ()
-    assert meant(Reference("block", "green", "left"), objects) == ()
+    assert referents(Reference("ball", None), objects) == ()
+    assert referents(Reference("block", "green", place="left"), objects) == ()
 
 
 @pytest.mark.parametrize(
@@ -102,62 +100,62 @@ def test_left_is_clear_only_with_a_gap(
     place: str, gap: float, expected: tuple[int, ...] | None
 ) -> None:
     objects = [thing(0.2, 0.5), thing(0.2 + gap, 0.3), thing(0.85, 0.5)]
-    assert meant(block(place), objects) == expected
+    assert referents(block(place), objects) == expected
     # the same to the right, upwards and downwards
     turned = {"left": ("right", "upper", "lower"), "leftmost": ("rightmost", "top", "bottom")}
     right, up, down = turned[place]
     at = [o.center for o in objects]
-    assert meant(block(right), [thing(1 - x, y) for x, y in at]) == expected
-    assert meant(block(up), [thing(y, x) for x, y in at]) == expected
-    assert meant(block(down), [thing(y, 1 - x) for x, y in at]) == expected
+    assert referents(block(right), [thing(1 - x, y) for x, y in at]) == expected
+    assert referents(block(up), [thing(y, x) for x, y in at]) == expected
+    assert referents(block(down), [thing(y, 1 - x) for x, y in at]) == expected
 
 
 def test_a_place_counts_among_those_of_the_name_only() -> None:
     objects = [thing(0.1, 0.5, "blue"), thing(0.4, 0.5, "red"), thing(0.8, 0.5, "red")]
-    assert meant(block("left", "red"), objects) == (1,)
-    assert meant(block("left"), objects) == (0,)
+    assert referents(block("left", "red"), objects) == (1,)
+    assert referents(block("left"), objects) == (0,)
 
 
 def test_the_only_red_one_on_the_right_is_not_called_the_left_red_one() -> None:
     objects = [thing(0.1, 0.5, "blue"), thing(0.8, 0.5, "red")]
-    assert meant(block("left", "red"), objects) is None
-    assert meant(block("right", "red"), objects) == (1,)
+    assert referents(block("left", "red"), objects) is None
+    assert referents(block("right", "red"), objects) == (1,)
 
 
 def test_corners() -> None:
     objects = [thing(0.1, 0.1), thing(0.9, 0.1), thing(0.1, 0.9), thing(0.9, 0.9)]
     for i, place in enumerate(("upper left", "upper right", "lower left", "lower right")):
-        assert meant(block(place), objects) == (i,)
+        assert referents(block(place), objects) == (i,)
     # in a row along the top nothing is in a lower corner
     row = [thing(0.1, 0.1), thing(0.5, 0.1), thing(0.9, 0.1)]
-    assert meant(block("lower left"), row) is None
-    near = meant(block("upper left"), [thing(0.1, 0.15), thing(0.15, 0.1), thing(0.9, 0.9)])
+    assert referents(block("lower left"), row) is None
+    near = referents(block("upper left"), [thing(0.1, 0.15), thing(0.15, 0.1), thing(0.9, 0.9)])
     assert near is not None
     assert set(near) == {0, 1}
 
 
 def test_the_middle_one_of_three() -> None:
-    assert meant(block("middle"), [thing(0.9, 0.5), thing(0.1, 0.5), thing(0.5, 0.6)]) == (2,)
-    assert meant(block("middle"), [thing(0.5, 0.1), thing(0.5, 0.5), thing(0.4, 0.9)]) == (1,)
+    assert referents(block("middle"), [thing(0.9, 0.5), thing(0.1, 0.5), thing(0.5, 0.6)]) == (2,)
+    assert referents(block("middle"), [thing(0.5, 0.1), thing(0.5, 0.5), thing(0.4, 0.9)]) == (1,)
     crowded = [thing(0.1, 0.5), thing(0.15, 0.5), thing(0.9, 0.5)]
-    assert meant(block("middle"), crowded) is None
+    assert referents(block("middle"), crowded) is None
     two, four = [thing(0.1, 0.5), thing(0.9, 0.5)], [thing(x, 0.5) for x in (0.1, 0.4, 0.6, 0.9)]
-    assert meant(block("middle"), two) is None
-    assert meant(block("middle"), four) is None
+    assert referents(block("middle"), two) is None
+    assert referents(block("middle"), four) is None
 
 
 def test_a_phrase_says_what_the_reference_says() -> None:
     rng = np.random.default_rng(0)
     for _ in range(500):
-        reference = random_reference(random_objects(rng), rng, absent=False)
-        words = phrase(reference, rng).split()
+        reference = plain_reference(random_objects(rng), rng)
+        words = plain_phrase(reference, rng).split()
         said = {c for c in COLORS if c in words}
         assert said == ({reference.color} if reference.color else set())
         nouns = {kind for kind, names in NOUNS.items() if set(names) & set(words)}
         assert nouns == ({reference.kind} if reference.kind else set())
         spoken = " ".join(words)
         if reference.place is not None:
-            forms = (*AHEAD[reference.place], *BEHIND[reference.place])
+            forms = (*PLACE_BEFORE_NOUN[reference.place], *PLACE_AFTER_NOUN[reference.place])
             assert any(form in spoken for form in forms), (reference, spoken)
 
 
@@ -195,21 +193,21 @@ def test_mirroring_twice_is_no_mirror_and_mirrors_what_is_meant() -> None:
     rng = np.random.default_rng(1)
     for _ in range(300):
         objects = random_objects(rng)
-        reference = random_reference(objects, rng, absent=False)
-        text = request(reference, rng)
+        reference = plain_reference(objects, rng)
+        text = plain_request(reference, rng)
         for mirror in ((True, False), (False, True), (True, True)):
             assert mirrored_text(mirrored_text(text, mirror), mirror) == text
         # the mirrored words mean the same objects on the mirrored table
         if reference.place is not None:
             place = mirrored_text(reference.place, (True, False))
             flipped = [thing(1 - o.center[0], o.center[1], o.color, o.kind) for o in objects]
-            there = meant(Reference(reference.kind, reference.color, place), flipped)
-            here = meant(reference, objects)
+            there = referents(Reference(reference.kind, reference.color, place=place), flipped)
+            here = referents(reference, objects)
             assert (there and set(there)) == (here and set(here))
 
 
 def test_every_sentence_uses_only_words_of_the_vocabulary(
-    many: list[tuple[Objects, list[State]]],
+    many: list[tuple[Objects, list[DialogueState]]],
 ) -> None:
     contexts = [state.context for _, states in many for state in states]
     spoken = " ".join(
@@ -232,7 +230,7 @@ def test_the_random_stream_is_that_of_the_shipped_models_training() -> None:
     """A change of wording must not draw another dialogue: this number follows 200 of them."""
     rng = np.random.default_rng(3)
     for _ in range(200):
-        random_states(random_objects(rng), rng)
+        GRAMMAR.dialogue(random_objects(rng), rng)
     assert int(rng.integers(2**31)) == 1672985406
 
 
@@ -250,7 +248,9 @@ def test_the_article_of_what_is_not_there(definite: str, said: str) -> None:
     assert indefinite(definite) == said
 
 
-def test_what_is_not_seen_has_the_right_article(many: list[tuple[Objects, list[State]]]) -> None:
+def test_what_is_not_seen_has_the_right_article(
+    many: list[tuple[Objects, list[DialogueState]]],
+) -> None:
     questions = [s.question for _, states in many for s in states if s.question is not None]
     absent = [q for q in questions if q.startswith("i do not see")]
     assert sum("see an orange" in q for q in absent) > 5
@@ -274,19 +274,15 @@ def test_what_a_request_names(text: str, names: tuple[str, ...], unseen: tuple[s
     assert unseen_words(text) == unseen
 
 
-def test_what_is_absent_is_of_the_scenes_world() -> None:
+def test_absent_references_are_of_the_default_world() -> None:
     rng = np.random.default_rng(0)
-    spec = WORLDS["novel"]
-    drawn = [random_reference([], rng, absent=True, spec=spec) for _ in range(400)]
-    assert {r.kind for r in drawn} == {None, *spec.kinds}
-    assert {r.color for r in drawn} == set(spec.colors)
-    default = [random_reference([], rng, absent=True) for _ in range(200)]
-    assert {r.kind for r in default} == {None, *KINDS}
-    assert {r.color for r in default} == set(COLORS)
+    drawn = [absent_reference(rng) for _ in range(200)]
+    assert {r.kind for r in drawn} == {None, *KINDS}
+    assert {r.color for r in drawn} == set(COLORS)
 
 
 def test_a_dialogue_narrows_down_to_exactly_one(
-    many: list[tuple[Objects, list[State]]],
+    many: list[tuple[Objects, list[DialogueState]]],
 ) -> None:
     grounded = longest = 0
     for objects, states in many:
@@ -297,15 +293,15 @@ def test_a_dialogue_narrows_down_to_exactly_one(
         for state in states:
             assert state.ambiguous == (state.question is not None) == (len(state.candidates) != 1)
             assert all(0 <= i < len(objects) for i in state.candidates)
-        assert len(states) <= MAX_QUESTIONS + 1
+        assert len(states) <= MAX_ASKED
         grounded += bool(states) and states[-1].question is None
         longest = max(longest, len(states))
-    assert longest == MAX_QUESTIONS + 1
+    assert longest == MAX_ASKED
     assert grounded > 1500
 
 
 def test_questions_name_their_options_where_they_say(
-    many: list[tuple[Objects, list[State]]],
+    many: list[tuple[Objects, list[DialogueState]]],
 ) -> None:
     seen = set()
     for objects, states in many:
@@ -355,7 +351,7 @@ def test_questions_name_their_options_where_they_say(
     ],
 )
 def test_the_question_tells_the_candidates_apart(objects: Objects, text: str) -> None:
-    assert ask(range(len(objects)), objects).text == text
+    assert plain_question(range(len(objects)), objects).text == text
 
 
 def test_an_answer_always_leaves_the_target() -> None:
@@ -363,12 +359,12 @@ def test_an_answer_always_leaves_the_target() -> None:
     answered = 0
     for _ in range(1500):
         objects = random_objects(rng)
-        candidates = meant(random_reference(objects, rng, absent=False), objects)
+        candidates = referents(plain_reference(objects, rng), objects)
         if candidates is None or len(candidates) < 2:
             continue
-        question = ask(candidates, objects)
+        question = plain_question(candidates, objects)
         for target in candidates:
-            said = answer(question, target, candidates, objects, rng)
+            said = plain_answer(question, target, candidates, objects, rng)
             if said is None:
                 continue
             text, left = said
@@ -384,7 +380,12 @@ def right_answer(
 ) -> bool:
     """Whether the words of an answer do leave those candidates, by color, kind or place."""
     words = set(text.split())
-    places = {w for p in AXES for w in p.split()} | {"middle", "center", "upperleft", "upperright"}
+    places = {w for p in PLACE_DIRECTIONS for w in p.split()} | {
+        "middle",
+        "center",
+        "upperleft",
+        "upperright",
+    }
     if words & (places | {"lowerleft", "lowerright"}):
         return len(left) == 1
     colors = words & set(COLORS)
@@ -397,7 +398,9 @@ def right_answer(
 def test_what_is_not_seen_is_said_and_named_anew() -> None:
     objects = [thing(0.2, 0.5, "red"), thing(0.8, 0.5, "blue", "ball")]
     rng = np.random.default_rng(0)
-    states = states_of("pick up the green block", (), objects, rng, missing="a green block")
+    states = GRAMMAR.dialogue_from(
+        "pick up the green block", (), objects, rng, missing="a green block"
+    )
     first, last = states
     assert first.question == "i do not see a green block . which one do you mean ?"
     assert first.candidates == ()
@@ -412,7 +415,7 @@ def test_what_is_not_seen_is_said_and_named_anew() -> None:
 def test_the_wanted_kind_of_dialogue(want: str, count: int) -> None:
     rng = np.random.default_rng(8)
     tables = [random_objects(rng) for _ in range(100)]
-    first = [s[0] for objects in tables if (s := random_states(objects, rng, want))]
+    first = [s[0] for objects in tables if (s := GRAMMAR.dialogue(objects, rng, want))]
     assert len(first) > 80
     assert {len(state.candidates) for state in first} == {count}
 
@@ -420,19 +423,19 @@ def test_the_wanted_kind_of_dialogue(want: str, count: int) -> None:
 def test_ambiguous_dialogues_start_with_several() -> None:
     rng = np.random.default_rng(9)
     tables = [random_objects(rng) for _ in range(100)]
-    first = [s[0] for objects in tables if (s := random_states(objects, rng, "ambiguous"))]
+    first = [s[0] for objects in tables if (s := GRAMMAR.dialogue(objects, rng, "ambiguous"))]
     assert len(first) > 80
     assert all(len(state.candidates) > 1 for state in first)
 
 
 def test_nothing_to_ask_about_gives_no_dialogue() -> None:
     alone = [thing(0.5, 0.5)]
-    assert random_states(alone, np.random.default_rng(0), "ambiguous") == []
+    assert GRAMMAR.dialogue(alone, np.random.default_rng(0), "ambiguous") == []
 
 
 def test_a_table_of_twins_in_one_place_cannot_be_told_apart() -> None:
     twins = [thing(0.5, 0.5), thing(0.5, 0.5)]
     rng = np.random.default_rng(0)
-    question = ask((0, 1), twins)
-    assert answer(question, 0, (0, 1), twins, rng) is None
-    assert answer(Question(blocks.WHERE, "where"), 1, (0, 1), twins, rng) is None
+    question = plain_question((0, 1), twins)
+    assert plain_answer(question, 0, (0, 1), twins, rng) is None
+    assert plain_answer(ClarifyingQuestion(WHERE, "which", {}), 1, (0, 1), twins, rng) is None

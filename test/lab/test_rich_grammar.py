@@ -11,20 +11,27 @@ import numpy as np
 import pytest
 
 from clue_ros.dialogue.words import offered_answers
-from clue_ros.lab.language.blocks import State
-from clue_ros.lab.language.dialogues import SORTS, TAUGHT_SORTS, TAUGHT_WANTS, WANTS
-from clue_ros.lab.language.grammars import Plain, language_of, rich_language
-from clue_ros.lab.language.phrases import mistyped, slips, table_of
-from clue_ros.lab.language.questions import MAX_QUESTIONS, ask, partitions
-from clue_ros.lab.language.references import MOST_BOXES, Landmark, Reference, gone_through, meant
-from clue_ros.lab.language.simulated_user import Person, understood
+from clue_ros.lab.evaluation.simulated_user import RichUser, read_question
+from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
+from clue_ros.lab.language.grammars import grammar_of, rich_grammar
+from clue_ros.lab.language.phrases import Phrasing, misspelling_table, misspellings_of
+from clue_ros.lab.language.plain_grammar import PlainGrammar
+from clue_ros.lab.language.questions import ask, partitions
+from clue_ros.lab.language.references import (
+    MAX_BOXES,
+    Landmark,
+    Reference,
+    counted_before,
+    referents,
+)
+from clue_ros.lab.language.rich_grammar import BALANCED_SORTS, BALANCED_WANTS, SORTS, WANTS
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import REQUESTS, plural
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH
 
-LANGUAGE = rich_language()
-NOUNS = LANGUAGE.episodes.nouns
+GRAMMAR = rich_grammar()
+NOUNS = GRAMMAR.nouns
 Objects = list[SceneObject]
 
 
@@ -48,10 +55,10 @@ def random_objects(rng: np.random.Generator) -> Objects:
 
 
 @pytest.fixture(scope="module")
-def many() -> list[tuple[Objects, list[State]]]:
+def many() -> list[tuple[Objects, list[DialogueState]]]:
     rng = np.random.default_rng(0)
     tables = [random_objects(rng) for _ in range(700)]
-    return [(objects, LANGUAGE.states(objects, rng)) for objects in tables]
+    return [(objects, GRAMMAR.dialogue(objects, rng)) for objects in tables]
 
 
 # --- what is meant
@@ -100,13 +107,13 @@ ROW = [
     ],
 )
 def test_a_reference_means(reference: Reference, found: tuple[int, ...] | None) -> None:
-    assert meant(reference, ROW) == found
+    assert referents(reference, ROW) == found
 
 
 @pytest.mark.parametrize(("x", "found"), [(0.58, (0,)), (0.64, None), (0.9, ())])
 def test_next_to_has_a_region_where_people_differ(x: float, found: tuple[int, ...] | None) -> None:
     objects = [thing(x, 0.5), thing(0.45, 0.5, "bowl")]
-    assert meant(Reference("mug", relation=("next", Landmark("bowl"))), objects) == found
+    assert referents(Reference("mug", relation=("next", Landmark("bowl"))), objects) == found
 
 
 @pytest.mark.parametrize(
@@ -123,24 +130,24 @@ def test_next_to_has_a_region_where_people_differ(x: float, found: tuple[int, ..
         (Reference("mug", relation=("left", Landmark("bowl"))), ()),
     ],
 )
-def test_what_is_counted_on_the_way_is_gone_through(
+def test_what_is_counted_on_the_way_is_counted_before(
     reference: Reference, past: tuple[int, ...]
 ) -> None:
-    assert gone_through(reference, ROW) == past
+    assert counted_before(reference, ROW) == past
 
 
 def test_a_clear_request_leads_past_what_it_counts_and_dialogues_stay_as_they_are() -> None:
     """`via` adds to the first state of a clear request, and changes nothing that is said."""
-    plain, told = rich_language(), language_of("rich", via=True)
+    plain, told = rich_grammar(), grammar_of("rich", via=True)
     passed = 0
     assert (plain.via, told.via) == (False, True)
     for seed in range(300):
         objects = random_objects(np.random.default_rng(seed))
-        a, b = (one.states(objects, np.random.default_rng(seed)) for one in (plain, told))
+        a, b = (one.dialogue(objects, np.random.default_rng(seed)) for one in (plain, told))
         assert [replace(state, via=()) for state in b] == a
         assert not any(state.via for state in b[1:]), "an answer to a question is short"
         for state in b[:1]:
-            assert len(state.via) < MOST_BOXES
+            assert len(state.via) < MAX_BOXES
             assert not (state.via and state.ambiguous)
             passed += bool(state.via)
     assert passed > 8
@@ -148,16 +155,16 @@ def test_a_clear_request_leads_past_what_it_counts_and_dialogues_stay_as_they_ar
 
 def test_counting_is_drawn_by_itself() -> None:
     objects = random_objects(np.random.default_rng(3))
-    aloud = language_of("rich", via=True)
+    aloud = grammar_of("rich", via=True)
     numbers = Counter[int]()
     for seed in range(100):
-        for state in aloud.of_sort(objects, np.random.default_rng(seed), "order"):
+        for state in aloud.dialogue_of_sort(objects, np.random.default_rng(seed), "order"):
             assert state.question is None
             assert len({*state.via, *state.candidates}) == len(state.via) + 1
             numbers[len(state.via) + 1] += 1
     assert len(numbers) > 1
-    assert aloud.of_sort([], np.random.default_rng(0), "order") == []
-    assert Plain().of_sort(objects, np.random.default_rng(0), "order") == []
+    assert aloud.dialogue_of_sort([], np.random.default_rng(0), "order") == []
+    assert PlainGrammar().dialogue_of_sort(objects, np.random.default_rng(0), "order") == []
 
 
 def test_sizes_are_drawn_by_themselves_clear_and_ambiguous() -> None:
@@ -165,7 +172,7 @@ def test_sizes_are_drawn_by_themselves_clear_and_ambiguous() -> None:
     first = Counter[str]()
     for seed in range(200):
         objects = random_objects(np.random.default_rng(seed))
-        states = LANGUAGE.of_sort(objects, np.random.default_rng(seed), "size")
+        states = GRAMMAR.dialogue_of_sort(objects, np.random.default_rng(seed), "size")
         for state in states[:1]:
             assert state.via == (), "a size means one thing at once"
             assert state.ambiguous == (len(state.candidates) > 1) == (state.question is not None)
@@ -178,7 +185,7 @@ def test_big_must_look_big() -> None:
     """A large mug far away can look smaller than a small one near by: nobody says "the big mug"."""
     far = SceneObject("mug", "red", (0.1, 0.1, 0.15, 0.15), extent=0.12)
     near = SceneObject("mug", "red", (0.6, 0.6, 0.8, 0.8), extent=0.09)
-    assert meant(Reference("mug", size="big"), [far, near]) is None
+    assert referents(Reference("mug", size="big"), [far, near]) is None
 
 
 def test_a_breakdown_names_the_rarest_part() -> None:
@@ -196,7 +203,7 @@ def test_there_are_thirty_forms_of_request_and_more() -> None:
     assert all(form.count("{}") == 1 for form in REQUESTS)
 
 
-def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[State]]]) -> None:
+def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[DialogueState]]]) -> None:
     known = set(vocabulary("rich"))
     said = [s.context + " " + (s.question or "") for _, states in many for s in states]
     assert {w for text in said for w in re.findall(r"[a-z]+", text)} <= known
@@ -210,7 +217,7 @@ def test_every_sort_of_reference_occurs() -> None:
     sorts: Counter[str] = Counter()
     for want in ("clear", "ambiguous", "absent"):
         for _ in range(300):
-            found = LANGUAGE.episodes.reference(random_objects(rng), rng, want)
+            found = GRAMMAR.reference(random_objects(rng), rng, want)
             if found is not None:
                 sorts[found[0].sort] += 1
     wanted = {"kind", "color", "kind and color", "place", "relation", "order", "size", "negation",
@@ -220,19 +227,19 @@ def test_every_sort_of_reference_occurs() -> None:
 
 
 def test_slips_are_few_and_no_words() -> None:
-    assert "banna" in slips("banana")
-    assert slips("mug") == ()
-    table = table_of(RICH.kinds)
+    assert "banna" in misspellings_of("banana")
+    assert misspellings_of("mug") == ()
+    table = misspelling_table(RICH.kinds)
     assert all(1 <= len(made) <= 4 for made in table.values())
     assert not {s for made in table.values() for s in made} & set(RICH.kinds)
     rng = np.random.default_rng(0)
-    typed = [mistyped("the banana", table, rng, 0.5) for _ in range(200)]
+    typed = [Phrasing({}, table, rate=0.5).typed("the banana", rng) for _ in range(200)]
     assert 60 < sum(t != "the banana" for t in typed) < 140
     assert {t.split()[1] for t in typed} == {"banana", *table["banana"]}
 
 
-def test_some_people_mistype(many: list[tuple[Objects, list[State]]]) -> None:
-    slipped = {s for made in LANGUAGE.speech.typing.values() for s in made}
+def test_some_people_mistype(many: list[tuple[Objects, list[DialogueState]]]) -> None:
+    slipped = {s for made in GRAMMAR.phrasing.misspellings.values() for s in made}
     first = [set(states[0].context.split()) & slipped for _, states in many if states]
     assert 0.01 < np.mean([bool(found) for found in first]) < 0.1
 
@@ -267,7 +274,7 @@ def test_a_later_question_proposes_one_of_two() -> None:
     assert offered_answers("is it the red one ?") == ("yes", "no")
 
 
-def test_no_axis_would_have_left_fewer(many: list[tuple[Objects, list[State]]]) -> None:
+def test_no_axis_would_have_left_fewer(many: list[tuple[Objects, list[DialogueState]]]) -> None:
     checked = 0
     for objects, states in many:
         for state in states:
@@ -276,14 +283,16 @@ def test_no_axis_would_have_left_fewer(many: list[tuple[Objects, list[State]]]) 
             question = ask(state.candidates, objects, NOUNS)
             if not question.groups:
                 continue
-            left = max(map(len, question.groups))
+            left = max(map(len, question.groups.values()))
             splits = partitions(state.candidates, objects, NOUNS).values()
             assert left == min(max(map(len, g.values())) for g in splits if len(g) <= 3)
             checked += 1
     assert checked > 100
 
 
-def test_options_are_where_the_question_says_them(many: list[tuple[Objects, list[State]]]) -> None:
+def test_options_are_where_the_question_says_them(
+    many: list[tuple[Objects, list[DialogueState]]],
+) -> None:
     for objects, states in many:
         for state in states:
             for at, i in state.options:
@@ -303,7 +312,7 @@ def test_a_listed_question_offers_its_answers() -> None:
 # --- whole dialogues
 
 
-def test_dialogues_narrow_down_to_one(many: list[tuple[Objects, list[State]]]) -> None:
+def test_dialogues_narrow_down_to_one(many: list[tuple[Objects, list[DialogueState]]]) -> None:
     lengths: Counter[int] = Counter()
     for _, states in many:
         for before, after in pairwise(states):
@@ -311,7 +320,7 @@ def test_dialogues_narrow_down_to_one(many: list[tuple[Objects, list[State]]]) -
         for state in states:
             assert state.ambiguous == (state.question is not None)
         asked = sum(s.question is not None for s in states)
-        assert asked <= MAX_QUESTIONS
+        assert asked <= MAX_ASKED
         lengths[asked] += 1
     ended = [states[-1].question is None for _, states in many if states]
     assert np.mean(ended) > 0.75  # the others end with what is not there
@@ -319,7 +328,7 @@ def test_dialogues_narrow_down_to_one(many: list[tuple[Objects, list[State]]]) -
 
 
 def test_what_is_not_there_is_said_and_never_pointed_at(
-    many: list[tuple[Objects, list[State]]],
+    many: list[tuple[Objects, list[DialogueState]]],
 ) -> None:
     absent = 0
     for objects, states in many:
@@ -339,13 +348,13 @@ def test_what_is_not_there_is_said_and_never_pointed_at(
 
 
 def test_nothing_on_the_table_gives_no_dialogue() -> None:
-    assert LANGUAGE.states([], np.random.default_rng(0)) == []
+    assert GRAMMAR.dialogue([], np.random.default_rng(0)) == []
 
 
 def test_the_seed_decides() -> None:
     tables = [random_objects(np.random.default_rng(i)) for i in range(20)]
     first, again = (
-        [LANGUAGE.states(t, np.random.default_rng(5)) for t in tables] for _ in range(2)
+        [GRAMMAR.dialogue(t, np.random.default_rng(5)) for t in tables] for _ in range(2)
     )
     assert first == again
 
@@ -358,13 +367,15 @@ def test_a_dialogue_opens_in_the_forms_that_were_asked_for(even: bool) -> None:
         table = random_objects(np.random.default_rng(seed))
         for other in (True, False):
             rng = np.random.default_rng(seed)
-            drawn = LANGUAGE.episodes.reference(table, rng, "clear", even=other)
+            drawn = GRAMMAR.reference(table, rng, "clear", balanced=other)
             if drawn is None:
                 continue
             alone[other] += drawn[0].sort == "kind"
             if other == even:
-                states = LANGUAGE.states(table, np.random.default_rng(seed), "clear", even=even)
-                assert states[0].context == LANGUAGE.speech.request(drawn[0], rng)
+                states = GRAMMAR.dialogue(
+                    table, np.random.default_rng(seed), "clear", balanced=even
+                )
+                assert states[0].context == GRAMMAR.phrasing.request(drawn[0], rng)
     assert alone[True] > alone[False] > 0
 
 
@@ -373,10 +384,10 @@ def test_what_is_not_there_is_taught_more_often_than_it_is_asked_for() -> None:
     for seed in range(600):
         table = random_objects(np.random.default_rng(seed))
         for even in (True, False):
-            states = LANGUAGE.states(table, np.random.default_rng(seed), even=even)
+            states = GRAMMAR.dialogue(table, np.random.default_rng(seed), balanced=even)
             absent[even] += bool(states) and not states[0].candidates
     assert absent[True] > absent[False] > 0
-    for wants in (WANTS, TAUGHT_WANTS):
+    for wants in (WANTS, BALANCED_WANTS):
         assert sum(wants.values()) == pytest.approx(1)
 
 
@@ -386,12 +397,12 @@ def test_what_is_learned_last_is_taught_more_often_than_it_is_said() -> None:
         table = random_objects(np.random.default_rng(seed))
         for even in (True, False):
             rng = np.random.default_rng(seed)
-            drawn = LANGUAGE.episodes.reference(table, rng, "ambiguous", even=even)
+            drawn = GRAMMAR.reference(table, rng, "ambiguous", balanced=even)
             if drawn is not None:
                 opened[even][drawn[0].sort] += 1
     for sort in ("size", "relation"):  # no order is ambiguous
         assert opened[True][sort] > 2 * opened[False][sort]
-    for sorts in (SORTS, *TAUGHT_SORTS.values()):
+    for sorts in (SORTS, *BALANCED_SORTS.values()):
         assert set(sorts) <= set(SORTS)
         assert sum(sorts.values()) == pytest.approx(1)
 
@@ -407,12 +418,12 @@ def test_a_person_is_understood_and_leads_to_the_target() -> None:
     useless = 0
     while len(right) < 250:
         objects = random_objects(rng)
-        found = LANGUAGE.episodes.reference(objects, rng, "ambiguous")
+        found = GRAMMAR.reference(objects, rng, "ambiguous")
         if found is None:
             continue
         target = int(rng.choice(found[1]))
-        person = Person(LANGUAGE.episodes, objects, target, found[1], int(rng.integers(2**31)))
-        for turn in range(MAX_QUESTIONS):
+        person = RichUser(GRAMMAR, objects, target, found[1], int(rng.integers(2**31)))
+        for turn in range(MAX_ASKED):
             if len(person.candidates) == 1:
                 break
             person(ask(person.candidates, objects, NOUNS, asked=turn).text)
@@ -441,16 +452,16 @@ def test_a_person_is_understood_and_leads_to_the_target() -> None:
 )
 def test_a_question_is_understood(text: str, axis: str, words: tuple[str, ...]) -> None:
     pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
-    found = understood(text, (0, 1), pair, NOUNS)
-    assert (found.axis, set(found.words)) == (axis, set(words))
+    found = read_question(text, (0, 1), pair, GRAMMAR)
+    assert (found.axis, set(found.groups)) == (axis, set(words))
 
 
 def test_a_useless_question_is_counted() -> None:
     pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
-    person = Person(LANGUAGE.episodes, pair, 1, (0, 1), 0)
+    person = RichUser(GRAMMAR, pair, 1, (0, 1), 0)
     person("the green one or the white one ?")  # neither: nothing to be learned from
     assert person.useless == 1
-    person = Person(LANGUAGE.episodes, pair, 1, (1,), 0)
+    person = RichUser(GRAMMAR, pair, 1, (1,), 0)
     person("the red one or the blue one ?")  # it was settled
     assert person.useless == 1
 
@@ -459,9 +470,9 @@ def test_a_useless_question_is_counted() -> None:
 
 
 def test_each_world_has_its_language() -> None:
-    assert isinstance(language_of("blocks"), Plain)
-    assert isinstance(language_of("novel"), Plain)
-    assert language_of("rich") is LANGUAGE
-    assert language_of("rich-unseen") is not LANGUAGE
-    with pytest.raises(ValueError, match="not spoken of in the rich"):
-        rich_language("blocks")
+    assert isinstance(grammar_of("blocks"), PlainGrammar)
+    assert isinstance(grammar_of("novel"), PlainGrammar)
+    assert grammar_of("rich") is GRAMMAR
+    assert grammar_of("rich-unseen") is not GRAMMAR
+    with pytest.raises(ValueError, match="the plain grammar"):
+        rich_grammar("blocks")

@@ -1,0 +1,134 @@
+"""Simulated users: each has one object in mind and answers the robot's questions truthfully."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from clue_ros.lab.language.answers import Respondent
+from clue_ros.lab.language.plain_grammar import COLORS, NOUNS, plain_answer
+from clue_ros.lab.language.questions import ClarifyingQuestion, partitions
+from clue_ros.lab.language.references import PLACE_DIRECTIONS, Candidates, Objects
+from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.words import PLACES, SIZES
+
+_NOT_SEEN = re.compile(r"\b(do not|don ?' ?t|cannot|can ?' ?t) see\b")
+
+
+class PlainUser:
+    """Answers in the words of the plain grammar, then repeats the answer that settled the target.
+
+    candidates: the objects that the request means, the target among them.
+    """
+
+    def __init__(self, objects: Objects, target: int, candidates: Candidates, seed: int) -> None:
+        self._objects, self._target = objects, target
+        self._candidates = candidates
+        self._rng = np.random.default_rng(seed)
+        self._last = f"the {objects[target].color} {objects[target].kind}"
+
+    def __call__(self, text: str) -> str:
+        """Answer a question."""
+        if len(self._candidates) > 1:
+            question = ClarifyingQuestion(text, question_axis(text), {})
+            said = plain_answer(question, self._target, self._candidates, self._objects, self._rng)
+            if said is not None:
+                self._last, self._candidates = said
+        return self._last
+
+
+def question_axis(question: str) -> str:
+    """The property that a question asks for: "color", "kind" or "place".
+
+    "nothing" when the robot says that it does not see the object.
+
+    >>> question_axis("do you mean the red one or the blue one ?")
+    'color'
+    """
+    words = set(re.findall(r"[a-z]+", question.lower()))
+    kinds = {kind for kind, names in NOUNS.items() if set(names) & words}
+    if {"not", "see"} <= words:
+        return "nothing"
+    if {"color", "colour", *COLORS} & words:
+        return "color"
+    if len(kinds) > 1:
+        return "kind"
+    return "place" if {"where", "middle", *PLACE_DIRECTIONS} & words else "color"
+
+
+class RichUser:
+    """Answers in the words of the rich grammar, then repeats the answer that settled the target.
+
+    candidates: the objects that the answers so far leave. questions: number of questions asked.
+    useless: number of questions that told no candidates apart, or came when the target was settled.
+    """
+
+    def __init__(
+        self, grammar: RichGrammar, objects: Objects, target: int, candidates: Candidates, seed: int
+    ) -> None:
+        self._grammar, self.objects, self.target = grammar, objects, target
+        self.candidates = candidates
+        self._rng = np.random.default_rng(seed)
+        o = objects[target]
+        self._last = f"the {o.color} {grammar.nouns.get(o.kind, o.kind)}"
+        self.questions = 0
+        self.useless = 0
+
+    def __call__(self, text: str) -> str:
+        """Answer a question in any words."""
+        self.questions += 1
+        if len(self.candidates) == 1:
+            self.useless += 1
+            return self._last
+        question = read_question(text, self.candidates, self.objects, self._grammar)
+        if question.axis == "nothing":
+            said = self._grammar.restate(self.target, self.objects, self._rng)
+            self.useless += 1
+        else:
+            respondent = Respondent(
+                self.target, self.candidates, self.objects, self._grammar.phrasing, self._rng
+            )
+            said = respondent.answer(question, unsure=0.0)
+            self.useless += not (question.groups or question.axis in ("color", "which"))
+        if said is not None:
+            self._last, self.candidates = said
+        return self._last
+
+
+def read_question(
+    text: str, candidates: Candidates, objects: Objects, grammar: RichGrammar
+) -> ClarifyingQuestion:
+    """Find the options of a question in its words.
+
+    One option without "or" is a proposal; no option at all is an open question.
+    """
+    said = text.lower()
+    words = re.findall(r"[a-z]+", said)
+    if _NOT_SEEN.search(said):
+        return ClarifyingQuestion(text, "nothing", {})
+    forms_of = {
+        "color": {w: w for w in words},
+        "size": {form: size for size, forms in SIZES.items() for form in forms},
+        "kind": {w: w for w in words},
+        "place": {form: place for place, forms in PLACES.items() for form in forms},
+    }
+    for axis, groups in partitions(candidates, objects, grammar.nouns).items():
+        heard = {
+            option: groups[option]
+            for form, option in forms_of[axis].items()
+            if option in groups and _mentions(words, form)
+        }
+        if len(heard) > 1:
+            return ClarifyingQuestion(text, axis, heard)
+        if heard and "or" not in words:
+            return ClarifyingQuestion(text, "yes", heard)
+    if {"color", "colour"} & set(words):
+        return ClarifyingQuestion(text, "color", {})
+    return ClarifyingQuestion(text, "which" if {"where", "which"} & set(words) else "unclear", {})
+
+
+def _mentions(words: Sequence[str], form: str) -> bool:
+    wanted = form.split()
+    return any(list(words[i : i + len(wanted)]) == wanted for i in range(len(words)))
