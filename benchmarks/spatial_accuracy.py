@@ -15,7 +15,6 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
 from clue_ros.lab.evaluation.metrics import iou
 from clue_ros.lab.simulator.render import TabletopWorld
-from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.simulator.spec import Placed
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes.pose_from_depth import Pinhole, locate
 
@@ -37,18 +36,12 @@ MISSING = 0.05
 class RgbdWorld(TabletopWorld):
     """The simulator with a depth camera in the colour camera's place."""
 
-    def _read(
-        self, masks: npt.NDArray[np.uint8], placed: Sequence[Placed]
-    ) -> tuple[tuple[SceneObject, ...], npt.NDArray[np.uint8]] | None:
-        self._placed = placed
-        return super()._read(masks, placed)
-
     def depth(self, scene: Scene) -> npt.NDArray[np.float32]:
         """Metres (H, W) of the scene just drawn."""
         size = scene.image.shape[:2]
-        renderer = next(r for r in self._renderers if (r.height, r.width) == size)
+        renderer = next(r for r in self.renderers if (r.height, r.width) == size)
         renderer.enable_depth_rendering()
-        renderer.update_scene(self._data, "eye")
+        renderer.update_scene(self.data, "eye")
         depth: npt.NDArray[np.float32] = np.array(renderer.render(), dtype=np.float32)
         renderer.disable_depth_rendering()
         return depth
@@ -56,17 +49,17 @@ class RgbdWorld(TabletopWorld):
     def camera(self, scene: Scene) -> Pinhole:
         """Its intrinsics."""
         height, width = scene.image.shape[:2]
-        focal = height / 2 / np.tan(np.deg2rad(float(self._model.cam_fovy[0])) / 2)
+        focal = height / 2 / np.tan(np.deg2rad(float(self.model.cam_fovy[0])) / 2)
         return Pinhole(width, height, focal, focal, width / 2 - 0.5, height / 2 - 0.5)
 
     def middles(self) -> list[npt.NDArray[np.float64]]:
         """Each object's middle (3,) in the camera's optical frame, in the scene's order."""
-        axes = self._data.cam_xmat[0].reshape(3, 3) @ np.diag([1.0, -1.0, -1.0])
-        owners = np.asarray(self._model.geom_bodyid)
+        axes = self.data.cam_xmat[0].reshape(3, 3) @ np.diag([1.0, -1.0, -1.0])
+        owners = np.asarray(self.model.geom_bodyid)
         found = []
-        for placed in self._placed:
-            geom = int(np.nonzero(owners == self._model.body(placed.body).id)[0][0])
-            found.append((self._data.geom_xpos[geom] - self._data.cam_xpos[0]) @ axes)
+        for placed in self.placed:
+            geom = int(np.nonzero(owners == self.model.body(placed.body).id)[0][0])
+            found.append((self.data.geom_xpos[geom] - self.data.cam_xpos[0]) @ axes)
         return found
 
 
@@ -80,7 +73,7 @@ def worn(depth: npt.NDArray[np.float32], noise: float, rng: np.random.Generator)
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Place every object of every scene."""
-    rng, world = np.random.default_rng(args.seed), RgbdWorld(args.seed)
+    rng, world = np.random.default_rng(args.seed), RgbdWorld(BLOCKS, args.seed)
     clue = Clue.load(args.model)
     off: dict[str, list[tuple[str, float]]] = {"true boxes": [], "the model's boxes": []}
     count: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Household objects made by code: closed, resting, apart from each other; textures."""
+"""Generated household objects: closed, resting, apart from each other; textures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from clue_ros.lab.simulator import meshes, textures
 from clue_ros.lab.simulator.meshes import Mesh, Shape
-from clue_ros.lab.simulator.objects import HOUSEHOLD_GAP, VARIANTS, Household, segment_distance
-from clue_ros.lab.simulator.spec import Placed
-from clue_ros.lab.simulator.worlds import NOVEL, NOVEL_COLORS, NOVEL_WARES
+from clue_ros.lab.simulator.objects import StandingObjects, segment_distance
+from clue_ros.lab.simulator.spec import PlacedObject
+from clue_ros.lab.simulator.worlds import NOVEL, RICH
 
 
 def volume(mesh: Mesh) -> float:
@@ -25,23 +25,23 @@ def edges(mesh: Mesh) -> list[tuple[int, int]]:
     return [(int(f[i]), int(f[(i + 1) % 3])) for f in mesh.faces for i in range(3)]
 
 
-def test_every_shape_is_closed_rests_on_the_table_and_keeps_to_its_footprint() -> None:
+@pytest.mark.parametrize("kind", RICH.kinds)  # the other worlds' meshes are among these
+def test_every_shape_is_closed_rests_on_the_table_and_keeps_to_its_footprint(kind: str) -> None:
     rng = np.random.default_rng(0)
-    for kind, ware in NOVEL_WARES.items():
-        for _ in range(6):
-            made = ware.build(rng)
-            points = np.concatenate([p.mesh.vertices for p in made.parts])
-            assert points[:, 2].min() == pytest.approx(0, abs=0.0035), kind
-            assert 0.01 < points[:, 2].max() < 0.21, kind
-            assert 0.05 < np.ptp(points, axis=0).max() < 0.22, kind
-            beside = np.hypot(np.maximum(np.abs(points[:, 0]) - made.half_length, 0), points[:, 1])
-            assert beside.max() <= made.radius + 1e-9, kind
-            assert any(p.accent is None for p in made.parts), kind
-            for part in made.parts:
-                assert volume(part.mesh) > 0, kind
-                once = edges(part.mesh)
-                assert len(set(once)) == len(once), kind
-                assert {(b, a) for a, b in once} == set(once), f"{kind} has a hole"
+    for _ in range(6):
+        made = RICH.objects[kind].build(rng)
+        points = made.points
+        assert points[:, 2].min() == pytest.approx(0, abs=0.004)
+        assert 0.01 < points[:, 2].max() < 0.21
+        assert 0.04 < made.extent < 0.27
+        beside = np.hypot(np.maximum(np.abs(points[:, 0]) - made.half_length, 0), points[:, 1])
+        assert beside.max() <= made.radius + 1e-9
+        assert any(p.accent is None for p in made.parts)
+        for part in made.parts:
+            assert volume(part.mesh) > 0, "a face looks inwards"
+            once = edges(part.mesh)
+            assert len(set(once)) == len(once)
+            assert {(b, a) for a, b in once} == set(once), "there is a hole"
 
 
 def test_a_mug_and_a_bowl_are_hollow() -> None:
@@ -66,55 +66,62 @@ def test_the_distance_of_two_segments() -> None:
 
 
 @pytest.fixture(scope="module")
-def arranged() -> tuple[Household, list[list[Placed]]]:
-    """A stock and a few hundred arrangements of it."""
+def arranged() -> tuple[StandingObjects, list[list[PlacedObject]]]:
+    """The objects of a model and a few hundred arrangements of them."""
     rng = np.random.default_rng(2)
-    stock = Household(NOVEL_WARES, NOVEL_COLORS)
-    stock.xml(rng)
-    return stock, [stock.arrange(rng, 6) for _ in range(300)]
+    library = StandingObjects(NOVEL)
+    library.xml(rng)
+    return library, [library.place(rng) for _ in range(300)]
 
 
-def world_points(made: Shape, o: Placed) -> Any:
+def along_x(o: PlacedObject) -> Any:
+    """The direction of an object's x axis on the table, (2,)."""
+    yaw = 2 * np.arctan2(o.quaternion[3], o.quaternion[0])
+    return np.array([np.cos(yaw), np.sin(yaw)])
+
+
+def world_points(made: Shape, o: PlacedObject) -> Any:
     """An object's vertices seen from above, in the table's frame: (V, 2)."""
-    points = np.concatenate([p.mesh.vertices for p in made.parts])[:, :2]
-    c, s = np.cos(o.yaw), np.sin(o.yaw)
-    return points @ np.array([[c, s], [-s, c]]) + (o.x, o.y)
+    c, s = along_x(o)
+    return made.points[:, :2] @ np.array([[c, s], [-s, c]]) + o.position[:2]
 
 
-def test_no_two_objects_touch(arranged: tuple[Household, list[list[Placed]]]) -> None:
-    stock, tables = arranged
+def test_no_two_objects_touch(arranged: tuple[StandingObjects, list[list[PlacedObject]]]) -> None:
+    library, tables = arranged
     for placed in tables[:80]:
         for o in placed:
-            made = stock.shapes[o.body]
-            along = made.half_length * np.array([np.cos(o.yaw), np.sin(o.yaw)])
+            made = library.shapes[o.body]
+            along = made.half_length * along_x(o)
             for other in placed:
                 if other is o:
                     continue
                 # every vertex of another object is off this one's footprint
-                points = world_points(stock.shapes[other.body], other) - (o.x, o.y)
+                points = world_points(library.shapes[other.body], other) - o.position[:2]
                 share = np.clip(points @ along / max(float(along @ along), 1e-12), -1, 1)
                 off = np.linalg.norm(points - share[:, None] * along, axis=1)
-                assert off.min() >= made.radius + HOUSEHOLD_GAP - 1e-9
+                assert off.min() >= made.radius + StandingObjects.GAP - 1e-9
 
 
-def test_every_table_has_look_alikes(arranged: tuple[Household, list[list[Placed]]]) -> None:
+def test_every_table_has_look_alikes(
+    arranged: tuple[StandingObjects, list[list[PlacedObject]]],
+) -> None:
     _, tables = arranged
     for placed in tables:
         kinds = [o.kind for o in placed]
         assert 2 <= len(placed) <= 6
         assert len(set(kinds)) < len(kinds)
         assert len({o.body for o in placed}) == len(placed)
-        assert all(kinds.count(k) <= VARIANTS for k in kinds)
+        assert all(kinds.count(k) <= StandingObjects.variants for k in kinds)
     everything = [o for placed in tables for o in placed]
     assert {o.kind for o in everything} == set(NOVEL.kinds)
     assert {o.color for o in everything} == set(NOVEL.colors)
 
 
 def test_a_kind_has_the_colors_it_comes_in(
-    arranged: tuple[Household, list[list[Placed]]],
+    arranged: tuple[StandingObjects, list[list[PlacedObject]]],
 ) -> None:
     for o in (o for placed in arranged[1] for o in placed):
-        own = NOVEL_WARES[o.kind].colors
+        own = NOVEL.objects[o.kind].colors
         assert own is None or o.color in own
         (h0, h1), (s0, s1), (v0, v1) = NOVEL.colors[o.color]
         hue, saturation, value = colorsys.rgb_to_hsv(*o.rgb)

@@ -21,7 +21,7 @@ from clue_ros.lab.evaluation.protocol import evaluate
 from clue_ros.lab.evaluation.tabletop import GROUPS, load_samples, tabletop_samples
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.simulator.render import TabletopWorld
+from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.spec import Camera, Range
 from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, world_spec
@@ -33,7 +33,7 @@ CLEAR = AmbiguityEstimate(0.0, 0.5, np.zeros((1, 1), np.float32), (), 0.0)
 
 def draw(count: int) -> list[Scene]:
     """Scenes of the novel world; skips the test where nothing renders."""
-    return scene_helpers.draw(lambda: TabletopWorld(SEED, spec=NOVEL), count)
+    return scene_helpers.draw(lambda: open_world(NOVEL, SEED), count)
 
 
 @pytest.fixture(scope="module")

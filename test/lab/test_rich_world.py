@@ -11,36 +11,36 @@ import numpy as np
 import pytest
 import scene_helpers
 import trimesh
-from test_household import edges, volume
+from test_household import volume
 
 from clue_ros import cli
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import meshes, shards
-from clue_ros.lab.simulator.command import spec_of
-from clue_ros.lab.simulator.objects import Pantry, kind_name, product, read_meshes
-from clue_ros.lab.simulator.physics import TALLEST, SettledWorld, open_world, small_masks
-from clue_ros.lab.simulator.render import TabletopWorld, bent, silhouette, visible_share
+from clue_ros.lab.simulator.objects import FallingObjects, turned
+from clue_ros.lab.simulator.optics import (
+    distort,
+    full_instance_grid,
+    silhouette,
+    visible_share,
+)
+from clue_ros.lab.simulator.physics import TALLEST, SettledWorld, open_world
+from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
-from clue_ros.lab.simulator.worlds import BLOCKS, RICH, RICH_COLORS, RICH_UNSEEN, RICH_WARES
+from clue_ros.lab.simulator.user_meshes import kind_name, read_meshes, with_meshes
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH, RICH_UNSEEN
 
 SEED = 4
 
 
-def draw(count: int, spec: WorldSpec = RICH) -> tuple[list[Scene], SettledWorld]:
-    """Scenes of the rich world; skips the test where nothing renders."""
-    worlds: list[SettledWorld] = []
-
-    def make() -> SettledWorld:
-        worlds.append(SettledWorld(SEED, spec=spec))
-        return worlds[0]
-
-    return scene_helpers.draw(make, count), worlds[0]
+def draw(count: int, spec: WorldSpec = RICH) -> list[Scene]:
+    """Scenes of a world; skips the test where nothing renders."""
+    return scene_helpers.draw(lambda: open_world(spec, SEED), count)
 
 
 @pytest.fixture(scope="module")
 def rendered() -> list[Scene]:
-    return draw(10)[0]
+    return draw(10)
 
 
 # --- what it has
@@ -48,11 +48,11 @@ def rendered() -> list[Scene]:
 
 def test_it_has_what_the_issue_asks_for() -> None:
     assert len(RICH.kinds) >= 20
-    assert set(RICH.kinds) == set(RICH_WARES)
+    assert RICH.kinds == tuple(RICH.objects)
     asked = "mug bottle can bowl plate ball block box banana apple fork spoon"
     assert set(asked.split()) <= set(RICH.kinds)
     assert len(RICH.colors) >= 10
-    assert all(BLOCKS.colors[c] == RICH_COLORS[c] for c in BLOCKS.colors), "a name means one colour"
+    assert all(BLOCKS.colors[c] == RICH.colors[c] for c in BLOCKS.colors), "a name means one colour"
 
 
 def test_the_unseen_twin_differs_in_table_light_and_lens_alone() -> None:
@@ -70,22 +70,6 @@ def test_the_unseen_twin_differs_in_table_light_and_lens_alone() -> None:
     assert RICH_UNSEEN.surfaces.make is not RICH.surfaces.make
 
 
-@pytest.mark.parametrize("kind", sorted(RICH_WARES))
-def test_every_shape_is_closed_and_rests_on_the_table(kind: str) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        made = RICH_WARES[kind].build(rng)
-        points = np.concatenate([p.mesh.vertices for p in made.parts])
-        assert points[:, 2].min() == pytest.approx(0, abs=0.004)
-        assert 0.04 < np.ptp(points, axis=0).max() < 0.27
-        assert any(p.accent is None for p in made.parts)
-        for part in made.parts:
-            assert volume(part.mesh) > 0, "a face looks inwards"
-            once = edges(part.mesh)
-            assert len(set(once)) == len(once)
-            assert {(b, a) for a, b in once} == set(once), "there is a hole"
-
-
 def test_an_extrusion_has_the_volume_of_its_outline() -> None:
     square = np.array([[1.0, 1], [-1, 1], [-1, -1], [1, -1]])
     assert volume(meshes.extruded(square, 3.0)) == pytest.approx(12)
@@ -93,23 +77,26 @@ def test_an_extrusion_has_the_volume_of_its_outline() -> None:
     assert volume(meshes.ring(2.0, 0.5, 90, 40)) == pytest.approx(2 * np.pi**2 * 2 * 0.25, rel=0.02)
 
 
-def test_a_quarter_turn_twice_is_a_half_turn() -> None:
-    quarter = (np.sqrt(0.5), 0.0, np.sqrt(0.5), 0.0)
-    assert product(quarter, quarter) == pytest.approx((0, 0, 1, 0))
+def test_an_object_lies_along_its_yaw() -> None:
+    mujoco = pytest.importorskip("mujoco")
+    up = np.zeros(3)
+    mujoco.mju_rotVecQuat(up, np.array([0.0, 0, 1]), np.array(turned(0.7, lying=True)))
+    assert up == pytest.approx((np.cos(0.7), np.sin(0.7), 0))
+    mujoco.mju_rotVecQuat(up, np.array([1.0, 0, 0]), np.array(turned(0.7)))
+    assert up == pytest.approx((np.cos(0.7), np.sin(0.7), 0))
 
 
-def test_every_table_is_laid_with_look_alikes() -> None:
+def test_every_table_has_look_alikes() -> None:
     rng = np.random.default_rng(3)
-    assert RICH.settling is not None
-    stock = Pantry(RICH_WARES, RICH_COLORS, RICH.settling)
-    stock.xml(rng)
+    library = FallingObjects(RICH)
+    library.xml(rng)
     for _ in range(60):
-        laid = stock.lay(rng)
-        kinds = [o.kind for o in laid]
+        placed = library.place(rng)
+        kinds = [o.kind for o in placed]
         assert len(set(kinds)) < len(kinds)
-        assert len({o.body for o in laid}) == len(laid)
-        for o in laid:
-            own = RICH_WARES[o.kind].colors
+        assert len({o.body for o in placed}) == len(placed)
+        for o in placed:
+            own = RICH.objects[o.kind].colors
             assert own is None or o.color in own
             assert np.linalg.norm(o.quaternion) == pytest.approx(1)
 
@@ -118,7 +105,7 @@ def test_every_table_is_laid_with_look_alikes() -> None:
 
 
 def test_the_same_seed_gives_the_same_scenes_bit_for_bit(rendered: list[Scene]) -> None:
-    for a, b in zip(draw(3)[0], rendered, strict=False):
+    for a, b in zip(draw(3), rendered, strict=False):
         assert np.array_equal(a.image, b.image)
         assert a.objects == b.objects
         assert np.array_equal(a.instances, b.instances)
@@ -157,7 +144,7 @@ def test_objects_show_the_colors_they_are_called_by(rendered: list[Scene]) -> No
         for k, o in enumerate(scene.objects):
             red, green, blue = np.median(scene.image[scene.masks == k + 1], axis=0) / 255
             hue, _, value = colorsys.rgb_to_hsv(red, green, blue)
-            (low, high), (least, _), _ = RICH_COLORS[o.color]
+            (low, high), (least, _), _ = RICH.colors[o.color]
             if o.color == "black":
                 assert value < 0.35, o
             elif least > 0.5 and o.kind in plain and value > 0.15:
@@ -174,11 +161,11 @@ def test_objects_overlap_in_pictures_and_some_are_hidden_in_part(rendered: list[
 
 
 def test_what_fell_lies_still_on_the_table() -> None:
-    _, world = draw(1)
-    lowest = []
-    for _ in range(10):
-        for o in world._settle(world._stock.lay(world._rng)):
-            lowest.append(float(world._points(o)[:, 2].min()))
+    draw(1)  # skips where nothing renders
+    world = SettledWorld(RICH, SEED)
+    world.scene()
+    lowest = [float(world.points(o)[:, 2].min()) for _ in range(10) for o in world.settle()]
+    world.close()
     assert len(lowest) > 20
     assert min(lowest) > -0.006, "a contact is a little soft"
     assert max(lowest) < TALLEST
@@ -186,7 +173,7 @@ def test_what_fell_lies_still_on_the_table() -> None:
 
 
 def test_the_unseen_twin_draws_too() -> None:
-    scene = draw(1, RICH_UNSEEN)[0][0]
+    scene = draw(1, RICH_UNSEEN)[0]
     assert {o.kind for o in scene.objects} <= set(RICH.kinds)
 
 
@@ -216,7 +203,7 @@ def test_a_lens_bends_picture_and_masks_alike(k: float) -> None:
     masks = np.zeros((60, 80), np.uint8)
     masks[10:20, 50:70] = 3
     image = np.repeat(masks[..., None] * 80, 3, axis=2).astype(np.uint8)
-    out, numbers = bent(image, masks, k)
+    out, numbers = distort(image, masks, k)
     assert out.shape == image.shape
     same = (out[..., 0] > 120) == (numbers == 3)
     assert same.mean() > 0.97
@@ -227,7 +214,7 @@ def test_a_thin_object_keeps_a_cell_of_the_instance_grid() -> None:
     masks = np.zeros((400, 400), np.uint8)
     masks[100:300, 203:205] = 1
     assert not np.any(cv2.resize(masks, (56, 56), interpolation=cv2.INTER_NEAREST) == 1)
-    assert np.count_nonzero(small_masks(masks, 1) == 1) == 1
+    assert np.count_nonzero(full_instance_grid(masks, 1) == 1) == 1
 
 
 # --- on disk
@@ -279,13 +266,10 @@ def test_own_meshes_become_kinds(tmp_path: Path) -> None:
     box = own.shapes["cracker box"][0].parts[0].mesh
     assert np.ptp(box.vertices, axis=0) == pytest.approx((0.06, 0.06, 0.06))  # it was in mm
     assert volume(box) > 0
-    spec, digest = spec_of("rich", tmp_path)
-    assert digest == own.digest
-    assert spec.kinds == (*RICH.kinds, "cracker box")
-    stock = spec.stock()
-    assert isinstance(stock, Pantry)
-    builds = {len(stock.wares["mug"].build(np.random.default_rng(i)).parts[0].mesh.faces)
-              for i in range(12)}  # fmt: skip
+    spec = with_meshes(RICH, own)
+    assert spec.kinds == tuple(spec.objects) == (*RICH.kinds, "cracker box")
+    build = spec.objects["mug"].build
+    builds = {len(build(np.random.default_rng(i)).parts[0].mesh.faces) for i in range(12)}
     assert 4 in builds
     assert len(builds) > 1
 
@@ -329,7 +313,7 @@ def test_a_bad_mesh_is_named_and_left_out(tmp_path: Path) -> None:
     with pytest.raises(ClueError, match="no folder of meshes"):
         read_meshes(tmp_path / "nowhere")
     with pytest.raises(ClueError, match="'blocks' takes no meshes"):
-        spec_of("blocks", tmp_path)
+        with_meshes(BLOCKS, own)
 
 
 def test_a_name_is_without_numbers() -> None:

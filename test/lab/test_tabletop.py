@@ -16,9 +16,10 @@ from clue_ros import cli
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.tabletop import _read
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.simulator.render import INSTANCE_GRID, TabletopWorld
+from clue_ros.lab.simulator.optics import INSTANCE_GRID
+from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
-from clue_ros.lab.simulator.worlds import BLOCKS, HSV, WORLDS
+from clue_ros.lab.simulator.worlds import BLOCKS, WORLDS
 
 SEED = 11
 # Of SEED, drawn before the simulator knew more than one world.
@@ -36,7 +37,7 @@ FIRST_BOXES = [
 
 def draw(seed: int, count: int) -> list[Scene]:
     """Scenes of the simulator; skips the test where nothing renders."""
-    return scene_helpers.draw(lambda: TabletopWorld(seed), count)
+    return scene_helpers.draw(lambda: open_world(BLOCKS, seed), count)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_objects_have_the_colors_they_are_called_by(rendered: list[Scene]) -> No
             if o.color == "white":
                 assert saturation < 0.3, o
                 continue
-            (low, high), _, _ = HSV[o.color]
+            (low, high), _, _ = BLOCKS.colors[o.color]
             off = min(abs(hue + turn - (low + high) / 2) for turn in (-1, 0, 1))
             assert off < (high - low) / 2 + 0.05, (o, hue)
             checked += 1
@@ -137,7 +138,7 @@ def test_no_renderer_is_said_in_one_line(
 
     monkeypatch.setattr(mujoco, "Renderer", broken)
     with pytest.raises(RuntimeError, match=r"apt-get install .*libegl1.*no display"):
-        TabletopWorld(0).scene()
+        open_world(BLOCKS, 0).scene()
     assert cli.main(["data", "tabletop", "--png", "--scenes", "1", "--out", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 

@@ -19,7 +19,7 @@ from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.simulator.worlds import RICH, RICH_COLORS
+from clue_ros.lab.simulator.worlds import RICH
 from clue_ros.lab.training.adapter_samples import check_words, draw_samples
 from clue_ros.lab.training.base import new_model
 from clue_ros.lab.training.datasets import TrainingData, add_data_arguments, load_training_data
@@ -73,7 +73,7 @@ def data(folder: Path) -> TrainingData:
 def test_the_data_knows_its_world(data: TrainingData, folder: Path) -> None:
     assert len(data.scenes) == 12
     assert data.kinds == (*RICH.kinds, "cracker box")
-    assert data.colors == tuple(RICH_COLORS)
+    assert data.colors == tuple(RICH.colors)
     assert data.language is rich_grammar()
     assert shards.meshes_of(shards.list_shards(folder, "train", "rich")[0]) == "abc"
     default = argparse.ArgumentParser()
@@ -120,7 +120,7 @@ def test_dense_targets_know_every_kind(data: TrainingData) -> None:
     assert int(targets.kinds.max()) == data.kinds.index("cracker box")
     heads = DenseHeads(8, data.kinds, data.colors)
     assert heads.kind(torch.zeros(1, 8)).shape == (1, len(RICH.kinds) + 1)
-    assert heads.color(torch.zeros(1, 8)).shape == (1, len(RICH_COLORS))
+    assert heads.color(torch.zeros(1, 8)).shape == (1, len(RICH.colors))
 
 
 def test_queries_are_in_the_rich_language(data: TrainingData) -> None:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
-from clue_ros.lab.simulator.render import INSTANCE_GRID
+from clue_ros.lab.simulator.optics import INSTANCE_GRID
 from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
 
 # -------------------------------------------------------------------------------------------------

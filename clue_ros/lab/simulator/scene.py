@@ -1,4 +1,4 @@
-"""What one simulated picture holds: the image, and every object's kind, colour, box and mask."""
+"""A simulated picture with its ground truth: every object's kind, colour, box and mask."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 class SceneObject:
     """One visible object.
 
-    kind, color: of its world (KINDS and COLORS are the default world's).
+    kind, color: names of its world (KINDS and COLORS are the default world's).
     box: (x_min, y_min, x_max, y_max) as fractions of the image's width and height, max exclusive.
-    extent: its longest side, metres; 0 where the world does not say. visible: share of it that
-    nothing hides, 0..1.
+    extent: its longest side, metres; 0 where the world does not record it.
+    visible: fraction of the object that no other one hides, 0..1.
     """
 
     kind: str
@@ -38,11 +38,11 @@ class SceneObject:
 
 @dataclass(frozen=True)
 class Scene:
-    """One picture with its truth.
+    """One picture with its ground truth.
 
     image: uint8 RGB (H, W, 3).
     objects: the visible objects, in no particular order.
-    instances: uint8 (M, M), a square grid laid over the image: 0 is background, k is
+    instances: uint8 (M, M), a square grid over the whole image: 0 is background, k is
     objects[k - 1].
     masks: the same at the picture's own size, uint8 (H, W); None where it was not kept.
     """
@@ -53,16 +53,14 @@ class Scene:
     masks: npt.NDArray[np.uint8] | None = None
 
     def coverage(self, grid: int) -> npt.NDArray[np.float32]:
-        """Share of each cell of a (grid, grid) raster that each of the n objects covers.
+        """Fraction of each cell of a (grid, grid) raster that each of the n objects covers.
 
         float32 (n, grid, grid), 0..1; grid is at most the side of `instances`.
         """
-        size = self.instances.shape[0]
-        rows = np.arange(size) * grid // size
-        counts = np.bincount(rows, minlength=grid).astype(np.float32)
-        out = np.zeros((len(self.objects), grid, grid), dtype=np.float32)
-        for k in range(len(self.objects)):
-            mask = (self.instances == k + 1).astype(np.float32)
-            by_row = np.add.reduceat(mask, np.searchsorted(rows, np.arange(grid)), axis=0)
-            out[k] = np.add.reduceat(by_row, np.searchsorted(rows, np.arange(grid)), axis=1)
-        return out / (counts[:, None] * counts[None, :])
+        rows = np.arange(len(self.instances)) * grid // len(self.instances)
+        starts = np.searchsorted(rows, np.arange(grid))
+        numbers = np.arange(1, len(self.objects) + 1)[:, None, None]
+        masks = (self.instances == numbers).astype(np.float32)
+        sums = np.add.reduceat(np.add.reduceat(masks, starts, axis=1), starts, axis=2)
+        cells = np.bincount(rows, minlength=grid).astype(np.float32)
+        return np.asarray(sums / (cells[:, None] * cells[None, :]), dtype=np.float32)

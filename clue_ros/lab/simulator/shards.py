@@ -1,12 +1,12 @@
-"""Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures); any process can remake one.
+"""Scenes on disk: numbered .npz shards (plain arrays, JPEG pictures) that can be rendered again.
 
-A shard's content follows from (world, split, seed, index) alone, a finished shard is renamed into
-place and kept, so that an interrupted run goes on where it stopped. Each shard carries the SHA-256
-of its arrays, checked when read.
+A shard's content follows from (world, split, seed, index) alone. A finished shard is renamed into
+place and kept, so that an interrupted run continues where it stopped. Each shard carries the
+SHA-256 of its arrays, checked when it is read.
 
 A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
-`WORLD-SPLIT-SEED-INDEX.npz`, and the latter also holds its world's name, kinds and colours: worlds
-can share a folder and a renamed file is still found out.
+`WORLD-SPLIT-SEED-INDEX.npz`. The latter also holds the names of its world, kinds and colours:
+worlds can share a folder, and a renamed file is detected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import hashlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,14 @@ import numpy.typing as npt
 
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.model.loading import replacing
 
 SPLITS: tuple[str, ...] = ("train", "val", "test")
 JPEG_QUALITY = 95
 Arrays = dict[str, npt.NDArray[Any]]
 
-# What zipfile, zlib and numpy raise on a file that was cut short or written over.
+# The exceptions of zipfile, zlib and numpy for a truncated or overwritten file.
 _DAMAGE = (
     ValueError,
     KeyError,
@@ -45,7 +46,6 @@ _DAMAGE = (
 
 
 def _prefix(world: str, split: str) -> str:
-    """How the names of a world's shards begin; the default world is not spelled out."""
     return split if world == DEFAULT_WORLD else f"{world}-{split}"
 
 
@@ -56,38 +56,59 @@ def shard_seed(split: str, seed: int, index: int, world: str = DEFAULT_WORLD) ->
 
 
 def shard_path(folder: Path, split: str, seed: int, index: int, world: str = DEFAULT_WORLD) -> Path:
-    """Where a shard lies below `folder`."""
+    """The file of one shard."""
     return folder / f"{_prefix(world, split)}-{seed}-{index:04d}.npz"
 
 
-def pack(
-    scenes: list[Scene],
-    world: str = DEFAULT_WORLD,
-    *,
-    spec: WorldSpec | None = None,
-    meshes: str = "",
-) -> Arrays:
-    """Scenes of a world as flat arrays.
+def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Path]:
+    """The finished shards of a world's split, in order."""
+    return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
 
-    spec: the world with the user's own kinds; meshes: their digest.
-    """
-    spec = world_spec(world) if spec is None else spec
-    kinds, colors = list(spec.kinds), list(spec.colors)
-    jpegs: list[npt.NDArray[np.uint8]] = []
-    for scene in scenes:
-        done, jpeg = cv2.imencode(
-            ".jpg", scene.image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
-        )
+
+# -------------------------------------------------------------------------------------------------
+# Scenes as arrays.
+
+
+def _encode(suffix: str, images: Iterable[npt.NDArray[np.uint8]]) -> tuple[Any, Any]:
+    """The images as one stream of bytes, uint8, and the number of bytes of each, int64."""
+    options = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == ".jpg" else []
+    files = []
+    for image in images:
+        done, file = cv2.imencode(suffix, image, options)
         if not done:
-            raise ValueError("OpenCV could not encode a scene as JPEG")
-        jpegs.append(np.asarray(jpeg, dtype=np.uint8))
+            raise ValueError(f"OpenCV could not encode a scene as {suffix}")
+        files.append(np.asarray(file, dtype=np.uint8).reshape(-1))
+    sizes = np.array([len(file) for file in files], dtype=np.int64)
+    return np.concatenate([*files, np.zeros(0, np.uint8)]), sizes
+
+
+def _decode(data: Any, sizes: Any, flag: int) -> Iterator[npt.NDArray[np.uint8]]:
+    """The images of `_encode`. ValueError for one that is damaged."""
+    for i, (end, size) in enumerate(zip(np.cumsum(sizes), sizes, strict=True)):
+        image = cv2.imdecode(data[end - size : end], flag)
+        if image is None:
+            raise ValueError(f"image {i} of the shard cannot be decoded")
+        yield np.asarray(image, dtype=np.uint8)
+
+
+def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str) -> Arrays:
+    """Scenes as flat arrays; `write_shard` describes the arguments."""
+    kinds, colors = list(spec.kinds), list(spec.colors)
     objects = [o for scene in scenes for o in scene.objects]
-    own = {} if world == DEFAULT_WORLD else _names(world, spec)
+    arrays: Arrays = {}
+    if world != DEFAULT_WORLD:
+        names = {"world": world, "kind_names": kinds, "color_names": colors}
+        arrays |= {name: np.array(value) for name, value in names.items()}
     if spec.settling is not None:
-        own |= _settled(scenes, objects) | ({"meshes": np.array(meshes)} if meshes else {})
-    return own | {
-        "jpeg": np.concatenate(jpegs),
-        "jpeg_sizes": np.array([len(j) for j in jpegs], dtype=np.int64),
+        arrays["extents"] = np.array([o.extent for o in objects], dtype=np.float32)
+        arrays["visible"] = np.array([o.visible for o in objects], dtype=np.float32)
+        masks = [scene.masks for scene in scenes if scene.masks is not None]
+        arrays["masks"], arrays["mask_sizes"] = _encode(".png", masks)
+        if meshes:
+            arrays["meshes"] = np.array(meshes)
+    bgr = (scene.image[..., ::-1] for scene in scenes)
+    arrays["jpeg"], arrays["jpeg_sizes"] = _encode(".jpg", bgr)
+    return arrays | {
         "counts": np.array([len(s.objects) for s in scenes], dtype=np.int64),
         "kinds": np.array([kinds.index(o.kind) for o in objects], dtype=np.uint8),
         "colors": np.array([colors.index(o.color) for o in objects], dtype=np.uint8),
@@ -96,92 +117,29 @@ def pack(
     }
 
 
-def _settled(scenes: list[Scene], objects: list[SceneObject]) -> Arrays:
-    """What settled worlds know besides: sizes, hidden shares, masks of every pixel (as PNG)."""
-    pngs = [_png(s.masks) for s in scenes if s.masks is not None]
-    return {
-        "extents": np.array([o.extent for o in objects], dtype=np.float32),
-        "visible": np.array([o.visible for o in objects], dtype=np.float32),
-        "masks": np.concatenate([*pngs, np.zeros(0, np.uint8)]),
-        "mask_sizes": np.array([len(p) for p in pngs], dtype=np.int64),
-    }
-
-
-def _png(mask: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    done, png = cv2.imencode(".png", mask)
-    if not done:
-        raise ValueError("OpenCV could not encode a mask as PNG")
-    return np.asarray(png, dtype=np.uint8).reshape(-1)
-
-
-def meshes_of(path: Path) -> str:
-    """The digest of the user's meshes that a shard was made with; "" for none."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return str(file["meshes"]) if "meshes" in file.files else ""
-    except _DAMAGE:
-        return ""
-
-
-def _names(world: str, spec: WorldSpec) -> Arrays:
-    """What a shard of another than the default world says of its world."""
-    return {
-        "world": np.array(world),
-        "kind_names": np.array(spec.kinds),
-        "color_names": np.array(list(spec.colors)),
-    }
-
-
-def _world_of(arrays: Arrays) -> tuple[str, list[str], list[str]]:
-    """A shard's world, and its names of kinds and colours in the shard's numbering."""
-    if "world" in arrays:
-        kinds, colors = ([str(v) for v in arrays[n]] for n in ("kind_names", "color_names"))
-        return str(arrays["world"]), kinds, colors
-    spec = WORLDS[DEFAULT_WORLD]
-    return spec.name, list(spec.kinds), list(spec.colors)
-
-
-def unpack(arrays: Arrays) -> Iterator[Scene]:
-    """The scenes of `pack`. ValueError when a picture cannot be decoded."""
-    _, kinds, colors = _world_of(arrays)
-    ends = np.cumsum(arrays["jpeg_sizes"])
-    whole = _whole_masks(arrays)
-    extents, visible = (arrays.get(name) for name in ("extents", "visible"))
-    first = 0
-    for i, count in enumerate(arrays["counts"]):
-        jpeg = arrays["jpeg"][ends[i] - arrays["jpeg_sizes"][i] : ends[i]]
-        image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
-        if image is None:
-            raise ValueError(f"picture {i} of the shard is no JPEG")
-        objects = []
-        for k in range(first, first + int(count)):
-            x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
-            kind, color = kinds[int(arrays["kinds"][k])], colors[int(arrays["colors"][k])]
-            more = (
-                (round(float(extents[k]), 4), round(float(visible[k]), 3))
-                if extents is not None and visible is not None
-                else ()
-            )
-            objects.append(SceneObject(kind, color, (x0, y0, x1, y1), *more))
-        first += int(count)
-        instances = np.asarray(arrays["instances"][i], dtype=np.uint8)
-        rgb = np.ascontiguousarray(image[..., ::-1], dtype=np.uint8)
-        yield Scene(rgb, tuple(objects), instances, whole[i] if whole else None)
-
-
-def _whole_masks(arrays: Arrays) -> list[npt.NDArray[np.uint8]]:
-    """The masks of every picture, or none at all. ValueError when one cannot be decoded."""
-    sizes = arrays.get("mask_sizes")
-    if sizes is None or len(sizes) != len(arrays["counts"]):
-        return []
-    ends = np.cumsum(sizes)
-    out = []
-    for end, size in zip(ends, sizes, strict=True):
-        mask = cv2.imdecode(arrays["masks"][end - size : end], cv2.IMREAD_GRAYSCALE)
-        if mask is None:
-            raise ValueError("a mask of the shard is no PNG")
-        out.append(np.asarray(mask, dtype=np.uint8))
-    return out
+def _unpack(arrays: Arrays) -> Iterator[Scene]:
+    """The scenes of `_pack`. ValueError when an image cannot be decoded."""
+    spec = world_spec(DEFAULT_WORLD)
+    kinds = [str(v) for v in arrays.get("kind_names", spec.kinds)]
+    colors = [str(v) for v in arrays.get("color_names", list(spec.colors))]
+    total = len(arrays["boxes"])
+    extents, visible = arrays.get("extents", np.zeros(total)), arrays.get("visible", np.ones(total))
+    objects = []
+    for k in range(total):
+        x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
+        kind, color = kinds[int(arrays["kinds"][k])], colors[int(arrays["colors"][k])]
+        extent, share = round(float(extents[k]), 4), round(float(visible[k]), 3)
+        objects.append(SceneObject(kind, color, (x0, y0, x1, y1), extent, share))
+    images = _decode(arrays["jpeg"], arrays["jpeg_sizes"], cv2.IMREAD_COLOR)
+    masks: Iterable[Any] = repeat(None)
+    if len(arrays.get("mask_sizes", ())) == len(arrays["counts"]):
+        masks = _decode(arrays["masks"], arrays["mask_sizes"], cv2.IMREAD_GRAYSCALE)
+    ends = np.cumsum(arrays["counts"])
+    starts = ends - arrays["counts"]
+    rows = zip(images, starts, ends, arrays["instances"], masks, strict=False)
+    for image, start, end, instances, mask in rows:
+        rgb = np.ascontiguousarray(image[..., ::-1])
+        yield Scene(rgb, tuple(objects[start:end]), instances, mask)
 
 
 def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
@@ -192,6 +150,10 @@ def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
     return np.frombuffer(sha.digest(), dtype=np.uint8)
 
 
+# -------------------------------------------------------------------------------------------------
+# Writing and reading.
+
+
 def write_shard(
     path: Path,
     scenes: list[Scene],
@@ -200,8 +162,11 @@ def write_shard(
     spec: WorldSpec | None = None,
     meshes: str = "",
 ) -> None:
-    """Write atomically: a reader sees the whole shard or none. spec, meshes: as in `pack`."""
-    arrays = pack(scenes, world, spec=spec, meshes=meshes)
+    """Write a shard atomically: a reader sees the whole file or none.
+
+    spec: the world with the user's own kinds; meshes: the digest of the user's meshes.
+    """
+    arrays = _pack(scenes, world, spec or world_spec(world), meshes)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, open(partial, "wb") as file:
         content: Any = {"sha256": _digest(arrays), **arrays}
@@ -209,10 +174,10 @@ def write_shard(
 
 
 def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
-    """Scenes of one shard, of any world, or of the one that must be its.
+    """Read the scenes of a shard of this world, or of any.
 
-    ValueError naming the file, and what to do, when its content is not what was written
-    or is another world's.
+    ValueError with the file and the remedy when its content is not what was written, or when it
+    belongs to another world.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -224,34 +189,30 @@ def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
         ) from error
     if not np.array_equal(_digest(arrays), expected):
         raise ValueError(f"{path}: checksum does not match; delete it and make it again")
-    found = _world_of(arrays)[0]
+    found = str(arrays.get("world", DEFAULT_WORLD))
     if world not in (None, found):
         raise ValueError(
             f"{path}: holds scenes of the world {found!r}, not {world!r}, whatever its name says;"
             " delete it and make it again"
         )
-    yield from unpack(arrays)
+    yield from _unpack(arrays)
 
 
-def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Path]:
-    """The finished shards of a world's split, in order."""
-    return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
+def read_scenes(
+    folder: Path, split: str, limit: int | None = None, world: str = DEFAULT_WORLD
+) -> Iterator[Scene]:
+    """Read all scenes of a world's split, at most `limit`.
 
-
-def kinds_in(folder: Path, split: str, world: str = DEFAULT_WORLD) -> tuple[str, ...]:
-    """The kinds that a world's shards can hold: the world's, then the user's own meshes'."""
-    for path in list_shards(folder, split, world)[:1]:
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                if "kind_names" in file.files:
-                    return tuple(str(kind) for kind in file["kind_names"])
-        except _DAMAGE:
-            break
-    return world_spec(world).kinds
+    FileNotFoundError with the command that renders them, ValueError for a damaged shard.
+    """
+    paths = list_shards(folder, split, world)
+    if not paths:
+        raise FileNotFoundError(how_to_make(folder, split, 1000, world))
+    yield from islice(chain.from_iterable(read_shard(path, world) for path in paths), limit)
 
 
 def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORLD) -> str:
-    """What to say where a world's split has no shards."""
+    """The error message for a world's split that has no shards."""
     option = "" if world == DEFAULT_WORLD else f" --world {world}"
     which = "" if world == DEFAULT_WORLD else f" of the world {world!r}"
     return (
@@ -260,20 +221,25 @@ def how_to_make(folder: Path, split: str, scenes: int, world: str = DEFAULT_WORL
     )
 
 
-def read_scenes(
-    folder: Path, split: str, limit: int | None = None, world: str = DEFAULT_WORLD
-) -> Iterator[Scene]:
-    """All scenes of a world's split, at most `limit`.
+def _read_array(path: Path, name: str) -> npt.NDArray[Any] | None:
+    """One array of a shard, unchecked; None when it has none of that name or is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return np.asarray(file[name]) if name in file.files else None
+    except _DAMAGE:
+        return None
 
-    FileNotFoundError says how to make them, ValueError names a damaged shard.
-    """
-    paths = list_shards(folder, split, world)
-    if not paths:
-        raise FileNotFoundError(how_to_make(folder, split, 1000, world))
-    made = 0
-    for path in paths:
-        for scene in read_shard(path, world):
-            if limit is not None and made >= limit:
-                return
-            made += 1
-            yield scene
+
+def kinds_in(folder: Path, split: str, world: str = DEFAULT_WORLD) -> tuple[str, ...]:
+    """The kinds that a world's shards can hold: the world's own, then those of user meshes."""
+    for path in list_shards(folder, split, world)[:1]:
+        names = _read_array(path, "kind_names")
+        if names is not None:
+            return tuple(str(kind) for kind in names)
+    return world_spec(world).kinds
+
+
+def meshes_of(path: Path) -> str:
+    """The digest of the user's meshes in a shard; "" for none."""
+    digest = _read_array(path, "meshes")
+    return "" if digest is None else str(digest)

@@ -1,68 +1,82 @@
-"""What makes a tabletop world: its objects, colours, tables, light, camera and pictures.
+"""The description of a tabletop world: its objects, colours, tables, light, camera and pictures.
 
-A world is a `WorldSpec`, nothing else: `TabletopWorld` draws any of them, `clue_ros.lab.language`
-talks about any of them. `worlds` holds the registry. No MuJoCo here.
+A world is a `WorldSpec`: `open_world` draws any of them, `clue_ros.lab.language` talks about any of
+them, and `worlds` registers them by name. This module does not use MuJoCo.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+import colorsys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from clue_ros.lab.simulator.meshes import Builder, Rgb
 from clue_ros.lab.simulator.textures import Texture
 
 Range: TypeAlias = tuple[float, float]
 Hsv: TypeAlias = tuple[Range, Range, Range]
+Quaternion: TypeAlias = tuple[float, float, float, float]
+T = TypeVar("T")
 
-MARGIN = 1.05  # of the picture over the height that it is meant to show
+MARGIN = 1.05  # height of the picture divided by the height that it must show
 
 
 @dataclass(frozen=True)
-class Placed:
-    """An object before rendering: metres in the table's frame, radians.
+class ObjectKind:
+    """How objects of one kind are built from meshes.
 
-    body: the MuJoCo body that shows it. rgb: 0..1. radius: of its footprint. height: of an
-    upright cylinder; 0 where the body knows its own. yaw: about the table's normal.
+    colors, finishes: those it comes in; None for all of its world's.
+    """
+
+    build: Builder
+    colors: tuple[str, ...] | None = None
+    finishes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PlacedObject:
+    """An object before rendering, in the table's frame: z up, the table's top at z = 0.
+
+    body: the MuJoCo body that shows it. rgb: 0..1. position: metres. quaternion: (w, x, y, z).
+    size: half sizes of a MuJoCo primitive, metres; empty for a mesh.
     """
 
     body: str
     kind: str
     color: str
-    rgb: tuple[float, float, float]
-    x: float
-    y: float
-    radius: float
-    height: float
-    yaw: float
-    lying: bool
+    rgb: Rgb
+    position: tuple[float, float, float]
+    quaternion: Quaternion
+    size: tuple[float, ...] = ()
 
 
-class Stock(Protocol):
-    """The objects that a world owns; one a `TabletopWorld`, as it keeps what a model holds."""
+class ObjectLibrary(Protocol):
+    """The objects of a world: the bodies of one MuJoCo model, and where a scene places them."""
 
     def xml(self, rng: np.random.Generator) -> tuple[str, str]:
         """MJCF for the <asset> and the <worldbody> of a new model."""
 
-    def arrange(self, rng: np.random.Generator, most: int) -> list[Placed]:
-        """At most `most` objects on the table, apart from each other."""
+    def place(self, rng: np.random.Generator) -> list[PlacedObject]:
+        """The objects of a new scene. Call `xml` first."""
 
-    def show(self, model: Any, placed: list[Placed]) -> None:
-        """Put the objects into the model (in place) and hide all others."""
+    def show(self, model: Any, placed: list[PlacedObject]) -> None:
+        """Put these objects into the model (in place) and hide all others."""
 
 
 @dataclass(frozen=True)
 class Camera:
-    """Ranges that pictures are taken from. Angles in degrees, lengths in metres.
+    """Ranges that camera poses are drawn from. Angles in degrees, lengths in metres.
 
-    elevation: above the table's plane. azimuth: off the table's front, one of several ranges.
-    fovy: vertical angle of view. half_height: of what is seen at the table's middle; it sets the
-    distance (with a margin of 5 %). aim: height of the point aimed at, over the table. shapes:
-    (height, width) of the pictures as shares of the world's width, the first and the last are
-    drawn equally often. overhead: elevation of half the pictures of `flat` kinds alone, which can
-    be told apart from above. target, roll: how far it aims off the middle, and tilts.
+    elevation: above the table's plane. azimuth: from the table's front, one of several ranges.
+    fovy: vertical angle of view. half_height: half the height of the view at the table's middle; it
+    sets the distance (with a margin of 5 %). shapes: (height, width) of the pictures as fractions
+    of the world's width; the first and the last are drawn equally often. overhead: elevation of
+    half the pictures that hold only kinds of `flat`, which are recognisable from above. target:
+    largest horizontal offset of the point aimed at. aim: its height over the table. roll: standard
+    deviation of the tilt.
     """
 
     elevation: Range
@@ -95,11 +109,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Coverings. make: the textures of a model, those of the floor last.
+    """Textures of the table and the floor.
 
-    count: that may lie on the table. own_floor: whether the floor has as many of its own, or
-    shares them. size: pixels a side. dark: share of coverings that are dimmed to `dim`, the rest
-    is dimmed to `lit`. repeat: of the floor's own texture.
+    make: draws the textures of a model, the floor's own last. count: number of table textures.
+    own_floor: whether the floor has as many of its own or shares the table's. size: pixels a side.
+    dark: fraction of surfaces with a brightness from `dim`; the others' comes from `lit`.
+    repeat: how often the floor's own texture repeats.
     """
 
     make: Callable[[np.random.Generator], list[Texture]]
@@ -114,10 +129,11 @@ class Surfaces:
 
 @dataclass(frozen=True)
 class Light:
-    """Ranges of the two lights (MuJoCo's 0..1). tint: how far a channel is off white.
+    """Ranges of the two lights (MuJoCo's 0..1).
 
-    height: of the key light above the table, metres. exponent: how fast the key light fades off
-    its axis. shadows: pixels a side of the shadow map.
+    tint: largest deviation of a channel from white. height: of the key light above the table,
+    metres. exponent: how fast the key light fades off its axis. shadows: pixels a side of the
+    shadow map.
     """
 
     key: Range = (0.55, 1.0)
@@ -132,13 +148,13 @@ class Light:
 
 @dataclass(frozen=True)
 class Settling:
-    """How a world whose objects fall into place draws its tables (`settled`, `pantry`).
+    """How the objects of a world fall onto its table (`physics.SettledWorld`).
 
-    kinds: in a model at once. variants: bodies of each. views: pictures of an arrangement, in new
-    colours, light and from elsewhere. objects: least and most. spread: metres around the middle
-    that they are let go in. piled: share of tables where they fall onto each other. lens: radial
-    distortion at the corner, barrel below 0. rims: share of tables with a rim around them.
-    octagon: whether table tops have eight corners. distractors: most things that have no name.
+    kinds: number of kinds in a model. variants: bodies of each. views: pictures of an arrangement,
+    each with new colours, light and camera. objects: fewest and most. spread: radius in metres that
+    objects are dropped in. piled: fraction of tables where they fall onto each other. lens: radial
+    distortion at the corner, negative for barrel. rims: fraction of tables with a rim. octagon:
+    whether table tops are octagons. distractors: most unnamed things on a table.
     """
 
     kinds: int = 14
@@ -157,23 +173,25 @@ class Settling:
 class WorldSpec:
     """One world.
 
-    nouns: the kinds and what people call them. The order is the shards' numbering, as is that of
-    colors (HSV ranges, fractions). stock: makes a `Stock`, or a `Pantry` for worlds that settle.
-    scenes_per_shard: of a file. scenes_per_model: pictures until textures and bodies are made
-    anew. min_side: least visible side of a box as a fraction of the picture. min_fill: least
-    share of its box that an object shows; None where shapes are too thin for that, then
-    min_visible counts: the least share of the object that no other one hides. language: how people
-    talk about it (`clue_ros.lab.language.grammars`). settling: for worlds that physics arranges.
+    nouns: the names people use for each kind. The order is the shards' numbering, as is that of
+    colors (HSV ranges, fractions). library: makes the objects of a model. objects: how to build
+    each kind; empty for MuJoCo's primitives. scenes_per_shard: scenes in a file. scenes_per_model:
+    pictures until textures and bodies are made anew. min_side: smallest visible side of a box as a
+    fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
+    where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
+    hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
+    objects fall.
     """
 
     name: str
     nouns: Mapping[str, tuple[str, ...]]
     colors: Mapping[str, Hsv]
-    stock: Callable[[], Any]
+    library: Callable[[WorldSpec], ObjectLibrary]
     camera: Camera
     tables: tuple[Table, ...]
     surfaces: Surfaces
     light: Light
+    objects: Mapping[str, ObjectKind] = field(default_factory=dict)
     width: int = 320
     scenes_per_shard: int = 250
     scenes_per_model: int = 150
@@ -189,9 +207,22 @@ class WorldSpec:
         return tuple(self.nouns)
 
 
-def rgb_of(spec_colors: Mapping[str, Hsv], color: str, rng: np.random.Generator) -> Any:
-    """A colour within its name's range, RGB 0..1."""
-    import colorsys
+def pick(rng: np.random.Generator, options: Sequence[T]) -> T:
+    """One of the options, all equally likely."""
+    return options[int(rng.integers(len(options)))]
 
-    (h0, h1), (s0, s1), (v0, v1) = spec_colors[color]
+
+def palette(colors: Mapping[str, Hsv], rng: np.random.Generator) -> list[str]:
+    """Two to five colour names of a scene: few colours make look-alikes."""
+    return [str(c) for c in rng.permutation(list(colors))[: int(rng.integers(2, 6))]]
+
+
+def rgb_of(colors: Mapping[str, Hsv], color: str, rng: np.random.Generator) -> Rgb:
+    """A shade within a colour name's range, RGB 0..1."""
+    (h0, h1), (s0, s1), (v0, v1) = colors[color]
     return colorsys.hsv_to_rgb(rng.uniform(h0, h1) % 1.0, rng.uniform(s0, s1), rng.uniform(v0, v1))
+
+
+def has_look_alikes(objects: Sequence[PlacedObject]) -> bool:
+    """Whether two objects are of one kind."""
+    return len({o.kind for o in objects}) < len(objects)

@@ -1,9 +1,9 @@
-"""Textures made by code, uint8 RGB (size, size, 3): what tables, cloths and floors show."""
+"""Generated textures of tables, cloths, floors and objects, uint8 RGB (size, size, 3)."""
 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import cv2
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Texture: TypeAlias = npt.NDArray[np.uint8]
+Make: TypeAlias = Callable[[np.random.Generator], Texture]
 Field: TypeAlias = npt.NDArray[np.float64]
 
 SIZE = 320  # pixels a side of a texture with a pattern
@@ -25,7 +26,7 @@ def noise(rng: np.random.Generator, size: int = 128) -> Texture:
         shape = (cells, 2) if rng.uniform() < 0.3 else (cells, cells)  # long cells look like wood
         field = cv2.resize(rng.standard_normal(shape), (size, size), interpolation=cv2.INTER_CUBIC)
         out += rng.uniform(0, 0.06) * field[..., None]
-    return (out.clip(0, 1) * 255).astype(np.uint8)
+    return _bytes(out)
 
 
 def _field(rng: np.random.Generator, size: int, rows: int, columns: int) -> Field:
@@ -35,12 +36,13 @@ def _field(rng: np.random.Generator, size: int, rows: int, columns: int) -> Fiel
 
 
 def _blend(low: Sequence[float], high: Sequence[float], share: Field) -> Field:
-    """Two colours mixed by a share (size, size) of the second, cut to 0..1."""
+    """Two colours mixed by a fraction (size, size) of the second, clipped to 0..1."""
     mix = share.clip(0, 1)[..., None]
     return np.asarray(np.asarray(low) * (1 - mix) + np.asarray(high) * mix)
 
 
 def _bytes(values: Field) -> Texture:
+    """Values 0..1 as 0..255."""
     return (values.clip(0, 1) * 255).astype(np.uint8)
 
 
@@ -77,7 +79,7 @@ def wood(rng: np.random.Generator, size: int = SIZE) -> Texture:
 
 
 def checks(rng: np.random.Generator, size: int = SIZE) -> Texture:
-    """A chequered cloth: two woven colours, crossing stripes half way between them."""
+    """A checked cloth: two colours, and their mean where the stripes cross."""
     count = 2 * int(rng.integers(5, 9))
     rows, columns = _cells(size, count)
     share = ((rows % 2) + (columns % 2)) / 2
@@ -114,13 +116,13 @@ def bands(rng: np.random.Generator, size: int = SIZE) -> Texture:
 
 
 def tiles(rng: np.random.Generator, size: int = SIZE) -> Texture:
-    """A tiled floor: two tones in a chequerboard with joints."""
+    """A tiled floor: a checkerboard of two tones, with joints."""
     count = 2 * int(rng.integers(2, 4))
     rows, columns = _cells(size, count)
     light, dark = _dye(rng, 0.12, 0.55, 0.8), _dye(rng, 0.2, 0.2, 0.5)
     out = _blend(light, dark, ((rows + columns) % 2).astype(np.float64))
     joint = (np.arange(size) * count % size) < 3 * count
-    out[joint], out[:, joint] = (0.4, 0.39, 0.37), (0.4, 0.39, 0.37)
+    out[joint] = out[:, joint] = (0.4, 0.39, 0.37)
     return _bytes(out + 0.03 * _field(rng, size, 16, 16)[..., None])
 
 
@@ -149,35 +151,6 @@ def herringbone(rng: np.random.Generator, size: int = SIZE) -> Texture:
     return _bytes(shade[..., None] * hue * np.where(seam, 0.5, 1.0)[..., None])
 
 
-# Of objects: light, so that they shade the object's own colour and leave its name true.
-
-
-def grain(rng: np.random.Generator, size: int) -> Texture:
-    """Long fibres, as of wood or brushed metal."""
-    out = 0.92 + 0.06 * _field(rng, size, size // 2, 3) + 0.03 * _field(rng, size, 12, 2)
-    return _bytes(np.repeat(out.clip(0.72, 1)[..., None], 3, axis=2))
-
-
-def mottled(rng: np.random.Generator, size: int) -> Texture:
-    """Cloudy noise of three scales, as of stoneware."""
-    out = 0.93 + sum(0.04 * _field(rng, size, n, n) for n in (5, 13, 41))
-    return _bytes(np.repeat(np.asarray(out).clip(0.72, 1)[..., None], 3, axis=2))
-
-
-def stripes(rng: np.random.Generator, size: int) -> Texture:
-    """Bands a shade darker."""
-    count = int(rng.integers(2, 6))
-    rows = np.mgrid[0:size, 0:size][0] * 2 * count // size
-    return _bytes(np.repeat(np.where(rows % 2 == 0, 1.0, 0.72)[..., None], 3, axis=2))
-
-
-def woven(rng: np.random.Generator, size: int) -> Texture:
-    """Threads that cross, with some noise."""
-    y, x = np.mgrid[0:size, 0:size] / size * int(rng.integers(14, 26)) * np.pi
-    out = 0.9 + 0.1 * np.sin(x) * np.sin(y) + 0.03 * rng.standard_normal((size, size))
-    return _bytes(np.repeat(out.clip(0.7, 1)[..., None], 3, axis=2))
-
-
 CLOTHS = (checks, dots, bands)
 
 
@@ -193,3 +166,36 @@ def laid(rng: np.random.Generator, under: Texture, cloth: Texture) -> Texture:
     shade = np.where(far > 0, 0.6 + 0.4 * (far / 4).clip(0, 1), 1.0)[..., None]
     out = np.where((far < 0)[..., None], over, under * shade)
     return np.asarray(out.clip(0, 255), dtype=np.uint8)
+
+
+# -------------------------------------------------------------------------------------------------
+# Textures of objects: bright, so that they shade an object's colour but do not change its name.
+
+
+def _shade(values: Field | float, darkest: float = 0.72) -> Texture:
+    """A gray texture, its brightness (size, size) clipped to darkest..1."""
+    return _bytes(np.repeat(np.asarray(values).clip(darkest, 1)[..., None], 3, axis=2))
+
+
+def grain(rng: np.random.Generator, size: int) -> Texture:
+    """Long fibres, as of wood or brushed metal."""
+    return _shade(0.92 + 0.06 * _field(rng, size, size // 2, 3) + 0.03 * _field(rng, size, 12, 2))
+
+
+def mottled(rng: np.random.Generator, size: int) -> Texture:
+    """Cloudy noise of three scales, as of stoneware."""
+    return _shade(0.93 + sum(0.04 * _field(rng, size, n, n) for n in (5, 13, 41)))
+
+
+def stripes(rng: np.random.Generator, size: int) -> Texture:
+    """Bands a shade darker."""
+    count = int(rng.integers(2, 6))
+    rows = np.mgrid[0:size, 0:size][0] * 2 * count // size
+    return _shade(np.where(rows % 2 == 0, 1.0, 0.72))
+
+
+def woven(rng: np.random.Generator, size: int) -> Texture:
+    """Threads that cross, with some noise."""
+    y, x = np.mgrid[0:size, 0:size] / size * int(rng.integers(14, 26)) * np.pi
+    threads = 0.9 + 0.1 * np.sin(x) * np.sin(y)
+    return _shade(threads + 0.03 * rng.standard_normal((size, size)), 0.7)
