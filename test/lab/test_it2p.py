@@ -1,15 +1,19 @@
-"""Reading IT2P: what its files say, nothing unpickled, nothing dropped in silence."""
+"""Reading IT2P: what its files say, nothing in them executed, nothing dropped in silence."""
 
 from __future__ import annotations
 
 import math
+import os
+import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from it2p_files import npz_of, photograph, python2_npz, write_it2p
 
+from clue_ros import cli
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import (
     Block,
@@ -21,7 +25,6 @@ from clue_ros.lab.data.it2p import (
     load_it2p,
     place_words,
     read_question_words,
-    split,
     split_of,
 )
 
@@ -102,7 +105,7 @@ def test_no_data_set_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_the_data_folder_itself_will_do(root: Path) -> None:
-    assert load_it2p(root / "data").ids() == ("0001", "0002")
+    assert [image.id for image in load_it2p(root / "data").images] == ["0001", "0002"]
 
 
 def test_words_of_todays_numpy_are_read_too(tmp_path: Path) -> None:
@@ -115,13 +118,60 @@ def test_words_of_todays_numpy_are_read_too(tmp_path: Path) -> None:
     }
 
 
-def test_a_pickle_that_runs_a_command_is_not_run(tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    path = tmp_path / "evil.npz"
-    path.write_bytes(npz_of(f"cos\nsystem\n(S'touch {marker}'\ntR.".encode()))
-    with pytest.raises(It2pError, match=r"evil\.npz"):
+class Hostile:
+    """Pickles as a call of any function with a command that makes the file `ran`."""
+
+    def __init__(self, function: object, *args: object) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("name", ["posix.system", "builtins.eval"])
+def test_a_pickle_that_runs_a_command_is_refused(
+    tmp_path: Path, name: str, nested: bool, protocol: int
+) -> None:
+    path, marker = tmp_path / "evil.npz", tmp_path / "ran"
+    evil = (
+        Hostile(os.system, f"touch {marker}")
+        if name == "posix.system"
+        else Hostile(eval, f"open({str(marker)!r}, 'w')")
+    )
+    entry = {"pick up the red block": ["left", evil]}
+    value = np.array([entry], dtype=object) if nested else evil
+    path.write_bytes(npz_of(pickle.dumps(value, protocol)))
+    with pytest.raises(It2pError, match=r"evil\.npz: .*which is refused"):
         read_question_words(path)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"cnumpy.core.multiarray\n_reconstruct.__globals__\n.",
+        b"cnumpy\nload\n(S'/etc/passwd'\ntR.",
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I999999999999\ntS'd'\ntR.",
+        b"\x80\x02]r\xff\xff\xff\x7f.",
+        b"]p99999999999\n.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\x00\x00\x00a.",
+    ],
+    ids=["attribute", "numpy.load", "huge array", "huge memo", "huge memo, text", "huge bytes"],
+)
+def test_a_pickle_reaches_no_other_name_and_no_large_memory(tmp_path: Path, pickled: bytes) -> None:
+    path = tmp_path / "evil.npz"
+    path.write_bytes(npz_of(pickled))
+    with pytest.raises(It2pError, match=r"evil\.npz"):
+        read_question_words(path)
+
+
+def test_an_array_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.npz"
+    np.savez_compressed(path, np.array([{"a" * (1 << 20): ["b"]}], dtype=object))
+    with pytest.raises(It2pError, match="larger than 1048576 bytes"):
+        read_question_words(path)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +196,10 @@ def test_a_malformed_words_file_is_named(tmp_path: Path, content: bytes) -> None
 
 def test_the_split_follows_from_the_id_alone() -> None:
     ids = [f"{n:04d}" for n in range(2000)]
-    parts = split(ids)
-    assert sorted(i for part in parts.values() for i in part) == ids
-    assert len(parts["train"]) == pytest.approx(1400, abs=60)
-    assert len(parts["val"]) == pytest.approx(300, abs=45)
-    assert split(ids[::7])["test"] == [i for i in ids[::7] if split_of(i) == "test"]
+    parts = [split_of(image_id) for image_id in ids]
+    assert parts.count("train") == pytest.approx(1400, abs=60)
+    assert parts.count("val") == pytest.approx(300, abs=45)
+    assert parts.count("test") == 2000 - parts.count("train") - parts.count("val")
     assert [split_of(i, seed=1) for i in ids] != [split_of(i) for i in ids]
 
 
@@ -222,8 +271,34 @@ def test_the_folder_is_found_by_the_environment(
 ) -> None:
     monkeypatch.setenv("CLUE_IT2P", str(root))
     assert find_it2p() == root
+    for unset in ("", None):
+        if unset is None:
+            monkeypatch.delenv("CLUE_IT2P")
+        else:
+            monkeypatch.setenv("CLUE_IT2P", unset)
+        assert find_it2p() is None, "no folder is looked at that nobody named"
+
+
+def test_a_wrong_variable_is_refused_and_not_taken_for_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a training goes on for hours without the photographs."""
     shutil.rmtree(root / "data" / "train_img")
-    assert find_it2p() is None
+    for wrong in (root, root / "no such folder"):
+        monkeypatch.setenv("CLUE_IT2P", str(wrong))
+        with pytest.raises(It2pError, match=f"CLUE_IT2P is {wrong}: no IT2P there"):
+            find_it2p()
+
+
+def test_a_command_stops_at_a_wrong_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    folders = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    train = ["train", "detector", "--model", "models/tabletop", *folders]
+    for command in (["eval", "it2p"], train):
+        assert cli.main(command) == 2
+        assert f"CLUE_IT2P is {tmp_path}: no IT2P there" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -251,7 +251,7 @@ def options(module: ModuleType, work: Work, *more: object) -> argparse.Namespace
 def whole(work: Work, base: Path) -> Path:
     """The model folder after `clue train detector` and `clue train ivg`, simulated scenes alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLUE_IT2P", str(work.run / "no such folder"))
+        patch.delenv("CLUE_IT2P", raising=False)
         patch.setattr(detector, "HEAD_STEPS", 60)  # of the head alone; thousands take a minute
         quick = ("--steps", "40", "--batch", "2")
         weight = ("--lr", "3e-3", "--look-weight", "1.0", "--head-batches", "8")
@@ -285,7 +285,7 @@ def test_the_detector_learns_and_leaves_the_base_alone(work: Work, whole: Path) 
 def test_every_variant_of_the_table_trains_and_loads(
     work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 4)
     variant = VARIANTS[name]
     quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2")
@@ -320,7 +320,7 @@ def test_every_variant_of_the_table_trains_and_loads(
 def test_a_base_on_the_hub_is_named_by_the_detector_trained_on_it(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 4)
     asked: list[tuple[str, str | None]] = []
 
@@ -368,7 +368,7 @@ def test_the_whole_folder_is_a_model_that_runs(work: Work, whole: Path) -> None:
 def test_the_policy_is_fitted_to_the_pair(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path / "no such folder"))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     model = Path(shutil.copytree(whole, tmp_path / "model"))
     before = {path: path.read_bytes() for path in sorted(model.rglob("*")) if path.is_file()}
     assert fusion.run(options(fusion, work, "--model", model)) == 0
@@ -392,7 +392,7 @@ def test_a_run_folder_of_other_settings_is_refused(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is written."""
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     args = options(ivg, work, "--steps", "40", "--batch", "2", "--lr", "1e-3")
     before = (whole / "ivg" / "adapter_model.safetensors").read_bytes()
     with pytest.raises(ClueError, match="other settings"):
@@ -417,7 +417,7 @@ def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
     weight = ("--look-weight", "1.0", "--head-batches", "8")
@@ -432,7 +432,7 @@ def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A base of the same sizes, trained anew into the same folder, say."""
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     other = tmp_path / "other"
     shutil.copytree(whole, other)
@@ -456,7 +456,7 @@ def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
 def test_missing_and_damaged_scenes_are_named(
     work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
     args = options(ivg, work)
     args.tabletop = tmp_path
     with pytest.raises(FileNotFoundError, match="clue data tabletop"):

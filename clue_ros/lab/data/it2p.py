@@ -11,21 +11,24 @@ One of the data sets that the paper trains and tests on, in the layout its autho
 
 Nothing is dropped in silence: a row that cannot be read becomes a :class:`Problem` with its file
 and line, and so does a command that the data set calls both clear and ambiguous (both are kept).
-Points are (x, y) in pixels of the photograph, x to the right, y down.
+Points are (x, y) in pixels of the photograph, x to the right, y down. The data set has no boxes:
+:func:`block_boxes` estimates them from the colours around each point.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
+import pickle
 import pickletools
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import cv2
 import numpy as np
@@ -36,14 +39,15 @@ from clue_ros.images import load_image
 from clue_ros.lab.simulator.optics import INSTANCE_GRID
 from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
 
-# -------------------------------------------------------------------------------------------------
-# The words of IT2P's question files, read without unpickling anything.
-
-_MAX_BYTES = 1 << 20  # the real files hold a few hundred bytes
-_STRINGS = {
-    "STRING", "BINSTRING", "SHORT_BINSTRING",
-    "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
-}  # fmt: skip
+Point = tuple[float, float]
+"""(x, y) in pixels of the photograph, x to the right, y down."""
+SPLITS = ("train", "val", "test")
+VARIABLE = "CLUE_IT2P"
+"""Environment variable that names the data set's folder."""
+BLOCK_COLORS = ("red", "green", "blue", "yellow", "purple")
+MERGE_PX = 12.0
+"""Annotated points nearer to one another than this are one block (blocks are 32 px or wider)."""
+_SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 class It2pError(ClueError):
@@ -52,272 +56,9 @@ class It2pError(ClueError):
     code = "BAD_DATA"
 
 
-class _Mark:
-    """Where the items of a list, tuple or dictionary begin on the stack."""
-
-
-class _Inert:
-    """Something the pickle would have constructed: it is never made, its place is kept."""
-
-    def __init__(self, parts: tuple[Any, ...] = ()) -> None:
-        self.parts = parts
-
-
-def read_question_words(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read ``{command: words}`` from a ``question_*.npz`` file of IT2P.
-
-    Commands and words are stripped of surrounding blanks.
-
-    Raises:
-        It2pError: the file cannot be read, or does not hold exactly one such dictionary.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if len(names) != 1 or not names[0].endswith(".npy"):
-                raise It2pError(f"{path}: expected one .npy array inside, found {names}")
-            if archive.getinfo(names[0]).file_size > _MAX_BYTES:
-                raise It2pError(f"{path}: the array inside is larger than {_MAX_BYTES} bytes")
-            payload = _pickle_part(archive.read(names[0]))
-        value = _follow(payload)
-    except It2pError:
-        raise
-    except (OSError, zipfile.BadZipFile) as error:
-        raise It2pError(f"{path}: not a readable .npz file ({error})") from error
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, UnicodeError) as error:
-        raise It2pError(f"{path}: not an array of command and words ({error})") from error
-    return _one_dictionary(value, path)
-
-
-def _pickle_part(data: bytes) -> bytes:
-    """Bytes after the header of a version 1 to 3 .npy file of one object."""
-    if data[:6] != b"\x93NUMPY":
-        raise ValueError("no .npy header")
-    width = 2 if data[6] == 1 else 4
-    start = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
-    if b"'|O'" not in data[8:start]:
-        raise ValueError("not an object array")
-    return data[start:]
-
-
-def _follow(payload: bytes) -> Any:
-    """Rebuild the strings, lists, tuples and dictionaries of a pickle, executing nothing."""
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
-    for opcode, value, _ in pickletools.genops(payload):
-        name, argument = opcode.name, cast(Any, value)
-        if name in _STRINGS:
-            stack.append(argument)
-        elif name in ("EMPTY_LIST", "LIST"):
-            stack.append([] if name == "EMPTY_LIST" else _since_mark(stack))
-        elif name == "EMPTY_DICT":
-            stack.append({})
-        elif name == "MARK":
-            stack.append(_Mark())
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            memo[int(argument)] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo[int(argument)])
-        elif name == "APPEND":
-            item = stack.pop()
-            stack[-1].append(item)
-        elif name == "APPENDS":
-            items = _since_mark(stack)
-            stack[-1].extend(items)
-        elif name == "SETITEM":
-            item, key = stack.pop(), stack.pop()
-            stack[-1][key] = item
-        elif name in ("SETITEMS", "DICT"):
-            items = _since_mark(stack)
-            if name == "DICT":
-                stack.append({})
-            stack[-1].update(zip(items[::2], items[1::2], strict=True))
-        elif name == "TUPLE":
-            stack.append(tuple(_since_mark(stack)))
-        elif name == "EMPTY_TUPLE":
-            stack.append(())
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            stack.append(tuple(_pop(stack, int(name[-1]))))
-        elif name in ("REDUCE", "NEWOBJ", "BUILD", "STACK_GLOBAL"):
-            stack.append(_Inert(tuple(_pop(stack, 2))))
-        elif name == "POP":
-            stack.pop()
-        elif name not in ("PROTO", "FRAME", "STOP"):
-            stack.append(_Inert())
-    if len(stack) != 1:
-        raise ValueError(f"{len(stack)} values are left where one was expected")
-    return stack[0]
-
-
-def _pop(stack: list[Any], count: int) -> list[Any]:
-    if len(stack) < count:
-        raise ValueError("an instruction lacks its arguments")
-    items = stack[-count:]
-    del stack[-count:]
-    return items
-
-
-def _since_mark(stack: list[Any]) -> list[Any]:
-    for index in range(len(stack) - 1, -1, -1):
-        if isinstance(stack[index], _Mark):
-            items = stack[index + 1 :]
-            del stack[index:]
-            return items
-    raise ValueError("an instruction lacks its mark")
-
-
-def _dictionaries(value: Any) -> list[dict[Any, Any]]:
-    if isinstance(value, dict):
-        return [value]
-    parts = value.parts if isinstance(value, _Inert) else value
-    if isinstance(parts, list | tuple):
-        return [found for part in parts for found in _dictionaries(part)]
-    return []
-
-
-def _one_dictionary(value: Any, path: Path) -> dict[str, tuple[str, ...]]:
-    found = _dictionaries(value)
-    if len(found) != 1:
-        raise It2pError(f"{path}: expected one dictionary of commands, found {len(found)}")
-    words: dict[str, tuple[str, ...]] = {}
-    for command, entry in found[0].items():
-        if not isinstance(command, str) or not isinstance(entry, list):
-            raise It2pError(f"{path}: an entry is not a command with a list of words")
-        if not all(isinstance(word, str) for word in entry):
-            raise It2pError(f"{path}: the words of {command.strip()!r} are not all text")
-        words[command.strip()] = tuple(word.strip() for word in entry)
-    return words
-
-
-# -------------------------------------------------------------------------------------------------
-# Which blocks an IT2P command can mean, and which words tell one from the others.
-
-Point = tuple[float, float]
-"""(x, y) in pixels of the photograph, x to the right, y down."""
-
-BLOCK_COLORS = ("red", "green", "blue", "yellow", "purple")
-MERGE_PX = 12.0
-"""Annotated points nearer to one another than this are one block (blocks are 32 px or wider)."""
-
-_SIMPLE = ("left", "right", "upper", "lower", "middle")
-_AXES: dict[str, Point] = {
-    "left": (-1, 0), "leftmost": (-1, 0), "right": (1, 0), "rightmost": (1, 0),
-    "upper": (0, -1), "top": (0, -1), "lower": (0, 1), "bottom": (0, 1),
-}  # fmt: skip
-_COMPOUND = {
-    "upperleft": ("upper", "left"), "upperright": ("upper", "right"),
-    "lowerleft": ("lower", "left"), "lowerright": ("lower", "right"),
-}  # fmt: skip
-_HEAD = re.compile(r"^(.*?\bblocks?\b)(.*)$")
-_COLOR_CLAUSE = re.compile(r"\bwhich (?:color|colour) is (\w+)")
-
-
-@dataclass(frozen=True)
-class Block:
-    """One annotated block: the mean of its points, and its colour where a command tells it."""
-
-    point: Point
-    color: str | None
-
-
-def head_color(text: str) -> str | None:
-    """The colour a command gives the block it is about, not one that it is compared with.
-
-    >>> head_color("pick up the blue block between the red block and the green block")
-    'blue'
-    """
-    match = _HEAD.match(text)
-    if match is None:
-        return None
-    named = [word for word in match[1].split() if word in BLOCK_COLORS]
-    clause = _COLOR_CLAUSE.search(match[2])
-    if clause and clause[1] in BLOCK_COLORS:
-        named.append(clause[1])
-    return named[0] if len(set(named)) == 1 else None
-
-
-def nearest(blocks: tuple[Block, ...], point: Point) -> Block:
-    """The annotated block nearest to ``point``; a new one there if none is within 20 px."""
-    best = min(blocks, key=lambda block: math.dist(block.point, point), default=None)
-    if best is None or math.dist(best.point, point) > 20.0:
-        return Block(point, None)
-    return best
-
-
-def _place_score(text: str, block: Block, blocks: tuple[Block, ...]) -> float:
-    """How well a block's place fits the place words of a command, in px; larger is better."""
-    words = [part for word in text.split() for part in _COMPOUND.get(word, (word,))]
-    x, y = block.point
-    score = sum(_AXES[w][0] * x + _AXES[w][1] * y for w in words if w in _AXES)
-    if "center" in words or "middle" in words:
-        middle = [sum(b.point[axis] for b in blocks) / len(blocks) for axis in (0, 1)]
-        score -= math.dist(block.point, middle)
-    return score
-
-
-def candidate_points(
-    text: str, words: Iterable[str], blocks: tuple[Block, ...]
-) -> tuple[Point, ...]:
-    """The blocks an ambiguous command could mean, from the words that would settle it.
-
-    Colours among the words pick blocks of those colours; where a colour has several blocks, those
-    whose place fits the command as well as the others chosen. Position words alone leave the blocks
-    of the command's own colour, the best placed of them if there are more than words. "this" (the
-    annotators' last resort) stands for one more. Fewer than two blocks found means that the words
-    do not tell: the answer is then empty.
-    """
-    words = ["yellow" if word == "yelow" else word for word in words]
-    named = head_color(text)
-    pool = [block for block in blocks if named in (None, block.color)]
-    pool.sort(key=lambda block: -_place_score(text, block, blocks))
-    colors = [word for word in dict.fromkeys(words) if word in BLOCK_COLORS and word != named]
-    places = [word for word in dict.fromkeys(words) if word in _SIMPLE or word in _COMPOUND]
-    if colors:
-        best = [block for color in colors for block in pool if block.color == color]
-        firsts = {block.color: block for block in reversed(best)}.values()
-        floor = min((_place_score(text, block, blocks) for block in firsts), default=0.0)
-        chosen = [block for block in best if _place_score(text, block, blocks) >= floor]
-        if "this" in words:
-            chosen += [block for block in pool if block not in chosen][:1]
-    elif places or named:
-        placed = any(word in _AXES or word in _COMPOUND for word in text.split())
-        chosen = pool[: max(2, len(places))] if placed else pool
-    else:
-        chosen = []
-    return tuple(block.point for block in chosen) if len(chosen) > 1 else ()
-
-
-def place_words(point: Point, others: list[Point], words: Iterable[str]) -> tuple[str, ...]:
-    """Those of the position words that are true of ``point`` and of none of the others."""
-    fitting = []
-    for word in words:
-        axes = [_AXES[part] for part in _COMPOUND.get(word, (word,)) if part in _AXES]
-        if axes:
-            steps = [(point[0] - q[0], point[1] - q[1]) for q in others]
-            gaps = [[a * dx + b * dy for a, b in axes] for dx, dy in steps]
-            if all(sum(gap) > MERGE_PX / 2 and min(gap) > -MERGE_PX for gap in gaps):
-                fitting.append(word)
-        elif word == "middle" and len(others) >= 2:
-            span = [max(abs(point[i] - q[i]) for q in others) for i in (0, 1)]
-            reach = [max(math.dist(q, r) for r in [*others, point]) for q in others]
-            if max(span) < 0.75 * min(reach):
-                fitting.append(word)
-    return tuple(fitting)
-
-
-def answer_words(
-    color: str | None, rival_colors: list[str | None], places: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The words that tell a target apart: its colour if no rival has it, then its place words."""
-    told = (color,) if color and color not in rival_colors else ()
-    return tuple(dict.fromkeys((*told, *places)))
-
-
 @dataclass(frozen=True)
 class Problem:
-    """A row or file that is not as the layout says. ``line`` counts from 1; 0 is the whole file."""
+    """A row or file that is not as the layout says. line: from 1; 0 is the whole file."""
 
     file: str
     line: int
@@ -328,7 +69,15 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Command:
+class Block:
+    """One annotated block: the mean of its points, and its colour where a command names it."""
+
+    point: Point
+    color: str | None
+
+
+@dataclass(frozen=True)
+class ClearCommand:
     """A clear command and the point of the one block it means."""
 
     image_id: str
@@ -337,10 +86,10 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Ambiguous:
+class AmbiguousCommand:
     """An ambiguous command, the words that would settle it, and the blocks it could mean.
 
-    ``candidates`` are worked out from the words and are empty where the words do not tell.
+    candidates: inferred from the words; empty where the words do not tell.
     """
 
     image_id: str
@@ -350,11 +99,11 @@ class Ambiguous:
 
 
 @dataclass(frozen=True)
-class Interactive:
+class InteractiveCommand:
     """An ambiguous command meant for one target, with the data set's words that tell it apart.
 
-    ``answers`` are the words that tell the target from the other candidates: its colour first where
-    that does, then the position words. ``source``: "test_simulator" or "question_ambiguous".
+    answers: the words that tell the target from the other candidates: its colour first where that
+    does, then the position words. source: "test_simulator" or "question_ambiguous".
     """
 
     image_id: str
@@ -367,7 +116,7 @@ class Interactive:
 
     @property
     def answer(self) -> str:
-        """The word to say to whatever is asked."""
+        """The answer to any question."""
         return self.answers[0]
 
 
@@ -378,9 +127,9 @@ class It2pImage:
     id: str
     path: Path
     blocks: tuple[Block, ...]
-    commands: tuple[Command, ...]
-    ambiguous: tuple[Ambiguous, ...]
-    interactive: tuple[Interactive, ...]
+    commands: tuple[ClearCommand, ...]
+    ambiguous: tuple[AmbiguousCommand, ...]
+    interactive: tuple[InteractiveCommand, ...]
     contradictory: frozenset[str]
     """Commands listed both as clear and as ambiguous, or as clear for two blocks."""
 
@@ -393,12 +142,8 @@ class It2p:
     images: tuple[It2pImage, ...]
     problems: tuple[Problem, ...]
 
-    def ids(self) -> tuple[str, ...]:
-        """Image ids in order."""
-        return tuple(image.id for image in self.images)
-
     def select(self, name: str, seed: int = 0) -> tuple[It2pImage, ...]:
-        """Images of the split ``train``, ``val``, ``test`` or ``all``."""
+        """Images of the split "train", "val" or "test", or "all"."""
         if name == "all":
             return self.images
         if name not in SPLITS:
@@ -406,37 +151,31 @@ class It2p:
         return tuple(image for image in self.images if split_of(image.id, seed) == name)
 
 
-SPLITS = ("train", "val", "test")
-
-
 def split_of(image_id: str, seed: int = 0) -> str:
-    """``train``, ``val`` or ``test`` (70, 15, 15 %).
+    """The split of an image: "train", "val" or "test" (70, 15, 15 %).
 
-    It follows from the id and the seed alone, so that a smaller copy splits the same way.
+    It depends on the id and the seed alone, so that a smaller copy splits the same way.
     """
     digest = hashlib.sha256(f"it2p:{seed}:{image_id}".encode()).digest()
     share = int.from_bytes(digest[:8], "big") / 2**64
     return "train" if share < 0.70 else "val" if share < 0.85 else "test"
 
 
-def split(ids: Iterable[str], seed: int = 0) -> dict[str, list[str]]:
-    """Image ids of each split, in the order given."""
-    parts: dict[str, list[str]] = {name: [] for name in SPLITS}
-    for image_id in ids:
-        parts[split_of(image_id, seed)].append(image_id)
-    return parts
-
-
 def find_it2p() -> Path | None:
-    """The data set's folder: ``$CLUE_IT2P``, else ``../shared/data/it2p`` beside the repository.
+    """The folder that $CLUE_IT2P names; None when the variable is unset or empty.
 
-    None where there is none.
+    Raises:
+        It2pError: the variable names a folder without the data set.
     """
-    given = os.environ.get("CLUE_IT2P")
-    if given:
-        return Path(given) if _data_folder(Path(given)) else None
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data" / "it2p"
-    return beside if _data_folder(beside) else None
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return None
+    if _data_folder(Path(given)) is None:
+        raise It2pError(
+            f"${VARIABLE} is {given}: no IT2P there (data/train_img and data/train_script are"
+            f" missing): correct {VARIABLE}, or unset it to go on without the photographs"
+        )
+    return Path(given)
 
 
 def _data_folder(root: Path) -> Path | None:
@@ -447,12 +186,12 @@ def _data_folder(root: Path) -> Path | None:
 
 
 def load_it2p(root: str | Path) -> It2p:
-    """Read the data set under ``root`` (the folder that holds ``data/``, or ``data`` itself).
+    """Read the data set under `root` (the folder that holds `data/`, or `data` itself).
 
     The photographs are listed, not decoded.
 
     Raises:
-        It2pError: there is no such data set here, or a ``question_*.npz`` file is malformed.
+        It2pError: there is no such data set here, or a `question_*.npz` file is malformed.
     """
     root = Path(root)
     data = _data_folder(root)
@@ -471,9 +210,6 @@ def load_it2p(root: str | Path) -> It2p:
     return It2p(root, images, tuple(reader.problems))
 
 
-_SUFFIXES = {".jpg", ".jpeg", ".png"}
-
-
 class _Reader:
     """Reads one image's files at a time and collects what is wrong with them."""
 
@@ -485,10 +221,9 @@ class _Reader:
         self.problems.append(Problem(str(path), line, reason))
 
     def image(self, image_id: str, photograph: Path) -> It2pImage:
-        rows = self._clear(image_id)
+        commands = self._clear(image_id)
         simulator = self._simulator(image_id)
-        blocks = _blocks(rows, simulator)
-        commands = tuple(Command(image_id, text, point) for text, point in rows)
+        blocks = _blocks(commands, simulator)
         ambiguous = self._ambiguous(image_id, blocks, simulator)
         return It2pImage(
             id=image_id,
@@ -496,7 +231,7 @@ class _Reader:
             blocks=blocks,
             commands=commands,
             ambiguous=ambiguous,
-            interactive=_interactive(image_id, blocks, ambiguous, simulator),
+            interactive=_interactive(blocks, ambiguous, simulator),
             contradictory=self._contradictions(image_id, commands, ambiguous),
         )
 
@@ -512,7 +247,7 @@ class _Reader:
         lines = enumerate(text.splitlines(), start=1)
         return [(path, number, line.strip()) for number, line in lines if line.strip()]
 
-    def _clear(self, image_id: str) -> list[tuple[str, Point]]:
+    def _clear(self, image_id: str) -> tuple[ClearCommand, ...]:
         rows = []
         for path, number, line in self._lines("train_script", image_id):
             parts = line.split(maxsplit=2)
@@ -520,12 +255,12 @@ class _Reader:
             if point is None or len(parts) < 3:
                 self.problem(path, number, f"expected 'x y command', found {line[:60]!r}")
             else:
-                rows.append((parts[2], point))
-        return rows
+                rows.append(ClearCommand(image_id, parts[2], point))
+        return tuple(rows)
 
-    def _simulator(self, image_id: str) -> list[Interactive]:
-        rows = []
-        for path, number, line in self._lines("test_simulator", image_id):
+    def _simulator(self, image_id: str) -> list[InteractiveCommand]:
+        source, rows = "test_simulator", []
+        for path, number, line in self._lines(source, image_id):
             parts = [part.strip() for part in line.split(",")]
             point = _point(parts[:2])
             if point is None or len(parts) != 5 or not parts[2]:
@@ -536,27 +271,31 @@ class _Reader:
             if color is None:
                 self.problem(path, number, f"{parts[3]!r} is not a colour of the data set")
             words = tuple(parts[4].split())
-            rows.append(Interactive(image_id, parts[2], point, color, words, (), "test_simulator"))
+            rows.append(InteractiveCommand(image_id, parts[2], point, color, words, (), source))
         return rows
 
     def _ambiguous(
-        self, image_id: str, blocks: tuple[Block, ...], simulator: list[Interactive]
-    ) -> tuple[Ambiguous, ...]:
+        self, image_id: str, blocks: tuple[Block, ...], simulator: list[InteractiveCommand]
+    ) -> tuple[AmbiguousCommand, ...]:
         path = self.data / "question_ambiguous" / f"{image_id}.npz"
-        words = read_question_words(path) if path.is_file() else {}
+        words_of = read_question_words(path) if path.is_file() else {}
         found = []
         for _, _, text in self._lines("script_ambiguous", image_id):
-            answers = words.get(text, ())
+            words = words_of.get(text, ())
             targets = [row.point for row in simulator if row.text == text]
             if len(targets) > 1:
                 candidates = tuple(nearest(blocks, point).point for point in targets)
             else:
-                candidates = candidate_points(text, answers, blocks)
-            found.append(Ambiguous(image_id, text, answers, tuple(dict.fromkeys(candidates))))
+                candidates = candidate_points(text, words, blocks)
+            unique = tuple(dict.fromkeys(candidates))
+            found.append(AmbiguousCommand(image_id, text, words, unique))
         return tuple(found)
 
     def _contradictions(
-        self, image_id: str, commands: tuple[Command, ...], ambiguous: tuple[Ambiguous, ...]
+        self,
+        image_id: str,
+        commands: tuple[ClearCommand, ...],
+        ambiguous: tuple[AmbiguousCommand, ...],
     ) -> frozenset[str]:
         path = self.data / "train_script" / f"{image_id}.txt"
         unsure = {item.text for item in ambiguous}
@@ -580,64 +319,247 @@ def _point(parts: list[str]) -> Point | None:
     return (x, y) if math.isfinite(x) and math.isfinite(y) and x >= 0 and y >= 0 else None
 
 
-def _blocks(rows: list[tuple[str, Point]], simulator: list[Interactive]) -> tuple[Block, ...]:
+# -------------------------------------------------------------------------------------------------
+# Question files: an .npz with one pickled NumPy array of one dictionary, as Python 2 wrote it.
+
+_MAX_BYTES = 1 << 20  # the real files hold a few hundred bytes
+
+
+class _Array:
+    """Stands in for NumPy's array and dtype, which are never made; keeps an array's state."""
+
+    def __init__(self, *args: object) -> None:
+        self.items: object = None
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        self.items = state[-1]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes texts, lists, tuples and dictionaries, and calls nothing but `_Array`."""
+
+    _ALLOWED = frozenset({
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+    })  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Resolve a name in the file; raises UnpicklingError for all but a NumPy array's."""
+        if (module, name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused")
+        return _Array
+
+
+def read_question_words(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read `{command: words}` from a `question_*.npz` file of IT2P; nothing in it is executed.
+
+    Commands and words are stripped of surrounding blanks.
+
+    Raises:
+        It2pError: the file cannot be read, or does not hold exactly one such dictionary.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (name,) = archive.namelist()
+            if archive.getinfo(name).file_size > _MAX_BYTES:
+                raise It2pError(f"{path}: the array inside is larger than {_MAX_BYTES} bytes")
+            file = io.BytesIO(archive.read(name))
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        return _words(_unpickled(file.read()))
+    except It2pError:
+        raise
+    except OSError as error:
+        raise It2pError(f"{path}: cannot be read ({error})") from error
+    except Exception as error:  # a broken pickle can raise anything
+        raise It2pError(f"{path}: no .npz of one array of commands and words ({error})") from error
+
+
+def _unpickled(data: bytes) -> object:
+    for opcode, argument, _ in pickletools.genops(data):
+        # The C implementation allocates a table as large as the highest index.
+        if opcode.name in ("PUT", "LONG_BINPUT") and int(str(argument)) > len(data):
+            raise pickle.UnpicklingError(f"memo index {argument} in {len(data)} bytes")
+    return _Unpickler(io.BytesIO(data), encoding="latin1").load()
+
+
+def _words(array: object) -> dict[str, tuple[str, ...]]:
+    """The dictionary of an array that holds nothing else. Raises ValueError."""
+    if not isinstance(array, _Array) or not isinstance(array.items, list):
+        raise ValueError("no array of objects")
+    if len(array.items) != 1 or not isinstance(array.items[0], dict):
+        raise ValueError("not one dictionary of commands")
+    out: dict[str, tuple[str, ...]] = {}
+    for command, words in array.items[0].items():
+        texts = [command, *words] if isinstance(words, list) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"the entry {command!r:.60} is not a command with a list of words")
+        out[command.strip()] = tuple(word.strip() for word in words)
+    return out
+
+
+# -------------------------------------------------------------------------------------------------
+# The blocks that a command can mean, and the words that tell one from the others.
+
+_AXES: dict[str, Point] = {
+    "left": (-1, 0), "leftmost": (-1, 0), "right": (1, 0), "rightmost": (1, 0),
+    "upper": (0, -1), "top": (0, -1), "lower": (0, 1), "bottom": (0, 1),
+}  # fmt: skip
+_COMPOUND = {
+    "upperleft": ("upper", "left"), "upperright": ("upper", "right"),
+    "lowerleft": ("lower", "left"), "lowerright": ("lower", "right"),
+}  # fmt: skip
+_PLACES = ("left", "right", "upper", "lower", "middle", *_COMPOUND)
+_HEAD = re.compile(r"^(.*?\bblocks?\b)(.*)$")
+_COLOR_CLAUSE = re.compile(r"\bwhich (?:color|colour) is (\w+)")
+
+
+def _blocks(
+    commands: Iterable[ClearCommand], simulator: Iterable[InteractiveCommand]
+) -> tuple[Block, ...]:
     """Merge near points into blocks, with the colour where the commands that name one agree."""
-    named = [(point, head_color(text)) for text, point in rows]
+    named = [(command.point, head_color(command.text)) for command in commands]
     named += [(row.point, row.color) for row in simulator]
     groups: list[list[tuple[Point, str | None]]] = []
     for point, color in named:
-        close = [group for group in groups if math.dist(group[0][0], point) <= MERGE_PX]
-        if not close:
-            groups.append([])
-            close = groups[-1:]
-        close[0].append((point, color))
+        group = next((g for g in groups if math.dist(g[0][0], point) <= MERGE_PX), None)
+        if group is None:
+            groups.append(group := [])
+        group.append((point, color))
     blocks = []
     for group in groups:
-        x = sum(point[0] for point, _ in group) / len(group)
-        y = sum(point[1] for point, _ in group) / len(group)
+        x, y = (sum(point[axis] for point, _ in group) / len(group) for axis in (0, 1))
         colors = {color for _, color in group if color}
         blocks.append(Block((x, y), colors.pop() if len(colors) == 1 else None))
     return tuple(sorted(blocks, key=lambda block: block.point))
 
 
+def head_color(text: str) -> str | None:
+    """The colour of the block that a command asks for, not of one it is compared with.
+
+    >>> head_color("pick up the blue block between the red block and the green block")
+    'blue'
+    """
+    match = _HEAD.match(text)
+    if match is None:
+        return None
+    named = {word for word in match[1].split() if word in BLOCK_COLORS}
+    clause = _COLOR_CLAUSE.search(match[2])
+    if clause and clause[1] in BLOCK_COLORS:
+        named.add(clause[1])
+    return named.pop() if len(named) == 1 else None
+
+
+def nearest(blocks: tuple[Block, ...], point: Point) -> Block:
+    """The annotated block nearest to `point`; a new one there if none is within 20 px."""
+    best = min(blocks, key=lambda block: math.dist(block.point, point), default=None)
+    if best is None or math.dist(best.point, point) > 20.0:
+        return Block(point, None)
+    return best
+
+
+def _place_score(text: str, block: Block, blocks: tuple[Block, ...]) -> float:
+    """How well a block's place fits the place words of a command, in px; larger is better."""
+    words = [part for word in text.split() for part in _COMPOUND.get(word, (word,))]
+    x, y = block.point
+    score = sum(_AXES[w][0] * x + _AXES[w][1] * y for w in words if w in _AXES)
+    if "center" in words or "middle" in words:
+        middle = [sum(b.point[axis] for b in blocks) / len(blocks) for axis in (0, 1)]
+        score -= math.dist(block.point, middle)
+    return score
+
+
+def candidate_points(
+    text: str, words: Iterable[str], blocks: tuple[Block, ...]
+) -> tuple[Point, ...]:
+    """The blocks an ambiguous command could mean, inferred from the words that would settle it.
+
+    Colours among the words select blocks of those colours; where a colour has several blocks, those
+    whose place fits the command as well as the other selected ones. Position words alone leave the
+    blocks of the command's own colour, the best placed of them if there are more than words. "this"
+    (the annotators' last resort) stands for one more. Empty when fewer than two blocks are found:
+    the words do not tell.
+    """
+    words = ["yellow" if word == "yelow" else word for word in dict.fromkeys(words)]
+    named = head_color(text)
+    pool = [block for block in blocks if named in (None, block.color)]
+    pool.sort(key=lambda block: -_place_score(text, block, blocks))
+    colors = [word for word in words if word in BLOCK_COLORS and word != named]
+    places = [word for word in words if word in _PLACES]
+    if colors:
+        best = [block for color in colors for block in pool if block.color == color]
+        firsts = {block.color: block for block in reversed(best)}.values()
+        floor = min((_place_score(text, block, blocks) for block in firsts), default=0.0)
+        chosen = [block for block in best if _place_score(text, block, blocks) >= floor]
+        if "this" in words:
+            chosen += [block for block in pool if block not in chosen][:1]
+    elif places or named:
+        placed = any(word in _AXES or word in _COMPOUND for word in text.split())
+        chosen = pool[: max(2, len(places))] if placed else pool
+    else:
+        chosen = []
+    return tuple(block.point for block in chosen) if len(chosen) > 1 else ()
+
+
+def place_words(point: Point, others: list[Point], words: Iterable[str]) -> tuple[str, ...]:
+    """The position words that are true of `point` and of none of the others."""
+    fitting = []
+    for word in words:
+        axes = [_AXES[part] for part in _COMPOUND.get(word, (word,)) if part in _AXES]
+        if axes:
+            steps = [(point[0] - q[0], point[1] - q[1]) for q in others]
+            gaps = [[a * dx + b * dy for a, b in axes] for dx, dy in steps]
+            if all(sum(gap) > MERGE_PX / 2 and min(gap) > -MERGE_PX for gap in gaps):
+                fitting.append(word)
+        elif word == "middle" and len(others) >= 2:
+            span = [max(abs(point[i] - q[i]) for q in others) for i in (0, 1)]
+            reach = [max(math.dist(q, r) for r in [*others, point]) for q in others]
+            if max(span) < 0.75 * min(reach):
+                fitting.append(word)
+    return tuple(fitting)
+
+
 def _interactive(
-    image_id: str,
     blocks: tuple[Block, ...],
-    ambiguous: tuple[Ambiguous, ...],
-    simulator: list[Interactive],
-) -> tuple[Interactive, ...]:
+    ambiguous: tuple[AmbiguousCommand, ...],
+    simulator: list[InteractiveCommand],
+) -> tuple[InteractiveCommand, ...]:
     """One sample a target: from test_simulator where it has the command, else from the words."""
     samples = []
-    simulated = {row.text for row in simulator}
     for row in simulator:
         same = [other for other in simulator if other.text == row.text]
         rivals = [other.color for other in same if math.dist(other.point, row.point) > MERGE_PX]
-        answers = answer_words(row.color, rivals, row.position)
-        if answers:
-            samples.append(replace(row, answers=answers))
+        samples.append(replace(row, answers=_answers(row.color, rivals, row.position)))
+    simulated = {row.text for row in simulator}
     for item in ambiguous:
         for point in () if item.text in simulated else item.candidates:
             others = [other for other in item.candidates if other != point]
             rivals = [nearest(blocks, other).color for other in others]
             color = nearest(blocks, point).color
             places = place_words(point, others, item.words)
-            answers = answer_words(color if color in item.words else None, rivals, places)
-            if answers:
-                source = "question_ambiguous"
-                samples.append(
-                    Interactive(image_id, item.text, point, color, places, answers, source)
-                )
-    return tuple(samples)
+            answers = _answers(color if color in item.words else None, rivals, places)
+            source = "question_ambiguous"
+            samples.append(
+                InteractiveCommand(item.image_id, item.text, point, color, places, answers, source)
+            )
+    return tuple(sample for sample in samples if sample.answers)
+
+
+def _answers(
+    color: str | None, rival_colors: list[str | None], places: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The words that tell a target apart: its colour if no rival has it, then its place words."""
+    by_color = (color,) if color and color not in rival_colors else ()
+    return tuple(dict.fromkeys((*by_color, *places)))
 
 
 # -------------------------------------------------------------------------------------------------
-# Boxes and masks of IT2P's blocks, estimated from the photograph around each annotated point.
+# Boxes and masks of the blocks, estimated from the photograph around each annotated point.
 
-REACH = 30
-"""A block reaches at most this many pixels from its point along x and y (widest seen: 55 px)."""
-FALLBACK = 36.0
-"""Side of the box used where no plausible region is found, in pixels."""
-
+_REACH = 30  # a block reaches at most this many pixels from its point along x and y (widest: 55 px)
+_FALLBACK = 36.0  # side of the box where no plausible region is found, in pixels
 _SEED = 6  # half side of the square around the point whose colours are the block's
 _MIN_SIDE, _MAX_SIDE, _MIN_AREA = 22, 60, 450
 _NEAR = 0.38  # share of the way from the table's colour to the block's at which the block begins
@@ -647,7 +569,7 @@ _NEAR = 0.38  # share of the way from the table's colour to the block's at which
 class BlockRegion:
     """One block: box (x_min, y_min, x_max, y_max) in pixels, max exclusive; mask bool (H, W).
 
-    ``estimated`` is False where the region was implausible and a fixed square stands in.
+    estimated: False where the region was implausible and a fixed square is used instead.
     """
 
     box: tuple[float, float, float, float]
@@ -656,7 +578,7 @@ class BlockRegion:
 
 
 def block_boxes(image: NDArray[np.uint8], points: Sequence[Point]) -> list[BlockRegion]:
-    """Box and mask of the block at each point, in the order of ``points``.
+    """Box and mask of the block at each point, in the order of `points`.
 
     Args:
         image: uint8 RGB (H, W, 3), an IT2P photograph (250 x 250).
@@ -664,56 +586,51 @@ def block_boxes(image: NDArray[np.uint8], points: Sequence[Point]) -> list[Block
     """
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise ValueError(f"expected a uint8 RGB image (H, W, 3), got {image.dtype} {image.shape}")
+    if not points:
+        return []
     smooth = cv2.medianBlur(np.ascontiguousarray(image), 3)
     scaled = smooth.astype(np.float32) / 255.0
     lab = np.asarray(cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB), np.float32)
-    owner = _nearest_point(image.shape[:2], points)
+    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
+    owner = np.argmin([(columns - x) ** 2 + (rows - y) ** 2 for x, y in points], axis=0)
     return [_region(lab, owner == index, point) for index, point in enumerate(points)]
 
 
-def _nearest_point(shape: tuple[int, ...], points: Sequence[Point]) -> NDArray[np.int64]:
-    """Index of the nearest point for every pixel, (H, W)."""
-    rows, columns = np.mgrid[: shape[0], : shape[1]]
-    gaps = [(columns - x) ** 2 + (rows - y) ** 2 for x, y in points]
-    return np.argmin(np.stack(gaps), axis=0) if gaps else np.zeros(shape, np.int64)
-
-
-def _region(lab: NDArray[np.float32], mine: NDArray[np.bool_], point: Point) -> BlockRegion:
+def _region(lab: NDArray[np.float32], owned: NDArray[np.bool_], point: Point) -> BlockRegion:
+    """The region around a point. owned: the pixels that no other point is nearer to."""
     height, width = lab.shape[:2]
     x, y = round(point[0]), round(point[1])
     window = np.zeros((height, width), bool)
-    window[max(0, y - REACH) : y + REACH + 1, max(0, x - REACH) : x + REACH + 1] = True
+    window[max(0, y - _REACH) : y + _REACH + 1, max(0, x - _REACH) : x + _REACH + 1] = True
     seed = lab[max(0, y - _SEED) : y + _SEED + 1, max(0, x - _SEED) : x + _SEED + 1].reshape(-1, 3)
-    if len(seed) == 0:
-        return _fallback(point, height, width)
-    # The blocks carry a dark cross in the middle: the brighter half of the seed is the face.
-    face = np.median(seed[seed[:, 0] >= np.median(seed[:, 0])], axis=0)
-    near = _like(lab, face, _table(lab)) & window & mine
-    hull = _hull_around(near, x, y)
-    if hull is None:
-        return _fallback(point, height, width)
-    mask = np.zeros((height, width), np.uint8)
-    cv2.fillConvexPoly(mask, hull, 1)
-    left, top, wide, high = cv2.boundingRect(hull)
-    plausible = (
-        min(wide, high) >= _MIN_SIDE and max(wide, high) <= _MAX_SIDE and mask.sum() >= _MIN_AREA
+    if len(seed):
+        # The blocks carry a dark cross in the middle: the brighter half of the seed is the face.
+        face = np.median(seed[seed[:, 0] >= np.median(seed[:, 0])], axis=0)
+        hull = _hull_around(_like(lab, face) & window & owned, x, y)
+        if hull is not None:
+            mask = np.zeros((height, width), np.uint8)
+            cv2.fillConvexPoly(mask, hull, 1)
+            left, top, wide, high = cv2.boundingRect(hull)
+            sides_fit = min(wide, high) >= _MIN_SIDE and max(wide, high) <= _MAX_SIDE
+            if sides_fit and mask.sum() >= _MIN_AREA:
+                return BlockRegion((left, top, left + wide, top + high), mask.astype(bool), True)
+    half = _FALLBACK / 2
+    box = (
+        max(0.0, point[0] - half),
+        max(0.0, point[1] - half),
+        min(float(width), point[0] + half),
+        min(float(height), point[1] + half),
     )
-    if not plausible:
-        return _fallback(point, height, width)
-    return BlockRegion((left, top, left + wide, top + high), mask.astype(bool), True)
+    square = np.zeros((height, width), bool)
+    square[int(box[1]) : int(box[3]), int(box[0]) : int(box[2])] = True
+    return BlockRegion(box, square, False)
 
 
-def _table(lab: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Lab colour of the table: the median of the darkest half of the picture."""
+def _like(lab: NDArray[np.float32], face: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Pixels between the table's colour and the block's: lit faces and shaded ones."""
     pixels = lab.reshape(-1, 3)
-    dark = pixels[pixels[:, 0] <= np.median(pixels[:, 0])]
-    return np.asarray(np.median(dark, axis=0), np.float32)
-
-
-def _like(
-    lab: NDArray[np.float32], face: NDArray[np.float32], table: NDArray[np.float32]
-) -> NDArray[np.bool_]:
-    """Pixels on the way from the table's colour to the block's: lit faces and shaded ones."""
+    # The table's colour is the median of the darkest half of the picture.
+    table = np.median(pixels[pixels[:, 0] <= np.median(pixels[:, 0])], axis=0).astype(np.float32)
     # Hue tells a dark block from the table better than lightness does.
     weight = np.array([1.0, 2.0, 2.0], np.float32)
     axis = (face - table) * weight
@@ -739,41 +656,23 @@ def _hull_around(near: NDArray[np.bool_], x: int, y: int) -> NDArray[np.int32] |
     return np.asarray(cv2.convexHull(points), np.int32)
 
 
-def _fallback(point: Point, height: int, width: int) -> BlockRegion:
-    half = FALLBACK / 2
-    box = (
-        max(0.0, point[0] - half),
-        max(0.0, point[1] - half),
-        min(float(width), point[0] + half),
-        min(float(height), point[1] + half),
-    )
-    mask = np.zeros((height, width), bool)
-    mask[int(box[1]) : int(box[3]), int(box[0]) : int(box[2])] = True
-    return BlockRegion(box, mask, False)
-
-
-# -------------------------------------------------------------------------------------------------
-# IT2P photographs as scenes: the simulator's records, so that every stage takes both.
-
-
 def it2p_scene(record: It2pImage) -> Scene:
-    """The photograph with one object a block, in the order of `record.blocks`.
+    """The photograph as a scene of the simulator, with one object a block as in `record.blocks`.
 
-    Boxes and masks are estimated from the colour around each annotated point, as the data set
-    has points only. ValueError when a block's colour is unknown (no command names it).
+    Boxes and masks are those of `block_boxes`. Raises ValueError when a block's colour is unknown
+    (no command names it).
     """
     image = load_image(record.path)
     height, width = image.shape[:2]
-    full = np.zeros((height, width), dtype=np.uint8)
+    instances = np.zeros((height, width), dtype=np.uint8)
     objects: list[SceneObject] = []
-    for block, region in zip(
-        record.blocks, block_boxes(image, [b.point for b in record.blocks]), strict=True
-    ):
+    regions = block_boxes(image, [block.point for block in record.blocks])
+    for block, region in zip(record.blocks, regions, strict=True):
         if block.color not in COLORS:
             raise ValueError(f"{record.path}: the block at {block.point} has no known colour")
-        full[region.mask] = len(objects) + 1
+        instances[region.mask] = len(objects) + 1
         x0, y0, x1, y1 = region.box
         box = (x0 / width, y0 / height, x1 / width, y1 / height)
         objects.append(SceneObject("block", block.color, box))
-    instances = cv2.resize(full, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST)
-    return Scene(image, tuple(objects), np.asarray(instances, dtype=np.uint8))
+    grid = cv2.resize(instances, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST)
+    return Scene(image, tuple(objects), np.asarray(grid, dtype=np.uint8))

@@ -25,8 +25,8 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Peak
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import (
-    Ambiguous,
-    Command,
+    AmbiguousCommand,
+    ClearCommand,
     It2pImage,
     Point,
     block_boxes,
@@ -135,9 +135,11 @@ def _meant(record: It2pImage, text: str, *, ambiguous: bool) -> list[int]:
     """The blocks a command can mean, by number; none where that is not known."""
     if text in record.contradictory:
         return []
-    rows: tuple[Command | Ambiguous, ...] = record.ambiguous if ambiguous else record.commands
+    rows: tuple[ClearCommand | AmbiguousCommand, ...] = (
+        record.ambiguous if ambiguous else record.commands
+    )
     row = next(row for row in rows if row.text == text)
-    if isinstance(row, Command):
+    if isinstance(row, ClearCommand):
         return [_nearest(record, row.point)]
     blocks = sorted({_nearest(record, point) for point in row.candidates})
     return blocks if len(blocks) > 1 else []
