@@ -37,7 +37,7 @@ from clue_ros.voice.endpointing import PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Sphinx
 from demo.graph import Processes, Watcher, stay_on_this_machine
-from demo.scenes import find_scenes
+from demo.scenes import FOLDER
 from demo.spoken import Room
 
 ATTEMPTS = 3
@@ -98,7 +98,7 @@ class Person:
         watcher.node.create_subscription(Speaking, "speaking", self._on_speaking, LATEST)
         self._say = watcher.node.create_publisher(String, "say", 10)
         self._room = Room(watcher.node)
-        image = find_scenes().parent / SCRIPTS[0].image
+        image = FOLDER / SCRIPTS[0].image
         processes.start("image_source", source=image, rate=15.0)
         processes.start("tts", engine="pyttsx3", output="topic", wav_folder=folder / "said")
         processes.start("speech", source="topic")
@@ -126,7 +126,7 @@ class Person:
     def dialogue(self, script: Script, voice: str) -> Run:
         """Play one dialogue to its end."""
         run, answers = Run(voice, script.request), list(script.answers)
-        self._watcher.show((find_scenes().parent / script.image).resolve())
+        self._watcher.show((FOLDER / script.image).resolve())
         while not self._events.empty():
             self._events.get()
         heard, awaited, attempts = None, True, 1

@@ -31,11 +31,12 @@ from std_msgs.msg import String
 from clue_ros.nodes import messages
 from clue_ros.nodes.publishers import LATEST
 
-CALL_TIMEOUT = 30.0  # seconds for a service of another node; loading a model has its own
+CALL_TIMEOUT = 30.0  # seconds, for a service of another node
+LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
 
 
 class GraphError(Exception):
-    """A node of the graph does not do its part; the message says which, and where its log is."""
+    """A node failed; the message says which, and where its log is."""
 
 
 class Processes:
@@ -50,7 +51,7 @@ class Processes:
     def start(self, module: str, *options: str, typed: bool = False, **parameters: object) -> None:
         """Start a program of `clue_ros.nodes.executables` with its options and parameters.
 
-        With `typed` its stdin can be written with `type_line`.
+        typed: whether `type_line` can write to its stdin.
         """
         command = [sys.executable, "-m", "clue_ros.nodes.executables", module]
         command += [*options, "--ros-args"]
@@ -105,14 +106,14 @@ class Processes:
 
 
 class Watcher:
-    """Hears what the graph says.
+    """Collects the messages of the graph.
 
     `events` gets ("question", msg), ("say", text), ("grounding", msg).
     """
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        # Ctrl-C and SIGTERM are the demo's: it ends its processes first.
+        # The demo handles Ctrl-C and SIGTERM itself: it ends its processes first.
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
         self.node = rclpy.create_node("clue_demo")
         self.events: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -173,8 +174,8 @@ class Watcher:
     def action_client(self, kind: Any, name: str) -> Any:
         """Make a client of an action in the thread that spins.
 
-        rclpy 9.1 shows that thread one that is made elsewhere before it is finished, which now and
-        then ends the thread.
+        Made in another thread, rclpy 9.1 shows it to the spinning thread before it is complete,
+        which sometimes ends that thread.
         """
         making = self._executor.create_task(ActionClient, self.node, kind, name)
         self.wait(making.done, f"a client of {name}", CALL_TIMEOUT)
@@ -191,7 +192,7 @@ class Watcher:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
 
     def show(self, image: Path) -> None:
-        """Have the image source show another picture, and wait until the camera sends it."""
+        """Set the image source's picture, and wait until the camera sends it."""
         switched = self.node.get_clock().now().nanoseconds * 1e-9
         message = Parameter("source", value=str(image)).to_parameter_msg()
         request = SetParameters.Request(parameters=[message])
@@ -214,6 +215,35 @@ class Watcher:
         self._executor.shutdown(timeout_sec=1.0)
         rclpy.try_shutdown()
         self._thread.join(2.0)
+
+
+def start_nodes(
+    processes: Processes,
+    watcher: Watcher,
+    image: Path,
+    model: str,
+    device: str,
+    answer_timeout: float,
+    *,
+    speech: dict[str, Any],
+    tts: dict[str, Any] | None = None,
+) -> None:
+    """Start image_source, perception, speech and tts, and wait until perception sees the camera.
+
+    speech, tts: arguments of `Processes.start` for these nodes.
+    """
+    print(
+        "starting image_source, perception, speech and tts, each a process of its own", flush=True
+    )
+    processes.start("image_source", source=image.resolve(), rate=15.0)
+    processes.start("tts", **(tts or {}))
+    processes.start("speech", **speech)
+    processes.start(
+        "perception", model=model, device=device, answer_timeout=answer_timeout, max_image_age=10.0
+    )
+    watcher.transition("configure", LOAD_TIMEOUT)
+    watcher.transition("activate")
+    watcher.wait(lambda: watcher.perception_sees > 0, "the first picture in perception", 30.0)
 
 
 def stay_on_this_machine() -> None:

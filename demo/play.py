@@ -1,13 +1,13 @@
 """The demo: a real ROS 2 graph in separate processes, played through scene by scene.
 
-    scripts/demo                                        the scenes that come with clue_ros
-    scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own
-    scripts/demo --interactive [--image FILE]           you type
-    scripts/demo --voice                                spoken: sound files in, sound files out
+    scripts/demo                                              the scenes that come with clue_ros
+    scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own picture and request
+    scripts/demo --interactive [--image FILE]                 you type requests and answers
+    scripts/demo --voice                                      spoken dialogues from sound files
 
-Image source, perception, speech (as text) and tts each run as a process; what is printed here is
-what came over their topics. One picture per scene goes to demo_output/. Exit status 0 only if every
-scene ended as it should.
+Image source, perception, speech (as text) and tts each run as a process. The demo prints what comes
+over their topics and writes one picture per scene to demo_output/. The exit status is 0 only if
+every scene ended as expected.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import argparse
 import signal
 import sys
 import time
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,73 +30,84 @@ from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes.executables import HOW_TO_GET_CLUE_MSGS
 from clue_ros.nodes.image_conversion import float_map
-from demo.scenes import EXPECTATIONS, Played, Scene, SceneError, find_scenes, read_scenes
+from demo.scenes import SCENES, DemoScene, Played, SceneError, read_scenes
 
 if TYPE_CHECKING:
     from demo.graph import Processes, Watcher
 
-LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
-REPLY_TIMEOUT = 300.0
+REPLY_TIMEOUT = 300.0  # seconds
 TOGETHER = 0.4  # seconds within which `say` and `question` or `grounding` bring the same reply
-ANSWER_TIMEOUT = 3600.0  # a person who types may think
+ANSWER_TIMEOUT = 3600.0  # seconds; a person who types may think
+
+say = partial(print, flush=True)
 
 
-def say(text: str = "") -> None:
-    """Print a line of the demo's own."""
-    print(text, flush=True)
+@dataclass(frozen=True)
+class DemoSettings:
+    """What to play, and with which model; see the options of `parse`."""
+
+    image: Path | None
+    say: str
+    answer: tuple[str, ...]
+    interactive: bool
+    voice: bool
+    scenes: Path | None
+    out: Path
+    model: str
+    device: str
 
 
-def parse(args: list[str] | None) -> argparse.Namespace:
+def parse(args: list[str] | None) -> DemoSettings:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="demo", description="Play scenes on a real ROS 2 graph: look, ask, point."
+        prog="demo", description="Play dialogues on a real ROS 2 graph: look, ask, point."
     )
-    parser.add_argument("--image", type=Path, metavar="FILE", help="your own picture")
-    parser.add_argument("--say", metavar="TEXT", help="the request")
-    parser.add_argument(
-        "--answer",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="said to its questions, in order",
-    )
-    parser.add_argument("--interactive", action="store_true", help="type requests and answers")
-    parser.add_argument(
-        "--voice", action="store_true", help="play spoken dialogues from sound files"
-    )
-    parser.add_argument("--scenes", type=Path, metavar="YAML", help="another scenes file")
-    parser.add_argument("--out", type=Path, default=Path("demo_output"), metavar="DIR")
+    add = parser.add_argument
+    add("--image", type=Path, metavar="FILE", help="picture to play instead of the scenes")
+    add("--say", default="", metavar="TEXT", help="request about the picture of --image")
+    add(
+        "--answer", action="append", default=[], metavar="TEXT",
+        help="answer to the robot's next question; may be given several times",
+    )  # fmt: skip
+    add("--interactive", action="store_true", help="type requests and answers yourself")
+    add("--voice", action="store_true", help="play spoken dialogues from sound files")
+    add("--scenes", type=Path, metavar="YAML", help="scenes file to play instead of the demo's own")
+    add(
+        "--out", type=Path, default=Path("demo_output"), metavar="DIR",
+        help="folder for pictures and logs",
+    )  # fmt: skip
     add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+    add("--device", default="auto", help="device to run the model on: auto, cpu, cuda, ...")
     options = parser.parse_args(args)
-    if options.say and not options.image:
+    settings = DemoSettings(**{**vars(options), "answer": tuple(options.answer)})
+    if settings.say and not settings.image:
         parser.error("--say needs --image FILE")
-    if options.image and not options.say and not options.interactive:
+    if settings.image and not settings.say and not settings.interactive:
         parser.error("--image needs --say TEXT or --interactive")
-    if options.voice and (options.image or options.interactive):
+    if settings.voice and (settings.image or settings.interactive):
         parser.error("--voice plays sound files: name them in a file for --scenes")
-    return options
+    return settings
 
 
-def choose_scenes(options: argparse.Namespace) -> list[Scene]:
-    """Return what to play. Raises SceneError, BadImageError."""
-    if options.image:
-        load_image(options.image)  # a broken picture is said before a graph is started for it
-        return [Scene(options.image, options.say or "", tuple(options.answer), "any")]
-    return read_scenes(options.scenes or find_scenes())
+def choose_scenes(settings: DemoSettings) -> list[DemoScene]:
+    """Return the scenes to play. Raises SceneError, BadImageError."""
+    if settings.image:
+        load_image(settings.image)  # report a broken picture before a graph is started for it
+        return [DemoScene(settings.image, settings.say, settings.answer)]
+    return read_scenes(settings.scenes or SCENES)
 
 
 def main(args: list[str] | None = None) -> int:
-    """Play the scenes; 0 if all went as they should, 1 if not, 2 if it could not begin."""
-    options = parse(args)
+    """Play the scenes; 0 if all went as expected, 1 if not, 2 if the demo could not start."""
+    settings = parse(args)
     try:
         from demo.graph import GraphError, Processes, Watcher, stay_on_this_machine
     except ImportError as error:
         print(f"demo: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
         return 2
     try:
-        scenes = [] if options.voice else choose_scenes(options)
-        processes = Processes(options.out / "logs")  # makes the folders
+        scenes = [] if settings.voice else choose_scenes(settings)
+        processes = Processes(settings.out / "logs")  # makes the folders
     except (SceneError, ClueError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
@@ -103,13 +116,12 @@ def main(args: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watcher = Watcher(processes)
-        if options.voice:
+        if settings.voice:
             from demo.spoken import play_voice
 
-            failures = play_voice(processes, watcher, options)
+            failures = play_voice(processes, watcher, settings)
         else:
-            start(processes, watcher, scenes[0], options)
-            failures = play(processes, watcher, scenes, options)
+            failures = play(processes, watcher, scenes, settings)
     except (GraphError, SceneError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -122,23 +134,32 @@ def main(args: list[str] | None = None) -> int:
             watcher.close()
     for problem in failures:
         print(f"demo: {problem}", file=sys.stderr)
-    if not options.voice:
-        say(f"pictures: {options.out.resolve()}")
+    if not settings.voice:
+        say(f"pictures: {settings.out.resolve()}")
     return 1 if failures else 0
 
 
 def play(
-    processes: Processes, watcher: Watcher, scenes: list[Scene], options: argparse.Namespace
+    processes: Processes, watcher: Watcher, scenes: list[DemoScene], settings: DemoSettings
 ) -> list[str]:
-    """Play every scene; return what was wrong.
+    """Start the nodes and play every scene; return what went wrong.
 
-    A scene with no request asks for requests until there is none.
+    A scene without a request asks for requests until the person enters none.
     """
+    from demo.graph import start_nodes
+
+    begin = time.monotonic()
+    start_nodes(
+        processes, watcher, scenes[0].image, settings.model, settings.device, ANSWER_TIMEOUT,
+        speech={"typed": True},
+    )  # fmt: skip
+    seconds = time.monotonic() - begin
+    say(f"perception has loaded {settings.model} and sees the camera ({seconds:.1f} s)")
     failures, number = [], 0
     for scene in scenes:
         while True:
             number += 1
-            player = Player(processes, watcher, options, number, scene)
+            player = Player(processes, watcher, settings, number, scene)
             if problem := player.play():
                 failures.append(problem)
             if scene.say or not player.began:
@@ -146,95 +167,54 @@ def play(
     return failures
 
 
-def start(
-    processes: Processes, watcher: Watcher, scene: Scene, options: argparse.Namespace
-) -> None:
-    """Start the nodes and bring perception up."""
-    say("starting image_source, perception, speech and tts, each a process of its own")
-    processes.start("image_source", source=scene.image.resolve(), rate=15.0)
-    processes.start("tts")
-    processes.start("speech", typed=True)
-    processes.start(
-        "perception",
-        model=options.model,
-        device=options.device,
-        answer_timeout=ANSWER_TIMEOUT,
-        max_image_age=10.0,
-    )
-    begin = time.monotonic()
-    watcher.transition("configure", LOAD_TIMEOUT)
-    watcher.transition("activate")
-    watcher.wait(lambda: watcher.perception_sees > 0, "the first picture in perception", 30.0)
-    say(
-        f"perception has loaded {options.model} and sees the camera "
-        f"({time.monotonic() - begin:.1f} s)"
-    )
-
-
+@dataclass
 class Player:
     """Plays one scene and saves its picture."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        watcher: Watcher,
-        options: argparse.Namespace,
-        number: int,
-        scene: Scene,
-    ) -> None:
-        self._processes = processes
-        self._watcher = watcher
-        self._options = options
-        self._number = number
-        self._scene = scene
-        self._answers = [] if options.interactive else list(scene.answers)
-        self._questions: list[Any] = []
-        self._grounding: Any = None
-        self._last_words = ""
-        self._said: list[str] = []  # the whole dialogue, for the picture
-        self.began = False  # a request was made
+    processes: Processes
+    watcher: Watcher
+    settings: DemoSettings
+    number: int
+    scene: DemoScene
+    began: bool = False  # a request was made
+    _questions: list[Any] = field(default_factory=list)
+    _grounding: Any = None
+    _last_words: str = ""
+    _said: list[str] = field(default_factory=list)  # the whole dialogue, for the picture
 
     def play(self) -> str:
-        """Play the scene; return "" or what was wrong with how it went."""
-        watcher, scene = self._watcher, self._scene
-        say(f"\nscene {self._number}: {scene.image.name}")
-        watcher.show(scene.image.resolve())
-        while not watcher.events.empty():
-            watcher.events.get()
-        watcher.attention = None
-        if scene.say:
-            request = scene.say
-            self._speak(request)
-        else:
-            request = self._type("your request> ")
-        self.began = bool(request)
-        if not request:
+        """Play the scene; return "" or what went wrong."""
+        say(f"\nscene {self.number}: {self.scene.image.name}")
+        self.watcher.show(self.scene.image.resolve())
+        while not self.watcher.events.empty():
+            self.watcher.events.get()
+        self.watcher.attention = None
+        if self.scene.say:
+            say(f"  person: {self.scene.say}")
+            self._speak(self.scene.say)
+        elif not self._type("your request> "):
             return ""
+        self.began = True
         self._listen()
         self._save()
-        played = Played(
-            tuple(question.text for question in self._questions),
-            self._grounding is not None,
-            self._last_words,
-        )
-        wanted, met = EXPECTATIONS[scene.expects]
-        return "" if met(played) else f"scene {self._number} should {wanted}, but did not"
+        questions = tuple(question.text for question in self._questions)
+        played = Played(questions, self._grounding is not None, self._last_words)
+        return self.scene.problem(self.number, played)
 
     def _speak(self, text: str) -> None:
+        """Give a text to the speech node."""
         self._said.append(f"person: {text}")
-        say(f"  person: {text}")
-        self._processes.type_line("speech", text)
+        self.processes.type_line("speech", text)
 
-    def _type(self, prompt: str) -> str:
-        """Have the person type a line and give it to the speech node; "" for nothing."""
+    def _type(self, prompt: str) -> bool:
+        """Give a line that the person types to the speech node; False for none."""
         try:
             text = input(f"  {prompt}").strip()
         except EOFError:
-            return ""
+            return False
         if text:
-            self._said.append(f"person: {text}")
-            self._processes.type_line("speech", text)
-        return text
+            self._speak(text)
+        return bool(text)
 
     def _listen(self) -> None:
         """Follow the dialogue to its end: last words, or a question that nobody answers."""
@@ -245,7 +225,7 @@ class Player:
                 self._questions.append(question)
                 self._said.append(f"robot: {question.text}")
                 say(f"  robot:  {question.text}")
-                if not self._reply():
+                if not self._answer():
                     self._give_up()
                     return
             asked = {question.text for question in self._questions}
@@ -258,46 +238,48 @@ class Player:
 
     def _heard(self) -> list[tuple[str, Any]]:
         """Wait for a message, and for those of the other topics that belong to it."""
-        events = self._watcher.events
-        self._watcher.wait(lambda: not events.empty(), "an answer of perception", REPLY_TIMEOUT)
+        events = self.watcher.events
+        self.watcher.wait(lambda: not events.empty(), "an answer of perception", REPLY_TIMEOUT)
         time.sleep(TOGETHER)
         heard = []
         while not events.empty():
             heard.append(events.get())
         return heard
 
-    def _reply(self) -> bool:
+    def _answer(self) -> bool:
         """Answer the question; False when there is nothing to say."""
-        if self._answers:
-            self._speak(self._answers.pop(0))
-            return True
-        if self._options.interactive:
-            return bool(self._type("your answer> "))
-        return False
+        if self.settings.interactive:
+            return self._type("your answer> ")
+        answers = self.scene.answers[len(self._questions) - 1 :]
+        if answers:
+            say(f"  person: {answers[0]}")
+            self._speak(answers[0])
+        return bool(answers)
 
     def _give_up(self) -> None:
+        """Close a dialogue whose question nobody answers."""
         say("  (no more answers here, so the dialogue is closed)")
-        self._watcher.transition("deactivate")
-        self._watcher.transition("activate")
-        seen = self._watcher.perception_sees
-        self._watcher.wait(
-            lambda: self._watcher.perception_sees > seen, "a picture after activation", 30.0
+        self.watcher.transition("deactivate")
+        self.watcher.transition("activate")
+        seen = self.watcher.perception_sees
+        self.watcher.wait(
+            lambda: self.watcher.perception_sees > seen, "a picture after activation", 30.0
         )
 
     def _save(self) -> None:
-        image = load_image(self._scene.image)
+        """Write the picture with the attention, the candidates or the box, and the dialogue."""
+        image = load_image(self.scene.image)
         box = None
-        attention = self._watcher.attention
+        attention = self.watcher.attention
         peaks = [Peak(_box(o.box), 1.0) for q in self._questions[-1:] for o in q.candidates]
         if self._grounding is not None:
-            box, peaks = _box(self._grounding.target.box), []
-            attention = self._grounding.ambiguity.attention_map
+            target, ambiguity = self._grounding.target, self._grounding.ambiguity
+            box, peaks, attention = _box(target.box), [], ambiguity.attention_map
             say(
                 f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, "
                 f"y {box.y_min:.0f} to {box.y_max:.0f} "
-                f"of {image.shape[1]}x{image.shape[0]} px; {self._grounding.target.label!r}, "
-                f"score {self._grounding.target.score:.2f}, "
-                f"ambiguity {self._grounding.ambiguity.probability:.2f}"
+                f"of {image.shape[1]}x{image.shape[0]} px; {target.label!r}, "
+                f"score {target.score:.2f}, ambiguity {ambiguity.probability:.2f}"
             )
         drawn = draw(
             image,
@@ -306,7 +288,7 @@ class Player:
             box=box,
             caption="\n".join(self._said),
         )
-        path = self._options.out / f"scene_{self._number}_{self._scene.image.stem}.png"
+        path = self.settings.out / f"scene_{self.number}_{self.scene.image.stem}.png"
         Pillow.fromarray(drawn).save(path)
         say(f"  picture: {path}")
 

@@ -2,21 +2,22 @@
 
     - image: red_ball.png              # beside the file
       say: pick up the ball
-      answers: [the left one]          # said to its questions, in this order; may be left out
-      expects: question                # what must have happened at the end, see EXPECTATIONS
+      answers: [the left one]          # answers to the robot's questions, in order; optional
+      expects: question                # a key of EXPECTATIONS; optional
 
 An expectation is about the form of the dialogue, never about which object is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-FOLDER = Path("demo")
+FOLDER = Path(__file__).resolve().parent
+SCENES, VOICE_SCENES = FOLDER / "scenes.yaml", FOLDER / "voice.yaml"
 
 
 class SceneError(Exception):
@@ -25,17 +26,14 @@ class SceneError(Exception):
 
 @dataclass(frozen=True)
 class Played:
-    """How a scene went.
-
-    What was asked, whether it ended in a grounding, and the robot's last words.
-    """
+    """How a scene went: the questions, whether it ended in a grounding, the robot's last words."""
 
     questions: tuple[str, ...]
     grounded: bool
     last_words: str
 
 
-# name: (what it asks for, whether it was met)
+# name: (what the scene should do, whether it did)
 EXPECTATIONS: dict[str, tuple[str, Callable[[Played], bool]]] = {
     "grounding": ("end in a grounding", lambda played: played.grounded),
     "clear": (
@@ -59,7 +57,7 @@ EXPECTATIONS: dict[str, tuple[str, Callable[[Played], bool]]] = {
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoScene:
     """One request about one picture. `expects` is a key of EXPECTATIONS."""
 
     image: Path
@@ -67,29 +65,13 @@ class Scene:
     answers: tuple[str, ...] = ()
     expects: str = "any"
 
-
-def find_scenes(name: str = "scenes.yaml") -> Path:
-    """Return a scenes file of the checkout, or of the installed share folder.
-
-    Raises:
-        SceneError: neither has one.
-    """
-    places = [Path(__file__).resolve().parents[1] / FOLDER / name]
-    try:
-        from ament_index_python.packages import get_package_share_directory
-
-        places.append(Path(get_package_share_directory("clue_ros")) / FOLDER / name)
-    except Exception:  # noqa: BLE001 - no ament index, or no such package: the checkout is left
-        pass
-    for place in places:
-        if place.is_file():
-            return place
-    raise SceneError(
-        f"no scenes: {' and '.join(map(str, places))} do not exist; use --image FILE --say TEXT"
-    )
+    def problem(self, number: int, played: Played) -> str:
+        """Return "" if the scene went as expected, otherwise what it should have done."""
+        wanted, met = EXPECTATIONS[self.expects]
+        return "" if met(played) else f"scene {number} should {wanted}, but did not"
 
 
-def read_scenes(path: Path) -> list[Scene]:
+def read_scenes(path: Path) -> list[DemoScene]:
     """Read a scenes file.
 
     Raises:
@@ -105,7 +87,7 @@ def read_scenes(path: Path) -> list[Scene]:
     return [_scene(path, number, item) for number, item in enumerate(data, start=1)]
 
 
-def _scene(path: Path, number: int, item: object) -> Scene:
+def _scene(path: Path, number: int, item: object) -> DemoScene:
     where = f"{path}, scene {number}"
     if not isinstance(item, dict) or not {"image", "say"} <= set(item):
         raise SceneError(f"{where}: expected image, say, and maybe answers and expects")
@@ -113,12 +95,11 @@ def _scene(path: Path, number: int, item: object) -> Scene:
     if unknown:
         raise SceneError(f"{where}: unknown key {sorted(map(str, unknown))[0]!r}")
     answers, expects = item.get("answers") or [], item.get("expects", "any")
-    texts: Sequence[object] = [item["image"], item["say"], *answers]
-    if not all(isinstance(text, str) for text in texts):
+    if not all(isinstance(text, str) for text in (item["image"], item["say"], *answers)):
         raise SceneError(f"{where}: image, say and answers must be text (quote yes and no)")
     if expects not in EXPECTATIONS:
         raise SceneError(f"{where}: expects must be one of {', '.join(EXPECTATIONS)}")
-    image = path.parent / str(item["image"])
+    image = path.parent / item["image"]
     if not image.is_file():
         raise SceneError(f"{where}: {image} does not exist")
-    return Scene(image, str(item["say"]), tuple(map(str, answers)), str(expects))
+    return DemoScene(image, item["say"], tuple(answers), expects)

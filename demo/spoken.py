@@ -7,14 +7,13 @@ asks back what it is not sure of.
 
 from __future__ import annotations
 
-import argparse
 import array
 import json
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from clue_msgs.msg import AudioChunk, Speaking, Transcript
@@ -24,8 +23,11 @@ from clue_ros.dialogue.words import plain
 from clue_ros.nodes.tts_node import LATEST
 from clue_ros.voice.audio import RATE, Audio, Samples, gain, read_audio, resample, write_wav
 from clue_ros.voice.listener import Resampler
-from demo.graph import GraphError, Processes, Watcher
-from demo.scenes import EXPECTATIONS, Played, Scene, find_scenes, read_scenes
+from demo.graph import GraphError, Processes, Watcher, start_nodes
+from demo.scenes import VOICE_SCENES, DemoScene, Played, read_scenes
+
+if TYPE_CHECKING:
+    from demo.play import DemoSettings
 
 # -------------------------------------------------------------------------------------------------
 # The demo's room: a microphone that hears the person's sound files, and the robot's own voice.
@@ -133,8 +135,7 @@ def _filled(samples: Samples) -> Samples:
     return np.concatenate([samples, np.zeros(BLOCK - len(samples), np.int16)])
 
 
-LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
-REPLY_TIMEOUT = 300.0
+REPLY_TIMEOUT = 300.0  # seconds
 ATTEMPTS = 3  # at saying something that is not understood
 STATUS = {
     Transcript.ACCEPTED: "accepted",
@@ -158,29 +159,17 @@ class SpokenDialogue:
         self._said = Path()  # the file that the person said last
         self._attempts = 0
 
-    def start(self, scene: Scene, options: argparse.Namespace) -> None:
+    def start(self, scene: DemoScene, settings: DemoSettings) -> None:
         """Start the nodes."""
-        _print("starting image_source, perception, speech and tts, each a process of its own")
-        start = self._processes.start
-        start("image_source", source=scene.image.resolve(), rate=15.0)
-        start("tts", engine="pyttsx3", output="topic", wav_folder=(self._out / "said").resolve())
-        start("speech", source="topic")
-        start(
-            "perception",
-            model=options.model,
-            device=options.device,
-            answer_timeout=REPLY_TIMEOUT,
-            max_image_age=10.0,
-        )
-        self._watcher.transition("configure", LOAD_TIMEOUT)
-        self._watcher.transition("activate")
-        self._watcher.wait(
-            lambda: self._watcher.perception_sees > 0, "the first picture in perception", 30.0
-        )
+        tts = {"engine": "pyttsx3", "output": "topic", "wav_folder": (self._out / "said").resolve()}
+        start_nodes(
+            self._processes, self._watcher, scene.image, settings.model, settings.device,
+            REPLY_TIMEOUT, speech={"source": "topic"}, tts=tts,
+        )  # fmt: skip
         for node in ("speech", "tts"):
             self._watcher.wait(lambda n=node: self._is_active(n), f"{node} to be active", 120.0)
 
-    def play(self, number: int, scene: Scene) -> str:
+    def play(self, number: int, scene: DemoScene) -> str:
         """Play one scene; return "" or what was wrong with how it went."""
         _print(f"\nscene {number}: {scene.image.name}")
         self._watcher.show(scene.image.resolve())
@@ -209,10 +198,8 @@ class SpokenDialogue:
                 )
             elif message not in questions and not self._asks_back(scene, message):
                 self._robot(message)
-                wanted, met = EXPECTATIONS[scene.expects]
-                played = Played(tuple(questions), grounded, message)
                 self._wait_for_silence()
-                return "" if met(played) else f"scene {number} should {wanted}, but did not"
+                return scene.problem(number, Played(tuple(questions), grounded, message))
 
     def save(self) -> list[Path]:
         """Write the sound of both sides and the transcript."""
@@ -246,7 +233,7 @@ class SpokenDialogue:
             self._person(self._said, again=True)
         return True
 
-    def _asks_back(self, scene: Scene, text: str) -> bool:
+    def _asks_back(self, scene: DemoScene, text: str) -> bool:
         """Answer "did you say ...?" with yes or no; say it again after no."""
         folder = scene.image.parent / "voice"
         if text.startswith("Did you say"):
@@ -295,14 +282,14 @@ class SpokenDialogue:
         _print(f"  {who + ':':<7} {text}")
 
 
-def play_voice(processes: Processes, watcher: Watcher, options: argparse.Namespace) -> list[str]:
+def play_voice(processes: Processes, watcher: Watcher, settings: DemoSettings) -> list[str]:
     """Play every spoken scene and leave the sound and the transcript; return what was wrong."""
-    scenes = read_scenes(options.scenes or find_scenes("voice.yaml"))
-    out = options.out / "voice"
+    scenes = read_scenes(settings.scenes or VOICE_SCENES)
+    out = settings.out / "voice"
     dialogue = SpokenDialogue(processes, watcher, out)
     failures = []
     try:
-        dialogue.start(scenes[0], options)
+        dialogue.start(scenes[0], settings)
         for number, scene in enumerate(scenes, start=1):
             problem = dialogue.play(number, scene)
             if problem:

@@ -17,7 +17,7 @@ from ros_helpers import ROOT, isolate, picture
 
 ros_helpers.need_ros()
 
-from demo.scenes import EXPECTATIONS, Played, SceneError, find_scenes, read_scenes  # noqa: E402
+from demo.scenes import EXPECTATIONS, SCENES, Played, SceneError, read_scenes  # noqa: E402
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -129,6 +129,6 @@ def test_expectations_are_about_form() -> None:
 
 
 def test_the_scenes_that_come_with_clue_ros_can_be_played() -> None:
-    scenes = read_scenes(find_scenes())
+    scenes = read_scenes(SCENES)
     assert len(scenes) >= 3
     assert {"question", "questions", "asked"} & {scene.expects for scene in scenes}
