@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far the 3D poses are off, on simulated tables with a noisy depth camera.
+"""Measure the error of 3D positions on simulated tables with a noisy depth camera.
 
     scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model tabletop] [--json]
 
@@ -37,7 +37,7 @@ class RgbdWorld(TabletopWorld):
     """The simulator with a depth camera in the colour camera's place."""
 
     def depth(self, scene: Scene) -> npt.NDArray[np.float32]:
-        """Metres (H, W) of the scene just drawn."""
+        """The depth (H, W) of the scene just drawn, metres."""
         size = scene.image.shape[:2]
         renderer = next(r for r in self.renderers if (r.height, r.width) == size)
         renderer.enable_depth_rendering()
@@ -47,7 +47,7 @@ class RgbdWorld(TabletopWorld):
         return depth
 
     def camera(self, scene: Scene) -> Pinhole:
-        """Its intrinsics."""
+        """The intrinsics of both cameras."""
         height, width = scene.image.shape[:2]
         focal = height / 2 / np.tan(np.deg2rad(float(self.model.cam_fovy[0])) / 2)
         return Pinhole(width, height, focal, focal, width / 2 - 0.5, height / 2 - 0.5)
@@ -63,24 +63,24 @@ class RgbdWorld(TabletopWorld):
         return found
 
 
-def worn(depth: npt.NDArray[np.float32], noise: float, rng: np.random.Generator) -> Any:
-    """The depth as a camera gives it."""
+def add_noise(depth: npt.NDArray[np.float32], noise: float, rng: np.random.Generator) -> Any:
+    """The depth with a camera's noise, its resolution of 1 mm, and missing pixels (NaN)."""
     noisy = depth + rng.normal(0, noise, depth.shape) * depth * depth
     noisy = np.round(noisy * 1000) / 1000
     noisy[rng.random(depth.shape) < MISSING] = np.nan
     return noisy.astype(np.float32)
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Place every object of every scene."""
-    rng, world = np.random.default_rng(args.seed), RgbdWorld(BLOCKS, args.seed)
-    clue = Clue.load(args.model)
+def measure(model: str, scenes: int, seed: int, noise: float) -> dict[str, Any]:
+    """Place every object of every scene. noise: of the depth at 1 m, metres."""
+    rng, world = np.random.default_rng(seed), RgbdWorld(BLOCKS, seed)
+    clue = Clue.load(model)
     off: dict[str, list[tuple[str, float]]] = {"true boxes": [], "the model's boxes": []}
     count: Counter[str] = Counter()
     seconds = 0.0
-    for _ in range(args.scenes):
+    for _ in range(scenes):
         scene = world.scene()
-        depth, camera = worn(world.depth(scene), args.noise, rng), world.camera(scene)
+        depth, camera = add_noise(world.depth(scene), noise, rng), world.camera(scene)
         size = (camera.width, camera.height)
         names = Counter(f"{o.color} {o.kind}" for o in scene.objects)
         view = clue.look(scene.image)
@@ -120,17 +120,19 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scenes", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=4242)
-    parser.add_argument("--noise", type=float, default=0.002, metavar="METRES", help="at 1 m")
+    parser.add_argument("--scenes", type=int, default=60, help="number of scenes")
+    parser.add_argument("--seed", type=int, default=4242, help="seed of scenes and noise")
+    parser.add_argument(
+        "--noise", type=float, default=0.002, metavar="METRES", help="depth noise at 1 m"
+    )
     add_model_argument(parser)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    result = measure(args)
+    result = measure(args.model, args.scenes, args.seed, args.noise)
     if args.json:
         print(json.dumps(result))
         return

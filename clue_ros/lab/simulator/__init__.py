@@ -1,5 +1,6 @@
 """The MuJoCo tabletop simulator: random scenes with exact boxes and masks.
 
-`scene` holds the result, `spec` describes a world and `worlds` names the worlds. `objects`,
-`meshes` and `textures` fill them, `physics` and `render` draw them, `shards` keeps them on disk.
+`worlds` lists the worlds, `spec` describes one. `objects` (from `meshes`, `textures`, `user_meshes`)
+fills it, `physics` lets objects fall, `render` and `optics` draw it. The result is a `scene`;
+`shards` stores scenes, `command` is `clue data tabletop`.
 """
