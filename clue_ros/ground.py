@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     AmbiguityEstimate,
@@ -84,22 +85,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=MAX_QUESTIONS,
         metavar="N",
-        help=f"questions after which it points at its best guess ({MAX_QUESTIONS})",
+        help=f"most questions to ask, then exit status 3 ({MAX_QUESTIONS}); 0: never ask, point",
+    )
+    parser.add_argument(
+        "--force-grounding",
+        action="store_true",
+        help="point at the best guess when the questions are used up",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue ground``; the exit status."""
-    dialogue, answers = Dialogue(args.text), deque(clean_text(a) for a in args.answer)
+    conversation = Conversation(
+        args.text, args.max_turns, force_grounding=args.force_grounding or args.max_turns == 0
+    )
+    answers = deque(clean_text(a) for a in args.answer)
     _check(args)
     image = load_image(args.image)
     for text in (args.text, *args.answer):
         _note_typed_tokens(text)
     clue = _load(args)
     view = clue.look(image)
-    reply = _converse(args, clue, view, dialogue, answers)
+    reply = _converse(args, clue, view, conversation, answers)
     if args.save is not None:
-        _save(args.save, image, reply, dialogue)
+        _save(args.save, image, reply, conversation.dialogue)
     return 0 if isinstance(reply, Grounding) else WAITING
 
 
@@ -144,23 +153,31 @@ def _load(args: argparse.Namespace) -> Clue:
 
 
 def _converse(
-    args: argparse.Namespace, clue: Clue, view: View, dialogue: Dialogue, answers: deque[str]
+    args: argparse.Namespace,
+    clue: Clue,
+    view: View,
+    conversation: Conversation,
+    answers: deque[str],
 ) -> Reply:
-    """Reply, ask and hear answers until it points, or no answer is left."""
-    while True:
-        forced = dialogue.questions >= args.max_turns
-        reply = clue.reply(view, dialogue, force_grounding=forced)
+    """Hold the dialogue and print each reply; return the last one."""
+    replies: list[Reply] = []
+
+    def show(reply: Reply) -> None:
+        replies.append(reply)
         print(_as_json(reply, dialogue) if args.json else _as_text(reply), flush=True)
-        if isinstance(reply, Grounding):
-            break
-        dialogue.add_question(reply.text)
-        answer = answers.popleft() if answers else None if args.json else _typed_answer()
-        if answer is None:
-            break
-        dialogue.add_answer(answer)
+
+    def answer(_question: Question) -> str | None:
+        return answers.popleft() if answers else None if args.json else _typed_answer()
+
+    dialogue = conversation.dialogue
+    outcome = converse(clue, view, conversation, answer, show)
+    if outcome is not None and outcome.grounding not in (None, replies[-1]):
+        show(outcome.grounding)  # the only candidate of a question, confirmed by yes
+    elif outcome is not None and outcome.grounding is None:
+        print(f"clue: note: {outcome.message}", file=sys.stderr)
     if answers:
         print(f"clue: note: {len(answers)} of the answers not needed", file=sys.stderr)
-    return reply
+    return replies[-1]
 
 
 def _typed_answer() -> str | None:

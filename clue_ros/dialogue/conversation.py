@@ -1,7 +1,19 @@
-"""One dialogue as a state machine: the paper's Algorithm 1 with a person in the loop, without ROS.
+"""Algorithm 1 of the paper: reply, ask, hear the answer, until the robot points.
 
-The caller feeds events in (a reply of the model, an answer of the person, an end from outside) and
-does what the returned step says: run the model, put a question to the person, or finish.
+`Conversation` is the algorithm as a state machine. Its caller feeds it events (a reply of the
+model, an answer of the person, an end from outside) and does what the returned step says: run the
+model, put a question to the person, or finish. A ROS node drives it step by step, because it must
+wait without blocking. `converse` drives it to its end, for the command line and the evaluation.
+
+    Algorithm 1                                       here
+    C <- U                                            Conversation(request)
+    repeat: R <- model(image, C)                      Think -> clue.reply -> Conversation.reply
+        if R is a location: return the box            Outcome("NONE", grounding=...)
+        ask R, hear the answer H                      Ask -> Conversation.answer
+        C <- C || "assistant: " R "user: " H          Dialogue.context
+
+The paper sets no limit to the questions. Here `max_questions` ends the dialogue with MAX_TURNS, or
+with `force_grounding` makes the model point at its best guess.
 """
 
 from __future__ import annotations
@@ -11,11 +23,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from clue_ros.dialogue.sayings import ending
-from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question, Turn
+from clue_ros.dialogue.types import (
+    MAX_QUESTIONS,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Question,
+    Turn,
+)
 from clue_ros.dialogue.words import asks_yes_or_no, means_yes
 from clue_ros.errors import ClueError
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue, View
 
 
 class Phase(Enum):
@@ -28,7 +51,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Think:
-    """Run the model on the dialogue."""
+    """Run the model on the dialogue; with `force` it must point."""
+
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,15 +85,18 @@ Step = Think | Ask | Outcome
 class Conversation:
     """The state of one dialogue. Not thread-safe: its owner calls it under one lock.
 
-    `clock` gives the time of each turn, in seconds since the epoch.
+    max_questions: questions before the dialogue ends with MAX_TURNS (NOT_FOUND where the model sees
+    no such thing). force_grounding: the model points at its best guess instead. clock: time of each
+    turn, in seconds since the epoch. language: of the person's yes and no.
 
     Raises (on construction): EmptyExpressionError, BadExpressionError from the request's text.
     """
 
     request: str
-    max_questions: int
+    max_questions: int = MAX_QUESTIONS
     clock: Callable[[], float] = time.time
-    language: str = "en"  # of the person's yes and no
+    language: str = "en"
+    force_grounding: bool = False
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
@@ -85,6 +113,10 @@ class Conversation:
     def spoken(self) -> list[tuple[Turn, float]]:
         """Every turn so far, the request first, with its time in seconds since the epoch."""
         return list(zip(self.dialogue.turns, self.stamps, strict=True))
+
+    def think(self) -> Think:
+        """Return how to run the model on the dialogue as it stands."""
+        return Think(self.force_grounding and self.dialogue.questions >= self.max_questions)
 
     def reply(self, reply: Question | Grounding) -> Step:
         """Take the model's reply.
@@ -131,7 +163,7 @@ class Conversation:
         if asked is not None and confirms and means_yes(text, self.language):
             found = Grounding(asked.candidates[0], "", math.nan, asked.ambiguity)
             return self.end(Outcome("NONE", grounding=found))
-        return Think()
+        return self.think()
 
     def fail(self, error: Exception) -> Outcome:
         """End the dialogue with the code of a ClueError, or MODEL_ERROR for anything else."""
@@ -145,6 +177,34 @@ class Conversation:
             self.outcome = outcome
             self.phase = Phase.FINISHED
         return self.outcome
+
+
+def converse(
+    clue: Clue,
+    view: View,
+    conversation: Conversation,
+    answer: Callable[[Question], str | None],
+    on_reply: Callable[[Question | Grounding], None] = lambda _reply: None,
+) -> Outcome | None:
+    """Hold a conversation to its end, and return how it ended.
+
+    answer: what the person says to a question; None leaves the conversation waiting, and so does
+    the result. on_reply: told each reply of the model, before the person is.
+
+    Raises ClueError from the model, or from an answer that cannot be used.
+    """
+    step: Step = conversation.think()
+    while not isinstance(step, Outcome):
+        if isinstance(step, Ask):
+            text = answer(step.question)
+            if text is None:
+                return None
+            step = conversation.answer(text)
+        else:
+            reply = clue.reply(view, conversation.dialogue, force_grounding=step.force)
+            on_reply(reply)
+            step = conversation.reply(reply)
+    return step
 
 
 def in_words(outcome: Outcome, language: str = "en") -> str:

@@ -74,8 +74,8 @@ ENGLISH = Words(
     polite_after=("please",),
     the=("the",),
     answer_openings=("i mean", "it is", "no"),
-    yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "right", "okay"),
-    no=("no", "nope", "wrong", "that is wrong", "neither"),
+    yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "okay"),
+    no=("no", "nope", "that is wrong", "neither"),
     stop=("stop", "cancel", "never mind", "forget it", "abort"),
     pronunciations=(
         ("leftmost", "L EH F T M OW S T"),
@@ -116,6 +116,40 @@ LANGUAGES: dict[str, Words] = {"en": ENGLISH, "fr": FRENCH}
 TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
+# Words that tell no answer from another.
+_FILLERS = frozenset(
+    (
+        "the",
+        "a",
+        "an",
+        "one",
+        "ones",
+        "on",
+        "to",
+        "in",
+        "at",
+        "of",
+        "it",
+        "is",
+        "that",
+        "this",
+        "please",
+        "le",
+        "la",
+        "l'",
+        "les",
+        "un",
+        "une",
+        "celui",
+        "celle",
+        "de",
+        "du",
+        "à",
+        "en",
+    )
+)
+
+
 def words_of(language: str) -> Words:
     """The words of a language tag such as "en", "en-US" or "fr"; English for any other."""
     return LANGUAGES.get(language.split("-")[0].lower(), ENGLISH)
@@ -144,6 +178,33 @@ def means_yes_or_no(text: str, language: str = "en") -> bool:
 def asks_yes_or_no(suggested_answers: Sequence[str]) -> bool:
     """Whether these are the answers of a question that yes or no settles, and not of "which"."""
     return tuple(suggested_answers) == ("yes", "no")
+
+
+def is_offered(text: str, suggested_answers: Sequence[str]) -> bool:
+    """Whether the text is one of the answers that a question offers, in as few words as it takes.
+
+    To ("the left one", "the right one") these are "right", "the right" and "the right one".
+
+    >>> is_offered("Right.", ("the left one", "the right one"))
+    True
+    >>> is_offered("the one", ("the left one", "the right one"))
+    False
+    """
+    said = _content(text)
+    offered = [_content(answer) for answer in suggested_answers]
+    return bool(said) and (said in offered or sum(said <= answer for answer in offered) == 1)
+
+
+def _content(text: str) -> frozenset[str]:
+    """The words of an answer that tell it from another."""
+    return frozenset(plain(text).split()) - _FILLERS
+
+
+def leaves_open(text: str, suggested_answers: Sequence[str], language: str = "en") -> bool:
+    """Whether the text says yes or no, and the question asks which: it must be asked once more."""
+    if asks_yes_or_no(suggested_answers) or is_offered(text, suggested_answers):
+        return False
+    return means_yes_or_no(text, language)
 
 
 def means_stop(text: str, language: str = "en") -> bool:

@@ -23,11 +23,10 @@ from clue_ros.dialogue.conversation import (
     Phase,
     Step,
     Think,
-    offers_yes,
 )
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import Grounding, NotFound, Question, clean_text
-from clue_ros.dialogue.words import means_stop, means_yes_or_no
+from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import ClueError
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.inference_worker import Worker, new_future, until
@@ -404,6 +403,6 @@ def settled(
     if stopped(session, text, language):
         return True
     question = session.question
-    if question is None or offers_yes(question) or not means_yes_or_no(text, language):
+    if question is None or not leaves_open(text, question.suggested_answers, language):
         return False
     return session.ask_again(heard=True)

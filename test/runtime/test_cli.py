@@ -91,7 +91,12 @@ def test_answers_lead_to_a_grounding_after_the_last_question(
 ) -> None:
     words = ["ground", str(image), TEXT, "--model", str(pointing), "--threshold", "0", "--json"]
     words += ["--max-turns", "2", "--answer", "the left one", "--answer", "the upper one"]
-    assert main(words) == 0
+    assert main(words) == 3, "the questions are used up, and it does not guess"
+    printed = capsys.readouterr()
+    types = [json.loads(line)["type"] for line in printed.out.splitlines()]
+    assert types == ["question"] * 3
+    assert printed.err.startswith("clue: note: still unclear after 2 questions")
+    assert main([*words, "--force-grounding"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["type"] for row in rows] == ["question", "question", "grounding"]
     assert [row["turn"] for row in rows] == [0, 1, 2]
@@ -111,7 +116,7 @@ def test_answers_that_were_not_needed_are_mentioned(
 def test_the_answer_is_typed_where_there_is_a_terminal(pointing: Path, image: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "clue_ros.cli", "ground", str(image), TEXT, "--model"]
-    command += [str(pointing), "--threshold", "0", "--max-turns", "1"]
+    command += [str(pointing), "--threshold", "0", "--max-turns", "1", "--force-grounding"]
     # An empty line is asked for again.
     os.write(ours, b"\nthe left one\n")
     with subprocess.Popen(

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from clue_ros.dialogue.conversation import Ask, Conversation, Outcome, Phase, Think, in_words
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, NotFound, Question
+from clue_ros.dialogue.conversation import (
+    Ask,
+    Conversation,
+    Outcome,
+    Phase,
+    Think,
+    converse,
+    in_words,
+)
+from clue_ros.dialogue.types import (
+    AmbiguityEstimate,
+    Box,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Question,
+    Reply,
+)
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError
 
 ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
@@ -101,3 +119,45 @@ def test_every_outcome_has_words() -> None:
     for code in set(codes) - {"NONE", "UNKNOWN_DIALOGUE"}:  # the latter only answers the service
         assert in_words(Outcome(code)) != in_words(Outcome("no such code")), code
     assert "block" in in_words(Outcome("NONE", grounding=GROUNDING))
+
+
+def test_with_force_grounding_the_model_must_point_after_the_last_question() -> None:
+    conversation = Conversation("pick up the block", 2, force_grounding=True)
+    assert conversation.think() == Think(force=False)
+    conversation.reply(QUESTION)
+    assert conversation.answer("the left one") == Think(force=False)
+    conversation.reply(QUESTION)
+    assert conversation.answer("the upper one") == Think(force=True)
+    assert conversation.reply(GROUNDING) == Outcome("NONE", grounding=GROUNDING)
+
+
+class FakeClue:
+    """Asks a number of times, then points; stands in for the model."""
+
+    def __init__(self, questions: int) -> None:
+        self.questions, self.forced = questions, 0
+
+    def reply(self, _view: object, dialogue: Dialogue, *, force_grounding: bool) -> Reply:
+        """Ask or point."""
+        self.forced += force_grounding
+        asks = dialogue.questions < self.questions and not force_grounding
+        return QUESTION if asks else GROUNDING
+
+
+@pytest.mark.parametrize(("force", "code", "forced"), [(False, "MAX_TURNS", 0), (True, "NONE", 1)])
+def test_converse_holds_a_dialogue_to_its_end(force: bool, code: str, forced: int) -> None:
+    heard: list[Reply] = []
+    clue: Any = FakeClue(questions=9)
+    conversation = Conversation("pick up the block", 2, force_grounding=force)
+    outcome = converse(clue, None, conversation, lambda _question: "that one", heard.append)  # type: ignore[arg-type]
+    assert outcome is not None
+    assert (outcome.code, clue.forced) == (code, forced)
+    assert len(heard) == 3
+    assert conversation.dialogue.questions == 2
+
+
+def test_converse_waits_where_nobody_answers() -> None:
+    clue: Any = FakeClue(questions=1)
+    conversation = Conversation("pick up the block")
+    assert converse(clue, None, conversation, lambda _question: None) is None  # type: ignore[arg-type]
+    assert conversation.phase is Phase.WAITING
