@@ -1,6 +1,7 @@
-"""The simulator: scenes that are true, the same for the same seed, and kept on disk."""
+"""Scenes on disk: shards, and `clue data tabletop` that renders them."""
 
-import colorsys
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,137 +11,24 @@ import cv2
 import numpy as np
 import pytest
 import scene_helpers
+import trimesh
 from drawn_scenes import draw_scene, random_scenes
 
 from clue_ros import cli
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.tabletop import _read
+from clue_ros.lab.evaluation.tabletop import load_samples
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.simulator.optics import INSTANCE_GRID
 from clue_ros.lab.simulator.physics import open_world
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
-from clue_ros.lab.simulator.worlds import BLOCKS, WORLDS
+from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene, SceneObject
+from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, WORLDS
 
-SEED = 11
-# Of SEED, drawn before the simulator knew more than one world.
-FIRST = [
-    ["purple ball", "red ball", "red cylinder", "purple cylinder", "purple ball"],
-    ["yellow cylinder", "red cylinder", "orange cylinder", "red cylinder", "red cylinder"],
-    ["white ball", "yellow ball", "white ball", "yellow ball"],
-]
-FIRST_BOXES = [
-    [0.172, 0.467, 0.322, 0.662],
-    [0.763, 0.228, 0.906, 0.42],
-    [0.234, 0.321, 0.4, 0.542],
-]
-
-
-def draw(seed: int, count: int) -> list[Scene]:
-    """Scenes of the simulator; skips the test where nothing renders."""
-    return scene_helpers.draw(lambda: open_world(BLOCKS, seed), count)
+RENDERS = pytest.mark.usefixtures("renderer")
 
 
 @pytest.fixture(scope="module")
-def rendered() -> list[Scene]:
-    return draw(SEED, 8)
-
-
-def same(a: Scene, b: Scene) -> bool:
-    return (
-        np.array_equal(a.image, b.image)
-        and a.objects == b.objects
-        and np.array_equal(a.instances, b.instances)
-    )
-
-
-# --- what is drawn
-
-
-def test_the_same_seed_gives_the_same_scenes_bit_for_bit(rendered: list[Scene]) -> None:
-    again = draw(SEED, 3)
-    assert all(same(a, b) for a, b in zip(again, rendered, strict=False))
-    assert not any(same(a, rendered[0]) for a in rendered[1:])
-    assert not same(draw(SEED + 1, 1)[0], rendered[0])
-
-
-def test_the_default_world_draws_what_it_drew_before_there_were_others(
-    rendered: list[Scene],
-) -> None:
-    """Shards that were made once must not change: objects and boxes of the first scenes."""
-    first = [[f"{o.color} {o.kind}" for o in scene.objects] for scene in rendered[:3]]
-    assert first == FIRST
-    boxes = np.array([scene.objects[0].box for scene in rendered[:3]])
-    np.testing.assert_allclose(boxes, FIRST_BOXES, atol=0.02)  # renderers differ by a pixel
-    assert BLOCKS.kinds == KINDS
-    assert tuple(BLOCKS.colors) == COLORS
-
-
-def test_a_scene_is_what_its_type_says(rendered: list[Scene]) -> None:
-    for scene in rendered:
-        assert scene.image.dtype == np.uint8
-        assert scene.image.shape in {(224, 224, 3), (240, 320, 3)}
-        assert scene.image.flags.c_contiguous
-        assert scene.image.std() > 5, "an empty picture"
-        assert scene.instances.shape == (INSTANCE_GRID, INSTANCE_GRID)
-        assert 2 <= len(scene.objects) <= 6
-        assert set(np.unique(scene.instances)) == set(range(len(scene.objects) + 1))
-        assert {o.kind for o in scene.objects} <= set(KINDS)
-        assert {o.color for o in scene.objects} <= set(COLORS)
-
-
-def test_every_object_is_inside_and_large_enough_to_see(rendered: list[Scene]) -> None:
-    for scene in rendered:
-        for k, o in enumerate(scene.objects):
-            x0, y0, x1, y1 = o.box
-            assert 0 < x0 < x1 < 1
-            assert 0 < y0 < y1 < 1
-            assert min(x1 - x0, y1 - y0) >= BLOCKS.min_side
-            seen = np.count_nonzero(scene.instances == k + 1) / scene.instances.size
-            assert seen > 0.3 * (x1 - x0) * (y1 - y0)
-
-
-def test_boxes_tightly_hold_the_masks(rendered: list[Scene]) -> None:
-    cell = 1 / INSTANCE_GRID
-    for scene in rendered:
-        for k, o in enumerate(scene.objects):
-            ys, xs = np.nonzero(scene.instances == k + 1)
-            # A cell holds the pixel at its upper left corner; round things end between two cells.
-            for cells, low, high in ((xs, o.box[0], o.box[2]), (ys, o.box[1], o.box[3])):
-                assert low - 0.5 * cell <= cells.min() * cell <= low + 2 * cell
-                assert high - 2.5 * cell <= cells.max() * cell < high
-
-
-def test_objects_have_the_colors_they_are_called_by(rendered: list[Scene]) -> None:
-    checked = 0
-    for scene in rendered:
-        height, width = scene.image.shape[:2]
-        masks = cv2.resize(scene.instances, (width, height), interpolation=cv2.INTER_NEAREST)
-        for k, o in enumerate(scene.objects):
-            red, green, blue = np.median(scene.image[masks == k + 1], axis=0) / 255
-            hue, saturation, _ = colorsys.rgb_to_hsv(red, green, blue)
-            if o.color == "white":
-                assert saturation < 0.3, o
-                continue
-            (low, high), _, _ = BLOCKS.colors[o.color]
-            off = min(abs(hue + turn - (low + high) / 2) for turn in (-1, 0, 1))
-            assert off < (high - low) / 2 + 0.05, (o, hue)
-            checked += 1
-    assert checked > 10
-
-
-def test_no_renderer_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mujoco = pytest.importorskip("mujoco")
-
-    def broken(*_: object) -> None:
-        raise OSError("no display")
-
-    monkeypatch.setattr(mujoco, "Renderer", broken)
-    with pytest.raises(RuntimeError, match=r"apt-get install .*libegl1.*no display"):
-        open_world(BLOCKS, 0).scene()
-    assert cli.main(["data", "tabletop", "--png", "--scenes", "1", "--out", str(tmp_path)]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+def renderer() -> None:
+    """Skip the test where nothing renders."""
+    scene_helpers.draw(lambda: open_world(BLOCKS, 0), 1)
 
 
 # --- scenes without a renderer
@@ -252,7 +140,7 @@ def test_a_damaged_shard_is_named_with_what_to_do(shard: Path, damage: str) -> N
         list(shards.read_shard(shard))
     assert str(shard) in str(caught.value)
     with pytest.raises(ClueError, match="delete it and make it again") as refused:
-        _read(shard.parent, "train", 10)
+        load_samples(shard.parent, split="train")
     assert str(shard) in str(refused.value)
 
 
@@ -267,13 +155,87 @@ def test_every_shard_has_a_seed_of_its_own() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
+@pytest.fixture
+def novel_scenes() -> list[Scene]:
+    """Flat pictures with the novel world's names."""
+    return [
+        draw_scene(64, [("mug", "pink", (4, 4, 20, 20)), ("fork", "gray", (40, 40, 60, 50))]),
+        draw_scene(64, [("apple", "red", (4, 4, 20, 20)), ("apple", "green", (40, 4, 60, 20))]),
+    ]
+
+
+def test_worlds_share_a_folder_and_are_not_mixed_up(
+    tmp_path: Path, novel_scenes: list[Scene]
+) -> None:
+    theirs = shards.shard_path(tmp_path, "test", 0, 0, "novel")
+    ours = shards.shard_path(tmp_path, "test", 0, 0)
+    shards.write_shard(theirs, novel_scenes, "novel")
+    shards.write_shard(ours, random_scenes(3, 0))
+    assert (theirs.name, ours.name) == ("novel-test-0-0000.npz", "test-0-0000.npz")
+    assert shards.shard_seed("test", 0, 0, "novel") != shards.shard_seed("test", 0, 0)
+    read = list(shards.read_scenes(tmp_path, "test", world="novel"))
+    assert [[(o.kind, o.color) for o in s.objects] for s in read] == [
+        [(o.kind, o.color) for o in s.objects] for s in novel_scenes
+    ]
+    assert len(list(shards.read_scenes(tmp_path, "test"))) == 3
+    with np.load(ours) as file:
+        assert "world" not in file.files, "a shard of the default world is what it always was"
+
+
+def test_a_renamed_shard_is_found_out(tmp_path: Path, novel_scenes: list[Scene]) -> None:
+    path = shards.shard_path(tmp_path, "train", 0, 0)  # as if it were for training
+    shards.write_shard(path, novel_scenes, "novel")
+    assert len(list(shards.read_shard(path))) == 2
+    with pytest.raises(ValueError, match=r"train-0-0000.*'novel', not 'blocks'"):
+        list(shards.read_scenes(tmp_path, "train"))
+    with pytest.raises(ClueError, match="train-0-0000"):
+        load_samples(tmp_path, split="train")
+
+
+def test_a_missing_world_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    wanted = r"world 'novel'.*clue data tabletop --world novel .*--split test --scenes 7"
+    with pytest.raises(ClueError, match=wanted):
+        load_samples(tmp_path, world="novel", scenes=7)
+    with pytest.raises(FileNotFoundError, match="--world novel"):
+        list(shards.read_scenes(tmp_path, "test", world="novel"))
+
+
+def test_a_shard_keeps_sizes_shares_and_masks(tmp_path: Path) -> None:
+    scenes = []
+    for i, scene in enumerate(random_scenes(3, 4)):
+        objects = tuple(replace(o, extent=0.1, visible=0.5 + 0.1 * i) for o in scene.objects)
+        whole = cv2.resize(scene.instances, (64, 64), interpolation=cv2.INTER_NEAREST)
+        scenes.append(replace(scene, objects=objects, masks=np.asarray(whole, np.uint8)))
+    path = shards.shard_path(tmp_path, "train", 0, 0, "rich")
+    whole_world = replace(RICH, nouns={**RICH.nouns, **BLOCKS.nouns})
+    shards.write_shard(path, scenes, "rich", spec=whole_world)
+    assert path.name == "rich-train-0-0000.npz"
+    for a, b in zip(shards.read_shard(path, "rich"), scenes, strict=True):
+        assert b.masks is not None
+        assert [(o.kind, o.color, o.extent, o.visible) for o in a.objects] == [
+            (o.kind, o.color, o.extent, o.visible) for o in b.objects
+        ]
+        assert a.masks is not None
+        assert np.array_equal(a.masks, b.masks)
+    assert shards.list_shards(tmp_path, "train", "rich-unseen") == []
+
+
+def test_scenes_without_masks_are_kept_too(tmp_path: Path) -> None:
+    thing = SceneObject("mug", "red", (0.125, 0.125, 0.5, 0.5), 0.1, 0.8)
+    scene = Scene(np.zeros((20, 20, 3), np.uint8), (thing, thing), np.zeros((56, 56), np.uint8))
+    path = tmp_path / "rich-val-0-0000.npz"
+    shards.write_shard(path, [scene], "rich")
+    assert next(shards.read_shard(path)).objects == scene.objects
+    assert next(shards.read_shard(path)).masks is None
+
+
 # --- clue data tabletop
 
 
+@RENDERS
 def test_the_command_makes_only_the_missing_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    draw(0, 1)  # skips where nothing renders
     monkeypatch.setitem(WORLDS, "blocks", replace(BLOCKS, scenes_per_shard=2))
     kept = shards.shard_path(tmp_path, "val", 0, 0)
     shards.write_shard(kept, random_scenes(2, 3))
@@ -285,15 +247,15 @@ def test_the_command_makes_only_the_missing_shards(
     made = shards.shard_path(tmp_path, "val", 0, 1)
     assert shards.list_shards(tmp_path, "val") == [kept, made]
     # what is in a shard follows from its name alone
-    again = draw(shards.shard_seed("val", 0, 1), 2)
+    again = scene_helpers.draw(lambda: open_world(BLOCKS, shards.shard_seed("val", 0, 1)), 2)
     for a, b in zip(again, shards.read_shard(made), strict=True):
         assert np.array_equal(a.instances, b.instances)
     assert cli.main([*command, "--processes", "1"]) == 0
     assert "0 to make" in capsys.readouterr().err
 
 
+@RENDERS
 def test_pictures_for_people_have_their_truth_beside_them(tmp_path: Path) -> None:
-    draw(0, 1)
     assert cli.main(["data", "tabletop", "--png", "--scenes", "1", "--out", str(tmp_path)]) == 0
     (picture,) = tmp_path.glob("*.png")
     image = cv2.imread(str(picture))
@@ -308,3 +270,36 @@ def test_pictures_for_people_have_their_truth_beside_them(tmp_path: Path) -> Non
         assert 0 <= y0 < y1 <= height
         assert o["kind"] in KINDS
         assert o["color"] in COLORS
+
+
+@RENDERS
+def test_the_command_draws_the_world_and_its_contact_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheet = tmp_path / "sheets" / "novel.png"
+    monkeypatch.setattr("clue_ros.lab.simulator.command.SCENES", 3)
+    command = ["data", "tabletop", "--world", "novel", "--out", str(tmp_path)]
+    assert cli.main([*command, "--contact-sheet", str(sheet)]) == 0
+    image = cv2.imread(str(sheet))
+    assert image is not None
+    assert image.shape[1] == 960
+    assert sheet.stat().st_size < 400_000
+    assert cli.main([*command, "--png", "--split", "test", "--scenes", "1"]) == 0
+    truth = json.loads((tmp_path / "novel-test-0-0000.json").read_text())["objects"]
+    assert {o["kind"] for o in truth} <= set(NOVEL.kinds)
+
+
+@RENDERS
+def test_the_command_draws_own_meshes_and_does_not_mix_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    trimesh.creation.box((0.04, 0.06, 0.1)).export(tmp_path / "own" / "brick.obj")
+    command = ["data", "tabletop", "--world", "rich", "--out", str(tmp_path), "--scenes", "1"]
+    assert cli.main([*command, "--png", "--meshes", str(tmp_path / "own")]) == 0
+    truth = json.loads((tmp_path / "rich-train-0-0000.json").read_text())["objects"]
+    assert truth
+    scene = Scene(np.zeros((20, 20, 3), np.uint8), (), np.zeros((56, 56), np.uint8))
+    shards.write_shard(tmp_path / "rich-train-0-0000.npz", [scene], "rich")
+    assert cli.main([*command, "--meshes", str(tmp_path / "own")]) == 2
+    assert "made with other meshes" in capsys.readouterr().err

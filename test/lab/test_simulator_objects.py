@@ -1,18 +1,27 @@
-"""Generated household objects: closed, resting, apart from each other; textures."""
+"""Objects of the simulator: generated and user meshes, where they are placed, textures."""
 
 from __future__ import annotations
 
 import colorsys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trimesh
 
+from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import meshes, textures
 from clue_ros.lab.simulator.meshes import Mesh, Shape
-from clue_ros.lab.simulator.objects import StandingObjects, segment_distance
+from clue_ros.lab.simulator.objects import (
+    FallingObjects,
+    StandingObjects,
+    segment_distance,
+    turned,
+)
 from clue_ros.lab.simulator.spec import PlacedObject
-from clue_ros.lab.simulator.worlds import NOVEL, RICH
+from clue_ros.lab.simulator.user_meshes import kind_name, read_meshes, with_meshes
+from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH
 
 
 def volume(mesh: Mesh) -> float:
@@ -151,3 +160,112 @@ def test_a_cloth_lies_on_the_middle_of_a_table() -> None:
     assert out[32, 32].tolist() == [10, 90, 10]
     assert out[0, 0].tolist() == out[-1, -1].tolist() == [200, 200, 200]
     assert 0.2 < (out[..., 0] == 10).mean() < 0.55
+
+
+def test_an_extrusion_has_the_volume_of_its_outline() -> None:
+    square = np.array([[1.0, 1], [-1, 1], [-1, -1], [1, -1]])
+    assert volume(meshes.extruded(square, 3.0)) == pytest.approx(12)
+    assert 11 < volume(meshes.extruded(square, 3.0, 0.1)) < 12
+    assert volume(meshes.ring(2.0, 0.5, 90, 40)) == pytest.approx(2 * np.pi**2 * 2 * 0.25, rel=0.02)
+
+
+def test_an_object_lies_along_its_yaw() -> None:
+    mujoco = pytest.importorskip("mujoco")
+    up = np.zeros(3)
+    mujoco.mju_rotVecQuat(up, np.array([0.0, 0, 1]), np.array(turned(0.7, lying=True)))
+    assert up == pytest.approx((np.cos(0.7), np.sin(0.7), 0))
+    mujoco.mju_rotVecQuat(up, np.array([1.0, 0, 0]), np.array(turned(0.7)))
+    assert up == pytest.approx((np.cos(0.7), np.sin(0.7), 0))
+
+
+def test_every_pile_has_look_alikes() -> None:
+    rng = np.random.default_rng(3)
+    library = FallingObjects(RICH)
+    library.xml(rng)
+    for _ in range(60):
+        placed = library.place(rng)
+        kinds = [o.kind for o in placed]
+        assert len(set(kinds)) < len(kinds)
+        assert len({o.body for o in placed}) == len(placed)
+        for o in placed:
+            own = RICH.objects[o.kind].colors
+            assert own is None or o.color in own
+            assert np.linalg.norm(o.quaternion) == pytest.approx(1)
+
+
+# --- the user's own meshes
+
+TETRA = "v 0 0 0\nv 60 0 0\nv 0 60 0\nv 0 0 60\nf 1 3 2\nf 1/1/1 2/2 4\nf 1 4 -2\nf 2 3 4\n"
+
+
+def stl(side: float) -> bytes:
+    corners = np.array([[0, 0, 0], [side, 0, 0], [0, side, 0], [0, 0, side]], dtype="<f4")
+    out = bytes(80) + (4).to_bytes(4, "little")
+    for face in ((0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)):
+        out += bytes(12) + corners[list(face)].tobytes() + bytes(2)
+    return out
+
+
+def test_own_meshes_become_kinds(tmp_path: Path) -> None:
+    (tmp_path / "025_mug" / "google_16k").mkdir(parents=True)
+    (tmp_path / "025_mug" / "google_16k" / "a.stl").write_bytes(stl(0.08))
+    (tmp_path / "cracker_box.obj").write_text("mtllib ../../etc/passwd\n" + TETRA)
+    own = read_meshes(tmp_path)
+    assert set(own.shapes) == {"mug", "cracker box"}
+    assert own.problems == ()
+    box = own.shapes["cracker box"][0].parts[0].mesh
+    assert np.ptp(box.vertices, axis=0) == pytest.approx((0.06, 0.06, 0.06))  # it was in mm
+    assert volume(box) > 0
+    spec = with_meshes(RICH, own)
+    assert spec.kinds == tuple(spec.objects) == (*RICH.kinds, "cracker box")
+    build = spec.objects["mug"].build
+    builds = {len(build(np.random.default_rng(i)).parts[0].mesh.faces) for i in range(12)}
+    assert 4 in builds
+    assert len(builds) > 1
+
+
+@pytest.mark.parametrize("suffix", ["obj", "stl", "ply", "off"])
+def test_each_format_gives_the_same_mesh(suffix: str, tmp_path: Path) -> None:
+    solid = trimesh.creation.box((0.04, 0.06, 0.1))
+    solid.export(tmp_path / f"brick.{suffix}")
+    mesh = read_meshes(tmp_path).shapes["brick"][0].parts[0].mesh
+    assert (len(mesh.vertices), len(mesh.faces)) == (8, 12)
+    assert np.ptp(mesh.vertices, axis=0) == pytest.approx((0.04, 0.06, 0.1), abs=1e-6)
+    assert volume(mesh) == pytest.approx(0.04 * 0.06 * 0.1, rel=1e-4)
+
+
+def test_a_bad_mesh_is_named_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "good.obj").write_text(TETRA)
+    bad: dict[str, str | bytes] = {
+        "face.obj": "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 9\nf 1 2 3\nf 1 2 4\nf 2 3 4\n",
+        "huge.obj": TETRA.replace("60", "6000000"),
+        "text.obj": "v a b c\n",
+        "nan.obj": TETRA.replace("60 0 0", "nan 0 0"),
+        "cut.stl": stl(0.08)[:-9],
+        "cut.ply": "ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nend_header\n0\n",
+        "none.off": "OFF\n",
+        "123.obj": TETRA,
+    }
+    for name, content in bad.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+    outside = tmp_path.parent / "outside.obj"
+    outside.write_text(TETRA)
+    (tmp_path / "link.obj").symlink_to(outside)
+    own = read_meshes(tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert set(own.shapes) == {"good"}
+    for name in [*bad, "link.obj"]:
+        assert sum(name in problem for problem in own.problems) == 1, name
+    with pytest.raises(ClueError, match="no mesh that can be used"):
+        read_meshes(empty)
+    with pytest.raises(ClueError, match="no folder of meshes"):
+        read_meshes(tmp_path / "nowhere")
+    with pytest.raises(ClueError, match="'blocks' takes no meshes"):
+        with_meshes(BLOCKS, own)
+
+
+def test_a_name_is_without_numbers() -> None:
+    assert kind_name("002_master_chef_can") == "master chef can"
+    assert kind_name("Mug-a.OBJ") == "mug a"
