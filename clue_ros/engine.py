@@ -107,7 +107,8 @@ class Clue:
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
-        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`). threshold: 0..1,
+        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`); a model with one
+        adapter alone takes that one for "both". threshold: 0..1,
         None for the model's own. looks: at a picture before it points, None for the model's own
         (see `looks`). detector: the folder of another detector that `clue train
         detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
@@ -137,6 +138,8 @@ class Clue:
             revision=revision,
             quantization=quantization,
         )
+        if policy == "both" and policy not in checkpoint.policies:
+            policy = checkpoint.policies[-1]  # the one adapter that is there decides alone
         return cls(checkpoint, str(model), policy, threshold, looks)
 
     @property
@@ -172,6 +175,13 @@ class Clue:
     @policy.setter
     def policy(self, policy: str) -> None:
         _check_policy(policy)
+        if policy not in self._checkpoint.policies:
+            raise ModelError(
+                f"policy {policy!r} needs both adapters, or adapter B: this model has policies"
+                f" {', '.join(self._checkpoint.policies)}"
+            )
+        if policy == "both" and self._checkpoint.stale_fusion:
+            raise ModelError(self._checkpoint.stale_fusion)
         self._policy = policy
 
     @property
@@ -183,8 +193,8 @@ class Clue:
         """
         if self._threshold is not None:
             return self._threshold
-        joint = self._checkpoint.joint.threshold if self._policy == "both" else None
-        return self._checkpoint.detector.settings.threshold if joint is None else joint
+        fitted = self._checkpoint.fusion.threshold if self._policy == "both" else None
+        return self._checkpoint.detector.settings.threshold if fitted is None else fitted
 
     @threshold.setter
     def threshold(self, threshold: float | None) -> None:
@@ -248,7 +258,7 @@ class Clue:
         probability, attention = self._checkpoint.judge(features, context)
         if self.policy == "both":
             own, prefill = self._checkpoint.second_opinion(features, context)
-            probability = self._checkpoint.joint.probability(probability, own)
+            probability = self._checkpoint.fusion.probability(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill

@@ -1,7 +1,7 @@
 """A complete model folder in memory: processor, backbone, both adapters, detector, settings.
 
 config.json model.safetensors tokenizer and processor files   the base
-detector/   adapter A, head.safetensors, detector.json, joint.json (where both decide, `joint`)
+detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "both", `fusion`)
 ivg/        adapter B, ivg.json
 """
 
@@ -34,8 +34,8 @@ from clue_ros.model.decoding import (
     reply_to,
 )
 from clue_ros.model.detector import Detector, load_detector
-from clue_ros.model.detector_baselines import BASELINES
-from clue_ros.model.fusion import MEAN, Joint, load_joint
+from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
+from clue_ros.model.fusion import MEAN, Fusion, load_fusion
 from clue_ros.model.loading import find_base, find_model, read_json, write_json
 from clue_ros.model.multi_view import MOST_LOOKS
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
@@ -93,6 +93,10 @@ def save_ivg_settings(settings: IvgSettings, folder: str | Path, **notes: Any) -
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
+NO_ADAPTER_B = (
+    "this model has no adapter B (folder ivg): it judges whether a sentence is ambiguous, and can"
+    " neither ask nor point. Train it with `clue train ivg`, or name one (ivg=)"
+)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -109,7 +113,24 @@ class Checkpoint:
     detector: Detector
     ivg: IvgSettings
     vocabulary: Vocabulary
-    joint: Joint = MEAN
+    fusion: Fusion = MEAN
+    has_detector: bool = True  # adapter A, or a detector that the caller named
+    stale_fusion: str = ""  # why policy "both" cannot be used, or empty
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies that these adapters allow: "detector", "decoder", "both"."""
+        speaks = IVG in self.adapters.names
+        judges = self.has_detector
+        return tuple(
+            policy
+            for policy, possible in (
+                ("detector", judges or speaks),
+                ("decoder", speaks),
+                ("both", judges and speaks),
+            )
+            if possible
+        )
 
     @with_room
     @torch.inference_mode()
@@ -196,6 +217,8 @@ class Checkpoint:
 
     def _to_reply_to(self, context: str, pictures: int) -> Prompts:
         """The prompt of a context for adapter B, which is then the active one, of each picture."""
+        if IVG not in self.adapters.names:
+            raise ModelError(NO_ADAPTER_B)
         self.adapters.use(IVG)
         prompts = encode_prompts(self.processor, self.ivg.instruction, [context] * pictures)
         return prompts.to(self.backbone.device)
@@ -280,17 +303,38 @@ def _load(
     processor = load_processor(base)
     check_processor(processor, backbone, base)
     adapters = Adapters(backbone)
-    judge = open_detector(backbone, adapters, processor, detector or folder / DETECTOR)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
-    settings = load_ivg_settings(dialogue)
-    adapters.load(IVG, dialogue)
+    has_detector = detector is not None or (folder / DETECTOR).is_dir() or not dialogue.is_dir()
+    if not has_detector:
+        detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
+    judge = open_detector(backbone, adapters, processor, detector or folder / DETECTOR)
+    settings = IvgSettings()
+    if dialogue.is_dir():
+        settings = load_ivg_settings(dialogue)
+        adapters.load(IVG, dialogue)
     try:
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
     trained = folder / DETECTOR if detector is None else Path(detector).expanduser()
-    joint = MEAN if str(detector) in BASELINES else load_joint(trained, dialogue)
-    return Checkpoint(processor, backbone, adapters, judge, settings, vocabulary, joint)
+    fusion, stale = (MEAN, "") if str(detector) in BASELINES else _fusion_of(trained, dialogue)
+    if stale and (detector is not None or ivg is not None):
+        fusion, stale = MEAN, ""  # a pair of the caller's own choice was never fitted
+    return Checkpoint(
+        processor, backbone, adapters, judge, settings, vocabulary, fusion, has_detector, stale
+    )
+
+
+def _fusion_of(detector: Path, ivg: Path) -> tuple[Fusion, str]:
+    """The fit in the detector's folder, and what to do where it was made with other adapters."""
+    fusion = load_fusion(detector)
+    if fusion == MEAN or fusion.fits(detector, ivg):
+        return fusion, ""
+    return fusion, (
+        f"{detector}: policy 'both' was fitted with other weights than {detector} and {ivg} hold"
+        f" now: fit it again (clue train policy --model {detector.parent}), or choose policy"
+        " 'detector' or 'decoder'"
+    )
 
 
 def open_detector(

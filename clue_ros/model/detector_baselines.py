@@ -119,8 +119,9 @@ class FirstToken(_Decoding):
         return question_share(self.backbone, self.vocabulary, prefill)
 
 
+FIRST_TOKEN = "decoder-first"
 BASELINES: dict[str, Callable[[Backbone, Adapters, Any], Detector]] = {
     "decoder-yes-no": YesNo,
     "candidate-count": CandidateCount,
-    "decoder-first": FirstToken,
+    FIRST_TOKEN: FirstToken,
 }

@@ -1,10 +1,10 @@
-"""How the detector's and the decoder's own judgement are put together (policy "both").
+"""Policy "both": one probability of ambiguity from the detector and the decoder's first token.
 
 Each gives a probability that a sentence is ambiguous: the detector, and the decoder by the share of
 its first token that opens a question. `clue train policy` fits the weights of their log odds on
-validation requests and writes joint.json into the detector's folder. It holds for the pair that it
-was fitted with; where there is none, or adapter B is another one, their mean decides, at the
-detector's own threshold.
+validation requests and writes fusion.json into the detector's folder. A fit holds for the pair of
+adapters that it was made with, which fusion.json names by the SHA-256 of their weights. Without a
+fit the mean of the log odds decides, at the detector's own threshold.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from typing import Any
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import read_json, write_json
 
-SETTINGS_FILE = "joint.json"
-ADAPTER_FILE = "adapter_model.safetensors"
-_NEAREST = 1e-6  # to 0 and 1: what is surer than this is taken for this
+SETTINGS_FILE = "fusion.json"
+OLD_SETTINGS_FILE = "joint.json"  # until 0.1
+WEIGHTS = ("adapter_model.safetensors", "head.safetensors")
+_NEAREST = 1e-6  # to 0 and 1: a surer probability is clipped to this
 
 
 @dataclass(frozen=True)
-class Joint:
+class Fusion:
     """Weights of the two log odds, and what is added to their sum.
 
-    threshold: probability from which a sentence counts as ambiguous; None: the detector's own. ivg:
-    SHA-256 of the weights of the adapter B that it was fitted with.
+    threshold: probability from which a sentence counts as ambiguous; None: the detector's own.
+    detector_sha256, ivg_sha256: of the weights that the fit was made with; empty: not known.
     """
 
     detector: float = 0.5
     decoder: float = 0.5
     bias: float = 0.0
     threshold: float | None = None
-    ivg: str = ""
+    detector_sha256: str = ""
+    ivg_sha256: str = ""
 
     def probability(self, detector: float, decoder: float) -> float:
         """Both probabilities (0..1) as one.
 
-        >>> mean = Joint()
+        >>> mean = Fusion()
         >>> round(mean.probability(0.9, 0.1), 6), round(mean.probability(0.5, 0.9), 2)
         (0.5, 0.75)
         >>> mean.probability(1.0, 0.5) < 1
@@ -49,8 +51,15 @@ class Joint:
         odds = self.detector * log_odds(detector) + self.decoder * log_odds(decoder) + self.bias
         return 1 / (1 + math.exp(-odds))
 
+    def fits(self, detector: Path, ivg: Path) -> bool:
+        """Whether it was fitted with the adapters in these folders."""
+        return (self.detector_sha256, self.ivg_sha256) == (
+            weights_digest(detector),
+            weights_digest(ivg),
+        )
 
-MEAN = Joint()
+
+MEAN = Fusion()
 
 
 def log_odds(probability: float) -> float:
@@ -59,37 +68,45 @@ def log_odds(probability: float) -> float:
     return math.log(p / (1 - p))
 
 
-def weights_digest(ivg: Path) -> str:
-    """SHA-256 of adapter B's weights, hexadecimal; empty where the folder has none."""
-    path = ivg / ADAPTER_FILE
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of an adapter's weights and its head's, hexadecimal; empty where there are none."""
+    paths = [folder / name for name in WEIGHTS if (folder / name).is_file()]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if paths else ""
 
 
-def load_joint(detector: Path, ivg: Path) -> Joint:
-    """What was fitted for this detector's folder and this adapter B's, else the mean.
+def load_fusion(detector: Path) -> Fusion:
+    """Read the fit in a detector's folder; the mean where there is none.
 
     Raises ModelError naming the file and what is wrong with it.
     """
     path = detector / SETTINGS_FILE
     if not path.is_file():
+        path = detector / OLD_SETTINGS_FILE
+    if not path.is_file():
         return MEAN
     content = read_json(path)
-    known = Joint.__dataclass_fields__
-    joint = Joint(**{key: content[key] for key in known if key in content})
+    if "ivg" in content:  # joint.json named adapter B alone
+        content["ivg_sha256"] = content["ivg"]
+    known = Fusion.__dataclass_fields__
+    fusion = Fusion(**{key: content[key] for key in known if key in content})
     for name in ("detector", "decoder", "bias"):
-        value = getattr(joint, name)
+        value = getattr(fusion, name)
         if not _is_number(value) or not abs(value) <= 100:
             raise ModelError(f"{path}: {name} {value!r}, want a number of at most 100")
-    if joint.threshold is not None and not (
-        _is_number(joint.threshold) and 0 <= joint.threshold <= 1
+    if fusion.threshold is not None and not (
+        _is_number(fusion.threshold) and 0 <= fusion.threshold <= 1
     ):
-        raise ModelError(f"{path}: threshold {joint.threshold!r}, want 0 to 1")
-    return joint if joint.ivg == weights_digest(ivg) else MEAN
+        raise ModelError(f"{path}: threshold {fusion.threshold!r}, want 0 to 1")
+    return fusion
 
 
-def save_joint(joint: Joint, detector: Path, **notes: Any) -> None:
-    """Write joint.json into the detector's folder, `notes` (data, figures) beside the numbers."""
-    write_json(detector / SETTINGS_FILE, {**notes, **asdict(joint)})
+def save_fusion(fusion: Fusion, detector: Path, **notes: Any) -> None:
+    """Write fusion.json into the detector's folder, `notes` (data, figures) beside the numbers."""
+    write_json(detector / SETTINGS_FILE, {**notes, **asdict(fusion)})
+    (detector / OLD_SETTINGS_FILE).unlink(missing_ok=True)
 
 
 def _is_number(value: object) -> bool:

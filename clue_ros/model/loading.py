@@ -219,10 +219,11 @@ def find_base(folder: Path) -> Path:
     A folder of adapters alone (a few MB beside a base of many GB) names its base as peft does, in
     adapter_config.json: base_model_name_or_path and, for a hub id, revision.
     """
-    adapter = folder / "detector" / "adapter_config.json"
-    if (folder / "config.json").is_file() or not adapter.is_file():
+    configs = [folder / name / "adapter_config.json" for name in ("detector", "ivg")]
+    found = [path for path in configs if path.is_file()]  # one adapter alone is enough
+    if (folder / "config.json").is_file() or not found:
         return folder
-    content = read_json(adapter)
+    content = read_json(found[0])
     base, revision = content.get("base_model_name_or_path"), content.get("revision")
     if not isinstance(base, str) or not base:
         return folder

@@ -372,12 +372,12 @@ def test_the_policy_is_fitted_to_the_pair(
     model = Path(shutil.copytree(whole, tmp_path / "model"))
     before = {path: path.read_bytes() for path in sorted(model.rglob("*")) if path.is_file()}
     assert fusion.run(options(fusion, work, "--model", model)) == 0
-    found = json.loads((model / "detector" / "joint.json").read_text())
+    found = json.loads((model / "detector" / "fusion.json").read_text())
     assert found["validation"]["n"] > 8
     assert 0 <= found["validation"]["val_f1"] <= 1
-    joint = load_checkpoint(model).joint
+    joint = load_checkpoint(model).fusion
     assert joint.threshold == found["threshold"]
-    assert joint.ivg
+    assert joint.fits(model / "detector", model / "ivg")
     assert all(path.read_bytes() == content for path, content in before.items())
 
 

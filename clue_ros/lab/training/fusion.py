@@ -27,7 +27,7 @@ from clue_ros.lab.training.datasets import TrainingData, add_source_arguments, l
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
-from clue_ros.model.fusion import MEAN, Joint, log_odds, save_joint, weights_digest
+from clue_ros.model.fusion import MEAN, Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
 
 HELD_OUT = 400  # simulated validation scenes at most
@@ -73,7 +73,7 @@ def judge(checkpoint: Checkpoint, pictures: list[list[Sample]], name: str) -> Ju
     return torch.tensor(odds), torch.tensor(labels)
 
 
-def fit(odds: Tensor, labels: Tensor) -> Joint:
+def fit(odds: Tensor, labels: Tensor) -> Fusion:
     """Weights, bias and threshold for log odds (n, 2) and labels (n,), ambiguous being 1."""
     weights = torch.tensor([MEAN.detector, MEAN.decoder, MEAN.bias], requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
@@ -87,26 +87,26 @@ def fit(odds: Tensor, labels: Tensor) -> Joint:
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     detector, decoder, bias = (round(float(w), 4) for w in weights.detach())
-    joint = Joint(detector, decoder, bias)
-    return Joint(detector, decoder, bias, fit_threshold(_chances(joint, odds), labels))
+    fusion = Fusion(detector, decoder, bias)
+    return Fusion(detector, decoder, bias, fit_threshold(_chances(fusion, odds), labels))
 
 
-def _chances(joint: Joint, odds: Tensor) -> Tensor:
-    return torch.sigmoid(odds @ torch.tensor([joint.detector, joint.decoder]) + joint.bias)
+def _chances(fusion: Fusion, odds: Tensor) -> Tensor:
+    return torch.sigmoid(odds @ torch.tensor([fusion.detector, fusion.decoder]) + fusion.bias)
 
 
-def figures(joint: Joint, seen: Mapping[str, Judged], own: float) -> dict[str, float]:
+def figures(fusion: Fusion, seen: Mapping[str, Judged], own: float) -> dict[str, float]:
     """F1 of each set by both as fitted, and by their mean at the detector's own threshold."""
     out: dict[str, float] = {}
     for name, (odds, labels) in seen.items():
-        assert joint.threshold is not None
-        out[f"{name}_f1"] = round(f1(_chances(joint, odds) >= joint.threshold, labels), 4)
+        assert fusion.threshold is not None
+        out[f"{name}_f1"] = round(f1(_chances(fusion, odds) >= fusion.threshold, labels), 4)
         out[f"{name}_f1_mean"] = round(f1(_chances(MEAN, odds) >= own, labels), 4)
     return out
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit, and write joint.json into the detector's folder; 0 when it is there."""
+    """Fit, and write fusion.json into the detector's folder; 0 when it is there."""
     if args.threads:
         torch.set_num_threads(args.threads)
     folder = find_model(str(args.model))
@@ -118,12 +118,19 @@ def run(args: argparse.Namespace) -> int:
     seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
     odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
     found = fit(odds, labels)
-    joint = Joint(found.detector, found.decoder, found.bias, found.threshold, weights_digest(ivg))
+    fusion = Fusion(
+        found.detector,
+        found.decoder,
+        found.bias,
+        found.threshold,
+        weights_digest(detector),
+        weights_digest(ivg),
+    )
     own = checkpoint.detector.settings.threshold
     notes: dict[str, Any] = {
-        "validation": {**figures(joint, seen, own), "n": len(labels)},
+        "validation": {**figures(fusion, seen, own), "n": len(labels)},
         "world": args.world,
     }
-    save_joint(joint, detector, **notes)
-    print(json.dumps({"out": str(detector), "threshold": joint.threshold, **notes}))
+    save_fusion(fusion, detector, **notes)
+    print(json.dumps({"out": str(detector), "threshold": fusion.threshold, **notes}))
     return 0

@@ -17,10 +17,10 @@ from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.fusion import (
     MEAN,
     SETTINGS_FILE,
-    Joint,
-    load_joint,
+    Fusion,
+    load_fusion,
     log_odds,
-    save_joint,
+    save_fusion,
     weights_digest,
 )
 
@@ -31,16 +31,23 @@ def model(random_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(random_model, tmp_path / "model"))
 
 
-def fitted(model: Path, **more: Any) -> Joint:
-    """A joint of the model's own pair, written where it belongs."""
+def fitted(model: Path, **more: Any) -> Fusion:
+    """A fusion of the model's own pair, written where it belongs."""
     numbers: dict[str, Any] = {"detector": 0.25, "decoder": 1.5, "bias": -0.5, "threshold": 0.6}
-    joint = Joint(**{**numbers, "ivg": weights_digest(model / IVG), **more})
-    save_joint(joint, model / DETECTOR, world="blocks")
-    return joint
+    fusion = Fusion(
+        **{
+            **numbers,
+            "detector_sha256": weights_digest(model / DETECTOR),
+            "ivg_sha256": weights_digest(model / IVG),
+            **more,
+        }
+    )
+    save_fusion(fusion, model / DETECTOR, world="blocks")
+    return fusion
 
 
 def test_without_a_file_the_mean_decides_at_the_detectors_threshold(model: Path) -> None:
-    assert load_joint(model / DETECTOR, model / IVG) == MEAN
+    assert load_fusion(model / DETECTOR) == MEAN
     clue = Clue.load(model, policy="both")
     assert clue.threshold == clue.checkpoint.detector.settings.threshold
 
@@ -52,9 +59,9 @@ def test_log_odds_of_certainty_are_finite() -> None:
 
 
 def test_the_engine_uses_what_was_fitted(model: Path, picture: Any) -> None:
-    joint = fitted(model)
+    fusion = fitted(model)
     clue = Clue.load(model, policy="both")
-    assert clue.checkpoint.joint == joint
+    assert clue.checkpoint.fusion == fusion
     view = clue.look(picture)
     features = clue.checkpoint.look(picture)
     alone, _ = clue.checkpoint.judge(features, "the red block")
@@ -77,19 +84,57 @@ def test_a_threshold_that_is_given_wins_until_it_is_taken_back(model: Path) -> N
     assert clue.threshold == 0.6
 
 
-def test_another_adapter_b_was_not_fitted(model: Path, tmp_path: Path) -> None:
+def change_weights(folder: Path, name: str = "adapter_model.safetensors") -> None:
+    """Flip a bit of a file, as another training would."""
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        (DETECTOR, "adapter_model.safetensors"),
+        (DETECTOR, "head.safetensors"),
+        (IVG, "adapter_model.safetensors"),
+    ],
+)
+def test_a_fit_of_other_weights_is_refused_with_what_to_run(
+    model: Path, folder: str, name: str
+) -> None:
+    fitted(model)
+    change_weights(model / folder, name)
+    with pytest.raises(ModelError, match="clue train policy --model"):
+        Clue.load(model, policy="both")
+    clue = Clue.load(model, policy="detector")
+    with pytest.raises(ModelError, match="fitted with other weights"):
+        clue.policy = "both"
+    assert clue.policy == "detector"
+
+
+def test_a_pair_that_the_caller_chose_is_judged_by_the_mean(model: Path, tmp_path: Path) -> None:
     fitted(model)
     other = Path(shutil.copytree(model / IVG, tmp_path / "other"))
-    assert load_joint(model / DETECTOR, other) != MEAN, "a copy is the same adapter"
-    weights = other / "adapter_model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(bytes(content))
-    assert load_joint(model / DETECTOR, other) == MEAN
+    assert Clue.load(model, policy="both", ivg=other).checkpoint.fusion != MEAN, "a copy"
+    change_weights(other)
     clue = Clue.load(model, policy="both", ivg=other)
-    assert clue.checkpoint.joint == MEAN
+    assert clue.checkpoint.fusion == MEAN
     assert clue.threshold == clue.checkpoint.detector.settings.threshold
-    assert Clue.load(model, policy="both", detector="decoder-first").checkpoint.joint == MEAN
+    assert Clue.load(model, policy="both", detector="decoder-first").checkpoint.fusion == MEAN
+
+
+def test_the_file_of_before_is_read_and_asks_for_a_new_fit(model: Path) -> None:
+    """joint.json named adapter B alone, so nobody knows which detector it was fitted with."""
+    fitted(model)
+    path = model / DETECTOR / SETTINGS_FILE
+    content = json.loads(path.read_text())
+    content["ivg"] = content.pop("ivg_sha256")
+    del content["detector_sha256"]
+    path.with_name("joint.json").write_text(json.dumps(content))
+    path.unlink()
+    with pytest.raises(ModelError, match="clue train policy"):
+        Clue.load(model, policy="both")
+    assert load_fusion(model / DETECTOR).threshold == 0.6
 
 
 @pytest.mark.parametrize(
@@ -116,9 +161,9 @@ def test_the_fit_finds_who_knows_more() -> None:
     truth = rng.uniform(size=4000) < 0.5
     knows = np.where(truth, 1.0, -1.0) + rng.normal(size=4000) + 1.0
     odds = np.stack([rng.normal(size=4000), knows], axis=1)
-    joint = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
+    fusion = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
     # of two normal distributions of one width: the distance of their means, and that 1 taken off
-    assert joint.detector == pytest.approx(0, abs=0.2)
-    assert joint.decoder == pytest.approx(2, rel=0.15)
-    assert joint.bias == pytest.approx(-2, rel=0.15)
-    assert joint.threshold == pytest.approx(0.5, abs=0.15)
+    assert fusion.detector == pytest.approx(0, abs=0.2)
+    assert fusion.decoder == pytest.approx(2, rel=0.15)
+    assert fusion.bias == pytest.approx(-2, rel=0.15)
+    assert fusion.threshold == pytest.approx(0.5, abs=0.15)
