@@ -221,7 +221,15 @@ def _suffix_ids(tokenizer: Any, suffix: str) -> list[int]:
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Generated ids as a sentence: no special tokens, no space before punctuation marks."""
-    text = tokenizer.decode(list(ids), skip_special_tokens=True).strip()
+    """Generated ids as a sentence, without special tokens."""
+    return detokenize(tokenizer.decode(list(ids), skip_special_tokens=True).strip())
+
+
+def detokenize(text: str) -> str:
+    """Join word tokens as people write them.
+
+    >>> detokenize("i don ' t see the red one , or the blue one .")
+    "i don't see the red one, or the blue one."
+    """
     text = re.sub(r"\s+([.,?!;:])", r"\1", text)
     return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)

@@ -18,8 +18,7 @@ import pytest
 from clue_ros.dialogue.episodes import GROUNDED, NAME, Episode, episode_files
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Question, Turn
 from clue_ros.lab.data.episodes import load_episodes
-from clue_ros.lab.data.invig import load_invig, reveal_pairs
-from clue_ros.lab.data.invig_layouts import InvigError
+from clue_ros.lab.data.invig import InvigError, load_invig, reveal_pairs
 from clue_ros.nodes.recorder import RESERVE, Recorder, RecordError
 
 MAP = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)

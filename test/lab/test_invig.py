@@ -1,8 +1,9 @@
-"""The InViG reader on both published layouts, on rows that are wrong, and what it writes itself."""
+"""The InViG reader on the published layouts, on rows that are wrong, and the files it writes."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,13 @@ import pytest
 
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.errors import BadImageError
-from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
-from clue_ros.lab.data.invig_layouts import BadRow, InvigError, box_form, read_dialogue
+from clue_ros.lab.data.invig import (
+    InvigError,
+    InvigSample,
+    load_invig,
+    reveal_pairs,
+    write_invig,
+)
 
 FIXTURES = Path(__file__).parents[1] / "data"
 OLD, NEW = FIXTURES / "invig_old", FIXTURES / "invig_new"
@@ -121,57 +127,53 @@ def test_ref_list_as_columns_of_lists(folder: Callable[..., Path]) -> None:
     assert [s.id for s in load_invig(folder(rows)).samples] == ["000", "001"]
 
 
-# --- boxes: pixels or fractions, corners or sizes ---
+# --- boxes: as the layout says, checked against the image ---
 
 
-def _as(rows: Rows, change: Callable[[list[float]], list[float]]) -> Rows:
-    return [row | {"bbox": change(row["bbox"])} for row in rows]
-
-
-def test_boxes_with_width_and_height_are_recognised(
-    folder: Callable[..., Path], old_rows: Rows
+@pytest.mark.parametrize(
+    ("box", "reason"),
+    [
+        ([0.3, 0.5, 0.4, 0.7], r"\[0.3, 0.5, 0.4, 0.7\] in test.json:1 is smaller than a pixel"),
+        ([200, 134, 54, 51], r"\[200, 134, 54, 51\] in test.json:1 encloses no area"),
+        ([300, 20, 400, 80], r"in test.json:1 lies outside the 320x240 image: want x_min, y_min"),
+    ],
+    ids=["fractions", "width and height", "outside"],
+)
+def test_a_box_that_is_not_as_the_older_layout_says_is_refused(
+    folder: Callable[..., Path], old_rows: Rows, box: list[float], reason: str
 ) -> None:
-    before = [sample.box for sample in load_invig(OLD).samples]
-    rows = _as(old_rows, lambda b: [b[0], b[1], b[2] - b[0], b[3] - b[1]])
-    data = load_invig(folder(rows))
-    assert [sample.box for sample in data.samples] == [pytest.approx(box) for box in before]
-
-
-def test_boxes_that_fit_both_readings_are_taken_as_published_and_said(
-    folder: Callable[..., Path], old_rows: Rows
-) -> None:
-    data = load_invig(folder([old_rows[0] | {"bbox": [10, 10, 60, 60]}]))
-    assert data.samples[0].box == pytest.approx((10 / 320, 10 / 240, 60 / 320, 60 / 240))
-    assert [p for p in data.problems if "xyxy or xywh" in p]
-
-
-def test_pixels_and_fractions_in_one_file_are_refused(
-    folder: Callable[..., Path], old_rows: Rows
-) -> None:
-    rows = old_rows[:3] + _as(old_rows[3:], lambda b: [0.1, 0.1, 0.5, 0.5])
-    with pytest.raises(InvigError, match="3 boxes are in pixels and 2 in fractions"):
-        load_invig(folder(rows))
-
-
-def test_corners_and_sizes_in_one_file_are_refused() -> None:
-    size = (100, 100)
-    corners = [((60.0, 60.0, 90.0, 90.0), size)] * 4
-    sizes = [((60.0, 60.0, 30.0, 30.0), size)] * 4
-    with pytest.raises(InvigError, match=r"4 boxes .* corners \(xyxy\) and 4 only"):
-        box_form(corners + sizes, "both")
-    assert box_form(corners, "one").corners
-    assert not box_form(sizes, "other").corners
-
-
-def test_one_stray_box_is_a_bad_row_and_not_the_whole_file(
-    folder: Callable[..., Path], old_rows: Rows
-) -> None:
-    rows = old_rows[:4] + _as(old_rows[4:], lambda b: [0.1, 0.1, 0.5, 0.5])
-    data = load_invig(folder(rows))
+    old_rows[1]["bbox"] = box
+    data = load_invig(folder(old_rows))
     assert len(data.samples) == 4
-    assert data.problems == (
-        "table-09#4: box [0.1, 0.1, 0.5, 0.5] is not in pixels as the others are",
-    )
+    assert re.match(f"table-04#1: box .*{reason}.* in pixels", data.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("box", "reason"),
+    [
+        ([96, 134, 150, 185], "lies outside the 320x240 image"),
+        ([0.5, 0.5, 0.2, 0.2], "encloses no area"),
+    ],
+    ids=["pixels", "width and height"],
+)
+def test_a_box_that_is_not_as_the_newer_layout_says_is_refused(
+    folder: Callable[..., Path], box: list[float], reason: str
+) -> None:
+    rows = json.loads((NEW / "train.json").read_text("utf-8"))
+    rows[0]["ref_list"][0]["bbox"] = box
+    data = load_invig(folder(rows))
+    assert [sample.id for sample in data.samples] == ["001"]
+    assert re.match(f"000: box .* in test.json:0 {reason}.* in fractions", data.problems[0])
+
+
+def test_pixels_in_a_file_of_fractions_leave_nothing(
+    folder: Callable[..., Path],
+) -> None:
+    rows = json.loads((NEW / "test.json").read_text("utf-8"))
+    for ref in (ref for row in rows for ref in row["ref_list"]):
+        ref["bbox"] = [96, 134, 150, 185]
+    with pytest.raises(InvigError, match=r"no usable row .* lies outside the .* image"):
+        load_invig(folder(rows))
 
 
 def test_a_box_a_little_outside_is_clipped_and_far_outside_is_bad(
@@ -181,7 +183,8 @@ def test_a_box_a_little_outside_is_clipped_and_far_outside_is_bad(
     old_rows[1]["bbox"] = [200, 70, 400, 109]
     data = load_invig(folder(old_rows))
     assert data.samples[0].box == pytest.approx((0.0, 134 / 240, 1.0, 1.0))
-    assert data.problems == ("table-04#1: box [200, 70, 400, 109] lies outside the 320x240 image",)
+    (problem,) = data.problems
+    assert problem.startswith("table-04#1: box [200, 70, 400, 109] in test.json:1 lies outside the")
 
 
 def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[..., Path]) -> None:
@@ -211,7 +214,7 @@ def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[.
         ({"image": 5}, "image is of type int"),
         ({"image": "notes.txt"}, "not a picture that can be read"),
         ({"bbox": None}, "bbox is missing"),
-        ({"bbox": [1, 2, 3]}, "of type list with 3 items, want four numbers"),
+        ({"bbox": [1, 2, 3]}, r"bbox \[1, 2, 3\], want four numbers"),
         ({"bbox": [1, 2, "3", 4]}, "holds something that is no number"),
         ({"bbox": [1, 2, float("nan"), 4]}, "is not finite"),
         ({"bbox": [1, 2, 10**400, 4]}, "is not finite"),
@@ -219,6 +222,7 @@ def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[.
         ({"dialog": None}, "no dialog"),
         ({"dialog": []}, "dialog is empty"),
         ({"dialog": [["", ""]]}, "dialog is empty"),
+        ({"dialog": {"a": 1}}, "dialog is of type dict, want a list"),
         ({"dialog": "pick it up"}, r"dialog is of type str, want a list of \[text, text\] pairs"),
         ({"dialog": ["", "pick it up"]}, r"dialog\[0\] is '', want a \[text, text\] pair"),
         ({"dialog": [["", "a"], ["b", "c", "d"]]}, r"dialog\[1\] is .* pair"),
@@ -328,12 +332,22 @@ def test_a_picture_that_breaks_later_says_so(folder: Callable[..., Path], old_ro
 # --- dialogues ---
 
 
-def test_person_first_and_robot_first_read_the_same() -> None:
-    expected = ("U", (("R1", "H1"), ("R2", "H2")), None)
-    assert read_dialogue([["", "U"], ["R1", "H1"], ["R2", "H2"]]) == expected
-    assert read_dialogue([["U", "R1"], ["H1", "R2"], ["H2", ""]]) == expected
-    assert read_dialogue([["U", "R1"], ["H1", "R2"], ["H2"]]) == expected
-    assert read_dialogue([[None, "U"]]) == ("U", (), None)
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [["", "U"], ["R1", "H1"], ["R2", "H2"]],
+        [["U", "R1"], ["H1", "R2"], ["H2", ""]],
+        [["U", "R1"], ["H1", "R2"], ["H2"]],
+        [[None, "U"], ["R1", "H1"], ["R2", "H2"]],
+    ],
+)
+def test_person_first_and_robot_first_read_the_same(
+    folder: Callable[..., Path], old_rows: Rows, pairs: list[list[str]]
+) -> None:
+    data = load_invig(folder([old_rows[0] | {"dialog": pairs}]))
+    (sample,) = data.samples
+    assert (sample.request, sample.exchanges) == ("U", (("R1", "H1"), ("R2", "H2")))
+    assert data.problems == ()
 
 
 def test_last_words_of_the_robot_are_told_and_not_used(
@@ -359,11 +373,6 @@ def test_text_is_cleaned_and_special_tokens_stay_data(
     (context, question), _ = reveal_pairs(sample)
     assert context == "take the <loc0003> one"
     assert question == "the < bos> one ?"
-
-
-def test_wrong_nesting_has_a_reason() -> None:
-    with pytest.raises(BadRow, match="want a list"):
-        read_dialogue({"a": 1})
 
 
 def test_reveal_pairs_are_the_papers() -> None:

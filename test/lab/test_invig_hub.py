@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clue_ros.lab.data.invig import load_invig
-from clue_ros.lab.data.invig_layouts import DATASETS, InvigError
+from clue_ros.lab.data.invig import InvigError, load_invig
+from clue_ros.lab.data.invig_sources import DATASETS
 
 FIXTURES = Path(__file__).parents[1] / "data"
 OLD, NEW = FIXTURES / "invig_old", FIXTURES / "invig_new"

@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from clue_ros.dialogue.episodes import GROUNDED, episode_files
-from clue_ros.lab.data.invig import Invig, InvigSample, load_invig
-from clue_ros.lab.data.invig_layouts import InvigError
+from clue_ros.lab.data.invig import Invig, InvigError, InvigSample, load_invig
 
 
 def load_episodes(folder: str | Path) -> Invig:
@@ -39,7 +38,7 @@ def load_episodes(folder: str | Path) -> Invig:
                 problems.append(f"{path.stem}: {error}")
             else:
                 samples += read.samples
-                problems += [p for p in read.problems if "may be xyxy or xywh" not in p]
+                problems += read.problems
     if not samples:
         raise InvigError(f"{folder}: no usable episode; the first: {problems[0]}")
     if len(good) < len(files):

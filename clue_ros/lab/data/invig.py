@@ -1,8 +1,8 @@
 """InViG: dialogues in which a robot finds out which object in a photograph a person means.
 
-The data set of the paper's question adapter (section III-A, Table III), published as
-`jxu124/invig` on the hub in an older and a newer form, and as JSON lines by its authors. See
-docs/invig.md and `invig_rows` for the forms.
+The data set of the paper's question adapter (section III-A, Table III), published in three layouts
+(docs/invig.md): as `jxu124/invig` on the hub in an older and a newer one, and as JSON lines by its
+authors. What a layout says of its boxes is believed, and checked against each image.
 
     data = load_invig("jxu124/invig", split="test")   # or a folder, a .json, .jsonl, .parquet file
     for sample in data.samples:
@@ -16,38 +16,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from clue_ros.dialogue.types import Box, Dialogue
-from clue_ros.errors import BadImageError
-from clue_ros.lab.data.invig_layouts import (
-    LANGUAGES,
+from clue_ros.dialogue.types import Box, Dialogue, Turn, clean_text
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.invig_sources import (
     BadRow,
-    BoxForm,
-    Exchanges,
-    Fractions,
     InvigError,
     Picture,
-    Record,
+    Row,
     Size,
-    box_form,
     find_picture,
     read_rows,
-    records,
     split_name,
 )
 from clue_ros.model.location_tokens import encode_box, to_text
 
 __all__ = ["Invig", "InvigError", "InvigSample", "load_invig", "reveal_pairs", "write_invig"]
 
+Fractions = tuple[float, float, float, float]
+Exchanges = tuple[tuple[str, str], ...]
+_DIALOG_FIELDS = {"en": "dialog", "cn": "dialog_cn"}
+_PICTURE_FIELDS = ("image", "image_path", "file_name", "filename")
+_OUTSIDE = 0.02  # share of the image's side by which an annotator's box may reach beyond it
 _SAME_SHAPE = 0.02  # widths to heights that agree this well are one picture in two sizes
-# What a tokenizer could take for one of its own tokens, such as <loc0001> or <bos>.
+_MAX_SIDE = 1 << 24
+# Text that a tokenizer could take for one of its own tokens, such as <loc0001> or <bos>.
 _TOKEN_LIKE = re.compile(r"<(?=[^<>\s]+>)")
 
 
@@ -55,8 +56,8 @@ _TOKEN_LIKE = re.compile(r"<(?=[^<>\s]+>)")
 class InvigSample:
     """One dialogue about one object of one photograph.
 
-    load: the photograph, uint8 RGB (H, W, 3); raises BadImageError. request: what the person said
-    first. exchanges: (question of the robot, answer of the person), in order. box: the object,
+    load: the photograph, uint8 RGB (H, W, 3); raises BadImageError. request: the person's first
+    words. exchanges: (question of the robot, answer of the person), in order. box: the object,
     (x_min, y_min, x_max, y_max) as fractions 0..1 of the image. category: "" where unknown. All
     texts are cleaned (`clue_ros.dialogue.types.clean_text`); special tokens in them are data.
     """
@@ -80,7 +81,7 @@ class InvigSample:
 
 @dataclass(frozen=True)
 class Invig:
-    """What a source holds. problems: rows left out or changed; each begins with the row's id."""
+    """The samples of a source. problems: rows left out or changed, each beginning with its id."""
 
     samples: tuple[InvigSample, ...]
     problems: tuple[str, ...]
@@ -99,93 +100,52 @@ def load_invig(source: str | Path, *, split: str | None = None, language: str = 
         language: "en", or "cn" for the Chinese original.
 
     Raises:
-        InvigError: nothing there, not readable, contradictory, or no usable row; with the reason.
+        InvigError: nothing there, not readable, or no usable row; with the reason.
     """
-    if language not in LANGUAGES:
-        raise InvigError(f"unknown language {language!r}: use {' or '.join(LANGUAGES)}")
+    if language not in _DIALOG_FIELDS:
+        raise InvigError(f"unknown language {language!r}: use {' or '.join(_DIALOG_FIELDS)}")
     problems: list[str] = []
-    found = _found(source, split, language, problems)
-    found = _in_order(found, problems)
-    form = box_form([(record.numbers, size) for record, _, size in found], str(source))
-    samples = []
-    for record, picture, size in found:
-        try:
-            samples.append(_sample(record, picture, form.fractions(record.numbers, size)))
-        except ValueError as error:
-            problems.append(f"{record.id}: {error}")
-    if not samples:
-        first = f", the first: {problems[0]}" if problems else ""
-        raise InvigError(f"{source}: no usable row ({len(problems)} cannot be used{first})")
-    problems += _remarks(found, form)
-    return Invig(_with_own_ids(samples, problems), tuple(problems))
-
-
-def _found(
-    source: str | Path, split: str | None, language: str, problems: list[str]
-) -> list[tuple[Record, Picture, Size]]:
-    """Rows with a dialogue, a box and a picture; the size is the one the box is measured in."""
-    found = []
+    found: list[tuple[InvigSample, _Spoken]] = []
     for row in read_rows(source, split):
         if isinstance(row, str):
             problems.append(row)
             continue
         pictures: dict[int, Picture] = {}
-        for record in records(row.values, row.where, language):
-            if isinstance(record, str):
-                problems.append(record)
-                continue
+        for entry in _entries(row, problems):
             try:
-                key = id(record.picture)
-                if key not in pictures:
-                    pictures[key] = find_picture(record.picture, row.folder)
-                found.append((record, pictures[key], _measured(record, pictures[key])))
-            except (BadRow, BadImageError) as error:
-                problems.append(f"{record.id}: {error}")
-    return found
+                spoken = _spoken(entry.dialogs.get(_DIALOG_FIELDS[language]), language)
+                if id(entry.picture) not in pictures:
+                    pictures[id(entry.picture)] = find_picture(entry.picture, row.folder)
+                found.append((_sample(entry, spoken, pictures[id(entry.picture)]), spoken))
+            except (BadRow, ClueError) as error:
+                problems.append(f"{entry.id}: {error}")
+    found = _with_requests(found, problems)
+    if not found:
+        first = f", the first: {problems[0]}" if problems else ""
+        raise InvigError(f"{source}: no usable row ({len(problems)} cannot be used{first})")
+    ends = [(sample.id, spoken.unanswered) for sample, spoken in found if spoken.unanswered]
+    if ends:
+        more = f" (and so in {len(ends) - 1} other dialogues)" if len(ends) > 1 else ""
+        name, text = ends[0]
+        problems.append(f"{name}: {text!r:.60} was said last and nobody answered, not used{more}")
+    samples = _with_own_ids([sample for sample, _ in found], problems)
+    return Invig(samples, tuple(problems))
 
 
-def _measured(record: Record, picture: Picture) -> Size:
-    """The size the box refers to: the file's own word for it, if the picture has that shape."""
-    if record.size is None:
-        return picture.size
-    (width, height), (real_width, real_height) = record.size, picture.size
-    if abs(width * real_height / (height * real_width) - 1) > _SAME_SHAPE:
-        raise BadRow(
-            f"the file says {width}x{height} pixels, the picture has {real_width}x{real_height}"
-        )
-    return record.size
-
-
-def _in_order(
-    found: list[tuple[Record, Picture, Size]], problems: list[str]
-) -> list[tuple[Record, Picture, Size]]:
-    """Leave out dialogues without a request, where the others show that it has its own place."""
-    first = [record.robot_first for record, _, _ in found]
-    if first.count(True) <= first.count(False):
+def _with_requests(
+    found: list[tuple[InvigSample, _Spoken]], problems: list[str]
+) -> list[tuple[InvigSample, _Spoken]]:
+    """Leave out dialogues without a request, in a source whose dialogues begin with the robot."""
+    orders = [spoken.robot_first for _, spoken in found]
+    if orders.count(True) <= orders.count(False):
         return found
-    kept = []
-    for item, order in zip(found, first, strict=True):
-        if order is None:
-            problems.append(f"{item[0].id}: a question comes before any request")
-        else:
-            kept.append(item)
-    return kept
-
-
-def _sample(record: Record, picture: Picture, box: Fractions) -> InvigSample:
-    return InvigSample(
-        id=record.id,
-        image_id=record.image_id,
-        load=picture.load,
-        request=record.request,
-        exchanges=record.exchanges,
-        box=box,
-        category=record.category,
-    )
+    without = [sample.id for sample, spoken in found if spoken.robot_first is None]
+    problems += [f"{name}: a question comes before any request" for name in without]
+    return [item for item in found if item[1].robot_first is not None]
 
 
 def _with_own_ids(samples: list[InvigSample], problems: list[str]) -> tuple[InvigSample, ...]:
-    """Each id once: splits number their dialogues separately, so the second 7 becomes 7~2."""
+    """Make ids unique: splits number their dialogues separately, so the second 7 becomes 7~2."""
     seen: dict[str, int] = {}
     named, doubles = [], []
     for sample in samples:
@@ -200,27 +160,261 @@ def _with_own_ids(samples: list[InvigSample], problems: list[str]) -> tuple[Invi
     return tuple(named)
 
 
-def _remarks(found: Sequence[tuple[Record, Picture, Size]], form: BoxForm) -> list[str]:
-    """What was changed or assumed without leaving a row out."""
-    notes = []
-    ends = [record for record, _, _ in found if record.remark is not None]
-    if ends:
-        notes.append(
-            f"{ends[0].id}: {ends[0].remark!r:.60} was said last and nobody answered, not used"
-            + (f" (and so in {len(ends) - 1} other dialogues)" if len(ends) > 1 else "")
+# -------------------------------------------------------------------------------------------------
+# The three layouts, each row as one entry per dialogue.
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One dialogue as its row has it, not yet checked.
+
+    where: file and row. picture: a name, bytes, a PIL picture, or a mapping of these. size: (width,
+    height) as the row gives it, None where only the picture tells. pixels: whether the layout has
+    boxes in pixels; else in fractions of the image. dialogs: holds `dialog` and `dialog_cn`.
+    """
+
+    id: str
+    where: str
+    image_id: str
+    picture: Any
+    size: tuple[Any, Any] | None
+    pixels: bool
+    bbox: Any
+    category: Any
+    dialogs: Mapping[str, Any]
+
+
+def _entries(row: Row, problems: list[str]) -> list[_Entry]:
+    """The dialogues of a row; [] and a problem when the row is in no known layout."""
+    values = row.values
+    if not isinstance(values, Mapping):
+        problems.append(f"{row.where}: the row is of type {type(values).__name__}, want an object")
+        return []
+    try:
+        if "ref_list" in values:
+            return list(_newer(values, row.where))
+        if "ann" in values:
+            return [_json_line(values, row.where)]
+        if "dialog" in values or "dialog_cn" in values:
+            return [_older(values, row.where)]
+        fields = ", ".join(sorted(map(str, values))) or "none"
+        raise BadRow(f"unknown kind of row (it has the fields {fields:.80})")
+    except BadRow as error:
+        problems.append(f"{_row_id(values, row.where)}: {error}")
+        return []
+
+
+def _newer(row: Mapping[str, Any], where: str) -> Iterator[_Entry]:
+    """A row is an image; boxes are fractions."""
+    info, refs = row.get("image_info"), row["ref_list"]
+    if not isinstance(info, Mapping):
+        raise BadRow("image_info is missing or no object")
+    if isinstance(refs, Mapping):  # older `datasets` turn a list of objects into columns
+        columns = [c if isinstance(c, (list, tuple)) else () for c in refs.values()]
+        if len({len(column) for column in columns}) != 1:
+            raise BadRow("ref_list's columns differ in length")
+        refs = [dict(zip(refs, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    if not isinstance(refs, (list, tuple)) or not refs:
+        raise BadRow("ref_list is empty or no list")
+    picture = row.get("image")
+    image_id = _name(info.get("id")) or _stem(info.get("file_name")) or where
+    for number, ref in enumerate(refs):
+        if not isinstance(ref, Mapping):
+            raise BadRow(f"ref_list holds type {type(ref).__name__}, want objects")
+        yield _Entry(
+            id=_name(ref.get("id")) or f"{image_id}#{number}",
+            where=where,
+            image_id=image_id,
+            picture=info.get("file_name") if picture is None else picture,
+            size=(info.get("width"), info.get("height")),
+            pixels=False,
+            bbox=ref.get("bbox"),
+            category=ref.get("category"),
+            dialogs=ref,
         )
-    if not form.told:
-        first = found[0][0].id
-        notes.append(f"{first}: every box may be xyxy or xywh, read as xyxy, as published")
-    return notes
+
+
+def _older(row: Mapping[str, Any], where: str) -> _Entry:
+    """A row is a dialogue; boxes are in pixels."""
+    picture = next((row[name] for name in _PICTURE_FIELDS if row.get(name) is not None), None)
+    own = _name(row.get("image_id")) or _name(row.get("global_image_id"))
+    image_id = own or _stem(picture) or where
+    numbered = where if image_id == where else f"{image_id}#{where.rsplit(':', 1)[-1]}"
+    return _Entry(
+        id=_name(row.get("id")) or numbered,
+        where=where,
+        image_id=image_id,
+        picture=_name(row.get("image_id")) if picture is None else picture,
+        size=None,
+        pixels=True,
+        bbox=row.get("bbox"),
+        category=row.get("category"),
+        dialogs=row,
+    )
+
+
+def _json_line(row: Mapping[str, Any], where: str) -> _Entry:
+    """A row of the authors' JSON lines is a dialogue; boxes are in pixels of the size given."""
+    ann = row["ann"]
+    if not isinstance(ann, Mapping):
+        raise BadRow(f"ann is of type {type(ann).__name__}, want an object")
+    request, asked, said = (ann.get(name) for name in ("ref_exp", "questions", "answers"))
+    if not isinstance(asked, list) or not isinstance(said, list) or len(asked) != len(said):
+        raise BadRow("questions and answers are no lists of the same length")
+    boxes = ann.get("ref_bboxes")
+    if not isinstance(boxes, list) or len(boxes) != 1:
+        count = len(boxes) if isinstance(boxes, list) else "no list of"
+        raise BadRow(f"ref_bboxes has {count} boxes, want exactly one")
+    name = row.get("filename")
+    return _Entry(
+        id=_row_id(row, where),
+        where=where,
+        image_id=_stem(name) or where,
+        picture=name,
+        size=(row.get("width"), row.get("height")),
+        pixels=True,
+        bbox=boxes[0],
+        category=row.get("label"),
+        dialogs={"dialog": [["", request], *zip(asked, said, strict=True)]},
+    )
+
+
+def _row_id(row: Mapping[str, Any], where: str) -> str:
+    info = row.get("image_info")
+    own = row.get("id"), row.get("image_id"), info.get("id") if isinstance(info, Mapping) else None
+    return next((name for name in map(_name, own) if name), where)
+
+
+def _name(value: Any) -> str | None:
+    """A string or whole number as a one-line name, None for anything else or nothing."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return None
+    line = " ".join(str(value).split())
+    return "".join(c if c.isprintable() else "?" for c in line) or None
+
+
+def _stem(value: Any) -> str | None:
+    return _name(PurePosixPath(value).stem) if isinstance(value, str) else None
+
+
+# -------------------------------------------------------------------------------------------------
+# Checks of one dialogue.
+
+
+@dataclass(frozen=True)
+class _Spoken:
+    """A dialogue's texts.
+
+    unanswered: the robot's last words, None where the person had the last word. robot_first:
+    whether its pairs are [robot, person]; None where neither end of the dialogue tells.
+    """
+
+    request: str
+    exchanges: Exchanges
+    unanswered: str | None
+    robot_first: bool | None
+
+
+def _spoken(pairs: Any, language: str) -> _Spoken:
+    """Read [["", U], [R1, H1], ...] or [[U, R1], [H1, R2], ...]. Raises BadRow or ClueError."""
+    field = _DIALOG_FIELDS[language]
+    if pairs is None:
+        raise BadRow(f"no {field}")
+    if not isinstance(pairs, (list, tuple)):
+        kind = type(pairs).__name__
+        raise BadRow(f"{field} is of type {kind}, want a list of [text, text] pairs")
+    texts: list[str] = []
+    for number, pair in enumerate(pairs):
+        size = len(pair) if isinstance(pair, (list, tuple)) else 0
+        if size != 2 and not (size == 1 and number == len(pairs) - 1):
+            raise BadRow(f"{field}[{number}] is {pair!r:.40}, want a [text, text] pair")
+        for text in pair:
+            if text is not None and not isinstance(text, str):
+                raise BadRow(f"{field}[{number}] holds type {type(text).__name__}, want text")
+            texts.append((text or "").strip())
+    robot_first = True if texts and not texts[0] else None
+    if robot_first is None and texts and (len(texts) % 2 or not texts[-1]):
+        robot_first = False
+    if robot_first:
+        texts = texts[1:]
+    if texts and not texts[-1]:
+        texts = texts[:-1]
+    if not texts:
+        raise BadRow(f"{field} is empty")
+    if "" in texts:
+        raise BadRow(f"{field}: turn {texts.index('') + 1} is empty")
+    unanswered = clean_text(texts.pop()) if len(texts) % 2 == 0 else None
+    turns = [Turn("user" if i % 2 else "robot", clean_text(t)) for i, t in enumerate(texts[1:])]
+    said = [turn.text for turn in Dialogue(texts[0], turns).turns]
+    exchanges = tuple(zip(said[1::2], said[2::2], strict=True))
+    return _Spoken(said[0], exchanges, unanswered, robot_first)
+
+
+def _sample(entry: _Entry, spoken: _Spoken, picture: Picture) -> InvigSample:
+    return InvigSample(
+        id=entry.id,
+        image_id=entry.image_id,
+        load=picture.load,
+        request=spoken.request,
+        exchanges=spoken.exchanges,
+        box=_box(entry, _size(entry, picture)),
+        category=_name(entry.category) or "",
+    )
+
+
+def _size(entry: _Entry, picture: Picture) -> Size:
+    """Width and height that the row gives, if the picture has that shape; else the picture's."""
+    if entry.size is None:
+        return picture.size
+    width, height = entry.size
+    for side in (width, height):
+        if isinstance(side, bool) or not isinstance(side, int) or not 0 < side < _MAX_SIDE:
+            raise BadRow(f"image size {width!r:.20} x {height!r:.20}, want two sizes in pixels")
+    real_width, real_height = picture.size
+    if abs(width * real_height / (height * real_width) - 1) > _SAME_SHAPE:
+        raise BadRow(
+            f"the file says {width}x{height} pixels, the picture has {real_width}x{real_height}"
+        )
+    return width, height
+
+
+def _box(entry: _Entry, size: Size) -> Fractions:
+    """The entry's box as fractions, clipped to the image. Raises BadRow where it is none in it."""
+    value, (width, height) = entry.bbox, size if entry.pixels else (1, 1)
+    if value is None:
+        raise BadRow("bbox is missing")
+    if not isinstance(value, (list, tuple)) or len(value) != 4:
+        raise BadRow(f"bbox {value!r:.60}, want four numbers")
+    if any(isinstance(item, bool) or not isinstance(item, (int, float)) for item in value):
+        raise BadRow(f"bbox {list(value)!r:.60} holds something that is no number")
+    if not all(abs(item) < 1e300 for item in value):
+        raise BadRow(f"bbox {list(value)!r:.60} is not finite")
+    x_min, y_min, x_max, y_max = value
+    shown = "[" + ", ".join(f"{item:g}" for item in value) + f"] in {entry.where}"
+    unit = "pixels" if entry.pixels else "fractions of the image"
+    want = f"want x_min, y_min, x_max, y_max in {unit}"
+    if x_min >= x_max or y_min >= y_max:
+        raise BadRow(f"box {shown} encloses no area: {want}")
+    if entry.pixels and max(value) <= 1:
+        raise BadRow(f"box {shown} is smaller than a pixel: {want}")
+    found = x_min / width, y_min / height, x_max / width, y_max / height
+    left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in found)
+    inside = min(found) >= -_OUTSIDE and max(found) <= 1 + _OUTSIDE
+    if not inside or left >= right or top >= bottom:
+        raise BadRow(f"box {shown} lies outside the {size[0]}x{size[1]} image: {want}")
+    return left, top, right, bottom
+
+
+# -------------------------------------------------------------------------------------------------
+# Training pairs, and writing.
 
 
 def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
     """The training pairs of section III-A, by cumulative reveal of the dialogue.
 
     (C(0), R1), (C(1), R2), ..., (C(K), "<locY1><locX1><locY2><locX2>"), the contexts as
-    `Dialogue.context` writes them. What looks like a token in a question is taken apart, as a
-    suffix is tokenised with its tokens: `<loc0001>` becomes `< loc0001>`, as in any prefix.
+    `Dialogue.context` writes them. Text that looks like a token in a question is taken apart, since
+    a suffix is tokenised with its tokens: `<loc0001>` becomes `< loc0001>`, as in any prefix.
     """
     dialogue = Dialogue(sample.request)
     pairs = []
@@ -242,10 +436,16 @@ def write_invig(
 ) -> Path:
     """Write samples as InViG: `split.json` and `images/*.png`; returns the JSON file's path.
 
-    part: follows the split in the files' names, for data in several files.
-    form: "newer" (a row an image, fractions) or "older" (a row a dialogue, pixels). Read back with
-    `load_invig(folder)`; the older form has no ids and no categories. Samples of one image_id share
-    a picture. Existing files of the same names are replaced.
+    Read back with `load_invig(folder)`. Samples of one image_id share a picture. Existing files of
+    the same names are replaced.
+
+    Args:
+        samples: the dialogues.
+        folder: folder to write, made if needed.
+        split: train, validation or test.
+        form: "newer" (a row an image, fractions) or "older" (a row a dialogue, pixels; without ids
+            and categories).
+        part: follows the split in the files' names, for data in several files.
     """
     if form not in ("newer", "older"):
         raise InvigError(f"unknown form {form!r}: use newer or older")
@@ -261,36 +461,23 @@ def write_invig(
         height, width = pixels.shape[:2]
         Image.fromarray(pixels).save(folder / "images" / name)
         if form == "newer":
+            refs = [
+                {"bbox": list(sample.box), "category": sample.category, **_dialogs(sample),
+                 "id": sample.id}
+                for sample in group
+            ]  # fmt: skip
             info = {"file_name": name, "height": height, "id": image_id, "width": width}
-            rows.append({"ref_list": [_ref(sample) for sample in group], "image_info": info})
+            rows.append({"ref_list": refs, "image_info": info})
         else:
-            rows += [_older(sample, name, (width, height)) for sample in group]
+            for sample in group:
+                sides = zip(sample.box, (width, height, width, height), strict=True)
+                bbox = [share * side for share, side in sides]
+                rows.append({**_dialogs(sample), "bbox": bbox, "image": name, "image_id": image_id})
     path = folder / f"{split}.json"
     path.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def _pairs(sample: InvigSample) -> list[list[str]]:
+def _dialogs(sample: InvigSample) -> dict[str, Sequence[object]]:
     """As the authors' files have them: the robot first, its place before the request empty."""
-    return [["", sample.request], *([question, answer] for question, answer in sample.exchanges)]
-
-
-def _ref(sample: InvigSample) -> dict[str, object]:
-    return {
-        "bbox": list(sample.box),
-        "category": sample.category,
-        "dialog": _pairs(sample),
-        "dialog_cn": [],
-        "id": sample.id,
-    }
-
-
-def _older(sample: InvigSample, name: str, size: Size) -> dict[str, object]:
-    scale = (*size, *size)
-    return {
-        "dialog": _pairs(sample),
-        "dialog_cn": [],
-        "bbox": [share * side for share, side in zip(sample.box, scale, strict=True)],
-        "image": name,
-        "image_id": sample.image_id,
-    }
+    return {"dialog": [["", sample.request], *map(list, sample.exchanges)], "dialog_cn": []}

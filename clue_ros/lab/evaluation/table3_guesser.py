@@ -49,7 +49,7 @@ from clue_ros.lab.evaluation.protocol import (
 from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.evaluation.simulated_user import question_axis
 from clue_ros.lab.evaluation.tabletop import requests_about
-from clue_ros.lab.language.export_invig import told_samples
+from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
@@ -143,7 +143,7 @@ def _tabletop(wanted: Wanted) -> tuple[list[Told], list[str]]:
 
 def _rich(scenes: Sequence[Scene], wanted: Wanted) -> list[Told]:
     """Dialogues in the rich worlds' language, as it tells them; as many as of the plain ones."""
-    told = told_samples(
+    told = sample_dialogues(
         scenes,
         grammar_of(wanted.world),
         name="scene",

@@ -2,17 +2,17 @@
 
 clue data invig --world rich --split train --out data/rich-invig
 
-Reads the shards of `clue data tabletop` and plays dialogues in the world's language until each
-points at one object. Written are OUT/SPLIT-SEED-NNNN.json (InViG's newer form, one file a shard),
-OUT/images/*.png, and for each picture OUT/masks/ with the same name: 8-bit PNG, 0 background, k the
-object that a row's `mask.value` says. `load_invig(OUT)` and every trainer of InViG read it.
+Reads the shards of `clue data tabletop` and draws dialogues in the world's grammar, each of which
+ends with one object. Writes OUT/SPLIT-SEED-NNNN.json (InViG's newer layout, one file a shard),
+OUT/images/*.png, and for each picture a file of the same name in OUT/masks/: 8-bit PNG, 0 is
+background, k the object that a row's `mask.value` names. `load_invig(OUT)` and every trainer of
+InViG read it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
@@ -33,48 +33,44 @@ from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
+from clue_ros.model.prompts import detokenize
 
-TRIES = 6  # dialogues drawn for each that is kept
-
-
-def sentence(text: str) -> str:
-    """Spoken tokens as people write them: "i don ' t see it ." -> "i don't see it."."""
-    text = re.sub(r"\s+([.,?!;:])", r"\1", " ".join(text.split()))
-    return re.sub(r"(\w)\s*'\s*(s|re|ll|ve|d|m|t)\b", r"\1'\2", text)
+_TRIES = 6  # dialogues drawn for each that is kept
 
 
 def exchanges_of(states: Sequence[DialogueState]) -> tuple[tuple[str, str], ...]:
-    """The questions and answers of a revealed dialogue."""
+    """The questions and answers between the states of a dialogue."""
     out = []
     for before, after in pairwise(states):
         asked = f"{before.context} assistant: {before.question} user: "
-        out.append((sentence(before.question or ""), sentence(after.context[len(asked) :])))
+        answer = after.context.removeprefix(asked)
+        out.append((detokenize(before.question or ""), detokenize(answer)))
     return tuple(out)
 
 
-def told_samples(
+def sample_dialogues(
     scenes: Iterable[Scene], grammar: Grammar, *, name: str, per_image: int, seed: int
 ) -> list[tuple[InvigSample, int]]:
-    """Up to `per_image` different dialogues about each scene, each with its object's number.
+    """Up to `per_image` dialogues about each scene, each with the index of the object it ends with.
 
-    name: begins the ids. Every dialogue ends with one object meant.
+    Requests about a scene differ. name: begins the ids.
     """
     out = []
     for number, scene in enumerate(scenes):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
         found: dict[str, tuple[InvigSample, int]] = {}
-        for _ in range(TRIES * per_image):
+        for _ in range(_TRIES * per_image):
             if len(found) == per_image:
                 break
             states = grammar.dialogue(scene.objects, rng)
             if not states or states[-1].question is not None:
                 continue
             target = states[-1].candidates[0]
-            request = sentence(states[0].context)
+            request = detokenize(states[0].context)
             sample = InvigSample(
                 id=f"{name}-{number}#{len(found)}",
                 image_id=f"{name}-{number}",
-                load=partial(_pixels, scene),
+                load=partial(getattr, scene, "image"),
                 request=request,
                 exchanges=exchanges_of(states),
                 box=scene.objects[target].box,
@@ -85,11 +81,30 @@ def told_samples(
     return out
 
 
-def _pixels(scene: Scene) -> npt.NDArray[np.uint8]:
-    return scene.image
+def write_dialogues(
+    scenes: Sequence[Scene],
+    dialogues: Sequence[tuple[InvigSample, int]],
+    folder: Path,
+    *,
+    split: str,
+    part: str,
+) -> None:
+    """Write the dialogues of `sample_dialogues` about these scenes, with masks."""
+    path = write_invig([sample for sample, _ in dialogues], folder, split=split, part=part)
+    values = {sample.id: target + 1 for sample, target in dialogues}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    (folder / "masks").mkdir(exist_ok=True)
+    for row in rows:
+        info = row["image_info"]
+        name = f"masks/{info['file_name']}"
+        mask = full_size_masks(scenes[int(info["id"].rsplit("-", 1)[1])])
+        Image.fromarray(mask).save(folder / name)
+        for ref in row["ref_list"]:
+            ref["mask"] = {"file_name": name, "value": values[ref["id"]]}
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def masks_of(scene: Scene) -> npt.NDArray[np.uint8]:
+def full_size_masks(scene: Scene) -> npt.NDArray[np.uint8]:
     """The scene's masks at its picture's size; coarse where the world keeps no finer ones."""
     if scene.masks is not None:
         return scene.masks
@@ -98,43 +113,31 @@ def masks_of(scene: Scene) -> npt.NDArray[np.uint8]:
     return np.asarray(whole, dtype=np.uint8)
 
 
-def write_told(
-    scenes: Sequence[Scene],
-    told: Sequence[tuple[InvigSample, int]],
-    folder: Path,
-    *,
-    split: str,
-    part: str,
-) -> Path:
-    """Write dialogues of `told_samples` with masks; the path of the JSON file."""
-    path = write_invig([sample for sample, _ in told], folder, split=split, part=part)
-    values = {sample.id: target + 1 for sample, target in told}
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    (folder / "masks").mkdir(exist_ok=True)
-    for row in rows:
-        info = row["image_info"]
-        name = f"masks/{info['file_name']}"
-        mask = masks_of(scenes[int(info["id"].rsplit("-", 1)[1])])
-        Image.fromarray(mask).save(folder / name)
-        for ref in row["ref_list"]:
-            ref["mask"] = {"file_name": name, "value": values[ref["id"]]}
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD)
-    parser.add_argument("--data", type=Path, default=DEFAULT_FOLDER, help="folder of the shards")
-    parser.add_argument("--split", choices=SPLITS, default="train")
-    parser.add_argument("--scenes", type=int, default=None, metavar="N", help="at most")
-    parser.add_argument("--per-image", type=int, default=3, metavar="N", help="dialogues (3)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    add = parser.add_argument
+    add(
+        "--world",
+        choices=tuple(WORLDS),
+        default=DEFAULT_WORLD,
+        help=f"simulated world of the scenes, which also decides the grammar ({DEFAULT_WORLD})",
+    )
+    add(
+        "--data",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        metavar="DIR",
+        help="folder of the scenes, made by `clue data tabletop` (%(default)s)",
+    )
+    add("--split", choices=SPLITS, default="train", help="split of the scenes (train)")
+    add("--scenes", type=int, metavar="N", help="number of scenes at most (all)")
+    add("--per-image", type=int, default=3, metavar="N", help="dialogues about each scene (3)")
+    add("--seed", type=int, default=0, help="seed of the dialogues (0)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder to write")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write a shard's dialogues after the other; 0 when all are there."""
+    """Write the dialogues of one shard after the other; 0 when all are there."""
     from tqdm import tqdm
 
     paths = list_shards(args.data, args.split, args.world)
@@ -142,20 +145,20 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError(how_to_make(args.data, args.split, 1000, args.world))
     if args.per_image < 1 or (args.scenes is not None and args.scenes < 1):
         raise ClueError("--per-image and --scenes must be 1 or more")
-    grammar, left, dialogues = grammar_of(args.world), args.scenes, 0
+    grammar, left, count = grammar_of(args.world), args.scenes, 0
     for path in tqdm(paths, unit="shard", disable=not sys.stderr.isatty()):
         try:
             scenes = list(read_shard(path, args.world))[:left]
         except ValueError as error:
             raise ClueError(str(error)) from error
         left = None if left is None else left - len(scenes)
-        told = told_samples(
+        dialogues = sample_dialogues(
             scenes, grammar, name=path.stem, per_image=args.per_image, seed=args.seed
         )
-        part = "-" + "-".join(path.stem.rsplit("-", 2)[1:])  # its seed and number
-        write_told(scenes, told, args.out, split=args.split, part=part)
-        dialogues += len(told)
+        part = "-" + "-".join(path.stem.rsplit("-", 2)[1:])  # the shard's seed and number
+        write_dialogues(scenes, dialogues, args.out, split=args.split, part=part)
+        count += len(dialogues)
         if left == 0:
             break
-    print(json.dumps({"out": str(args.out), "dialogues": dialogues}))
+    print(json.dumps({"out": str(args.out), "dialogues": count}))
     return 0

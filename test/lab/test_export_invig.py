@@ -13,14 +13,15 @@ from PIL import Image
 from clue_ros import cli
 from clue_ros.lab.data.invig import load_invig, reveal_pairs
 from clue_ros.lab.language.dialogues import DialogueState
-from clue_ros.lab.language.export_invig import exchanges_of, sentence, told_samples
+from clue_ros.lab.language.export_invig import exchanges_of, sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator import shards
+from clue_ros.model.prompts import detokenize
 
 
-def test_sentences_are_written_as_people_write() -> None:
-    assert sentence("i don ' t see a mug .") == "i don't see a mug."
-    assert sentence("the red one , the blue one or it ?") == "the red one, the blue one or it?"
+def test_word_tokens_are_joined_as_people_write() -> None:
+    assert detokenize("i don ' t see a mug .") == "i don't see a mug."
+    assert detokenize("the red one , the blue one or it ?") == "the red one, the blue one or it?"
 
 
 def test_a_revealed_dialogue_gives_its_exchanges() -> None:
@@ -45,7 +46,7 @@ def test_the_command_writes_what_the_reader_reads(
     count = json.loads(capsys.readouterr().out)["dialogues"]
     data = load_invig(out, split="train")
     assert len(data.samples) == count >= 8
-    assert not [p for p in data.problems if "xyxy" not in p]
+    assert data.problems == ()
     assert {s.category for s in data.samples} <= {"block", "ball"}
     assert any(s.exchanges for s in data.samples)
     rows = [row for path in sorted(out.glob("*.json")) for row in json.loads(path.read_text())]
@@ -90,7 +91,7 @@ def test_no_shards_is_said_with_the_command(
 
 
 def test_each_scene_has_different_requests() -> None:
-    told = told_samples(random_scenes(4, 1), grammar_of("rich"), name="a", per_image=4, seed=1)
+    told = sample_dialogues(random_scenes(4, 1), grammar_of("rich"), name="a", per_image=4, seed=1)
     for image in {sample.image_id for sample, _ in told}:
         texts = [sample.request for sample, _ in told if sample.image_id == image]
         assert len(set(texts)) == len(texts)
