@@ -57,6 +57,8 @@ class Scene:
 
         float32 (n, grid, grid), 0..1; grid is at most the side of `instances`.
         """
+        if not self.objects:  # a photograph without known objects has no grid either
+            return np.zeros((0, grid, grid), np.float32)
         rows = np.arange(len(self.instances)) * grid // len(self.instances)
         starts = np.searchsorted(rows, np.arange(grid))
         numbers = np.arange(1, len(self.objects) + 1)[:, None, None]
