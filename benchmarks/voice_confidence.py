@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.word_error_rate import word_errors
-from clue_ros.voice.audio import Audio, join, read_audio, resample, silence
+from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, to_int16
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Sphinx
 
@@ -49,8 +49,7 @@ def say(text: str, voice: str, folder: Path) -> Audio:
     words = resample(read_audio(wav))
     whole = join([silence(0.3), words, silence(0.6)])
     noise = np.random.default_rng(0).normal(0, 8, len(whole.samples))
-    loud = np.clip(np.rint(whole.samples + noise), -32_768, 32_767)
-    return Audio(loud.astype(np.int16))
+    return Audio(to_int16(whole.samples + noise))
 
 
 def collect(voices: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -68,7 +67,7 @@ def collect(voices: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
         for voice in voices:
             for sentences, hints, known in groups:
                 for sentence in sentences:
-                    heard = engine.hear(say(sentence, voice, Path(folder)), hints)
+                    heard = engine.recognize(say(sentence, voice, Path(folder)), hints)
                     if heard.features:
                         rows.append(heard.features)
                         right.append(known and word_errors(sentence, heard.text)[0] == 0)

@@ -233,7 +233,7 @@ class Person:
         self._wait_for_silence(0.8)
         newest = max((self._folder / "said").glob("*.wav"))
         audio = join([silence(0.3), resample(read_audio(newest)), silence(0.5)])
-        return self._engine.hear(audio, Hints(Expecting.ANYTHING)).text
+        return self._engine.recognize(audio, Hints(Expecting.ANYTHING)).text
 
     def _time(self, run: Run, heard: tuple[Transcript, float] | None, at: float) -> None:
         """Split the time from the end of the person's speech to the robot's, where it is known."""

@@ -25,11 +25,11 @@ import numpy as np
 
 from benchmarks.word_error_rate import word_error_rate
 from clue_ros.dialogue.words import plain
-from clue_ros.voice.audio import Audio, join, read_audio, resample, silence
+from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, to_int16
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import Phrase, PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
-from clue_ros.voice.listener import Listener
+from clue_ros.voice.listener import PhraseStream
 from clue_ros.voice.sphinx import Sphinx
 
 VOICES = ("en-us", "en-gb", "en-us+f3", "en-gb-scotland")
@@ -59,17 +59,16 @@ def say(text: str, voice: str, folder: Path) -> Audio:
     subprocess.run(command, check=True)
     whole = join([silence(0.5), resample(read_audio(wav)), silence(1.0)])
     noise = np.random.default_rng(0).normal(0, 8, len(whole.samples))
-    loud = np.clip(np.rint(whole.samples + noise), -32_768, 32_767)
-    return Audio(loud.astype(np.int16))
+    return Audio(to_int16(whole.samples + noise))
 
 
 def listen(audio: Audio, own: OwnVoice | None = None, start: float = 0.0) -> list[Phrase]:
     """The phrases that the speech node would find, in chunks of 30 ms."""
-    listener = Listener(PhraseLimits(), own or OwnVoice(0.4))
+    stream = PhraseStream(PhraseLimits(), own or OwnVoice(0.4))
     found = []
     for i in range(0, len(audio.samples), 480):
         piece = Audio(audio.samples[i : i + 480])
-        events = listener.feed(piece, start + i / audio.rate)
+        events = stream.feed(piece, start + i / audio.rate)
         found += [event for event in events if isinstance(event, Phrase)]
     return found
 
@@ -89,7 +88,7 @@ def measure_words(voices: Iterable[str], every: int) -> dict[str, Any]:
             ):
                 for sentence in sentences[::every]:
                     phrases = listen(say(sentence, voice, Path(folder)))
-                    heard = [engine.hear(phrase.audio, hints) for phrase in phrases]
+                    heard = [engine.recognize(phrase.audio, hints) for phrase in phrases]
                     pairs.append(
                         (
                             sentence,
@@ -149,7 +148,7 @@ def echoed(said: Audio) -> Audio:
     direct = np.concatenate([before, said.samples, after])
     loud = ECHO_GAIN * np.convolve(direct, room)[: len(direct)]
     loud += np.random.default_rng(0).normal(0, 8, len(loud))
-    return Audio(np.clip(np.rint(loud), -32_768, 32_767).astype(np.int16))
+    return Audio(to_int16(loud))
 
 
 def measure_echo(count: int) -> dict[str, Any]:

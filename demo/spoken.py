@@ -21,8 +21,16 @@ from rclpy.node import Node
 
 from clue_ros.dialogue.words import plain
 from clue_ros.nodes.tts_node import LATEST
-from clue_ros.voice.audio import RATE, Audio, Samples, gain, read_audio, resample, write_wav
-from clue_ros.voice.listener import Resampler
+from clue_ros.voice.audio import (
+    RATE,
+    Audio,
+    Samples,
+    StreamResampler,
+    read_audio,
+    resample,
+    to_int16,
+    write_wav,
+)
 from demo.graph import GraphError, Processes, Watcher, start_nodes
 from demo.scenes import VOICE_SCENES, DemoScene, Played, read_scenes
 
@@ -44,7 +52,7 @@ class Room:
         self._node = node
         self._person: deque[Samples] = deque()  # blocks still to be said
         self._robot: Samples = np.zeros(0, np.int16)
-        self._resampler = Resampler(RATE)
+        self._resampler = StreamResampler(RATE)
         self._lock = threading.Lock()
         self._record: dict[str, list[Samples]] = {"room": [], "person": [], "robot": []}
         self._robot_speaks = False
@@ -94,7 +102,7 @@ class Room:
     def _on_robot(self, message: AudioChunk) -> None:
         with self._lock:
             if message.sample_rate != self._resampler.source:
-                self._resampler = Resampler(int(message.sample_rate))
+                self._resampler = StreamResampler(int(message.sample_rate))
             new = self._resampler.feed(np.array(message.data, np.int16))
             self._robot = np.concatenate([self._robot, new])
 
@@ -114,10 +122,9 @@ class Room:
             person = _filled(self._person.popleft() if self._person else self._robot[:0])
             robot = _filled(self._robot[:BLOCK])
             self._robot = self._robot[BLOCK:]
-        echo = gain(Audio(robot), ECHO).samples
+        echo = np.rint(robot * 10.0 ** (ECHO / 20.0))
         noise = self._noise.normal(0.0, 8.0, BLOCK)
-        heard = person.astype(np.float64) + echo + noise
-        return np.clip(np.rint(heard), -32_768, 32_767).astype(np.int16), person, robot
+        return to_int16(person + echo + noise), person, robot
 
     def _send(self, heard: Samples, person: Samples, robot: Samples) -> None:
         message: Any = AudioChunk(sample_rate=RATE, channels=1)

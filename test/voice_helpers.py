@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clue_ros.voice.audio import RATE, Audio, join, read_audio, resample, silence
+from clue_ros.voice.audio import RATE, Audio, join, read_audio, resample, silence, to_int16
 
 
 def need_espeak() -> None:
@@ -34,5 +34,4 @@ def spoken(text: str, voice: str = "en-us", rate: int = 150) -> Audio:
 def room_noise(audio: Audio) -> Audio:
     """Return the sound with the faint noise of a microphone on it, about -72 dB."""
     noise = np.random.default_rng(0).normal(0.0, 8.0, len(audio.samples))
-    loud = audio.samples.astype(np.float64) + noise
-    return Audio(np.clip(np.rint(loud), -32_768, 32_767).astype(np.int16), RATE)
+    return Audio(to_int16(audio.samples + noise), RATE)

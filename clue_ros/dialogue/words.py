@@ -18,8 +18,9 @@ from clue_ros.dialogue.types import Turn
 class Words:
     """One language.
 
-    `before` and `after` say on which side of the noun colours and places stand; `pronunciations`
-    gives words that the recognizer's dictionary lacks (ARPAbet, for English).
+    `yes_to_read_back` and `no_to_read_back` mean yes and no only after "Did you say ...?".
+    `color_follows` says that colours stand after the noun. `pronunciations` has the words that the
+    recognizer's dictionary lacks (ARPAbet, for English).
     """
 
     colors: tuple[str, ...]
@@ -35,6 +36,8 @@ class Words:
     yes: tuple[str, ...]
     no: tuple[str, ...]
     stop: tuple[str, ...]
+    yes_to_read_back: tuple[str, ...] = ()
+    no_to_read_back: tuple[str, ...] = ()
     color_follows: bool = False
     pronunciations: tuple[tuple[str, str], ...] = ()
 
@@ -77,6 +80,8 @@ ENGLISH = Words(
     yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "okay"),
     no=("no", "nope", "that is wrong", "neither"),
     stop=("stop", "cancel", "never mind", "forget it", "abort"),
+    yes_to_read_back=("right",),
+    no_to_read_back=("wrong",),
     pronunciations=(
         ("leftmost", "L EH F T M OW S T"),
         ("rightmost", "R AY T M OW S T"),

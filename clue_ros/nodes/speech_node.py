@@ -1,7 +1,7 @@
-"""The robot's ears: a managed node that turns sound, or typed lines, into `speech`.
+"""The node speech: sound, or typed lines, in; the topic `speech` out.
 
-Listening and recognizing have their own threads and the recognizer its own process, so that no
-callback waits for them.
+Listening and recognition have threads of their own and the recognizer a process of its own, so that
+no callback waits for them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from builtin_interfaces.msg import Time
 from clue_msgs.action import Listen
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, GroundingResult, Speaking, Transcript
 from rclpy.action import ActionServer, CancelResponse
@@ -25,244 +24,31 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallb
 from rclpy.executors import Executor
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.task import Future
+from rclpy.time import Time
 from std_msgs.msg import Bool, Empty, String
 
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import asks_yes_or_no, means_stop, means_yes_or_no
+from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
 from clue_ros.nodes.inference_worker import new_future, until
 from clue_ros.nodes.lifecycle import Managed
-from clue_ros.nodes.parameter_tables import SPEECH
 from clue_ros.nodes.parameters import declare, guard
+from clue_ros.nodes.voice_parameters import SPEECH
 from clue_ros.voice.audio import mono
 from clue_ros.voice.confirmation import Action, Confirmer, Decision, Thresholds
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import Phrase, PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
-from clue_ros.voice.listener import Hearing, Listener, Reports
-from clue_ros.voice.recognizer_process import Recognizer
-from clue_ros.voice.recognizers import ENGINES, EngineSettings
+from clue_ros.voice.listener import Listener, ListenerCallbacks, PhraseStream
+from clue_ros.voice.recognizers import Hypothesis, RecognizerProcess, RecognizerSettings
 from clue_ros.voice.sources import Files, Microphone, Source
-from clue_ros.voice.sphinx import Heard
 
-# -------------------------------------------------------------------------------------------------
-# What the speech node knows: the open question, push to talk, what it has read back.
-
-
-@dataclass
-class Job:
-    """A goal of ~/listen: `ended` gets (status, message, transcript or None).
-
-    `seconds`: how long it waits for the person to begin, from `deadline` minus so many on.
-    """
-
-    goal: ServerGoalHandle
-    ended: Future
-    seconds: float
-    deadline: float
-    expected: tuple[str, ...] = ()
-    state: int = field(default=Listen.Feedback.WAITING)
-
-
-class Listening:
-    """Thread-safe; times are seconds of the node's clock."""
-
-    def __init__(self, language: str, thresholds: Thresholds) -> None:
-        self.language = language
-        self._confirmer = Confirmer(thresholds, language)
-        self._lock = threading.RLock()
-        self._answers: tuple[str, ...] = ()
-        self._asks_which = False  # whether a bare yes or no leaves the question open
-        self._question_until = 0.0
-        self._confirm_until = 0.0
-        self.job: Job | None = None
-
-    # What is known.
-
-    def asked(self, question: ClarificationQuestion, now: float) -> None:
-        """The robot asks: its answers are likely until its timeout."""
-        labels = [o.label for o in question.candidates if o.label]
-        with self._lock:
-            self._answers = (*question.suggested_answers, *labels)
-            self._asks_which = not asks_yes_or_no(question.suggested_answers)
-            self._question_until = now + (messages.seconds(question.answer_timeout) or 30.0)
-            self._confirmer.forget()
-
-    def over(self) -> None:
-        """The dialogue is over: nothing is asked any more."""
-        with self._lock:
-            self._question_until = 0.0
-
-    def hints(self, now: float, *, helped: bool) -> Hints:
-        """What is likely to be said now."""
-        with self._lock:
-            if self._confirmer.pending:
-                return Hints(Expecting.CONFIRMATION, (), self.language)
-            if self.job is not None and self.job.expected:
-                return Hints.make(Expecting.ANSWER, self.job.expected, self.language)
-            if not helped:
-                return Hints(Expecting.ANYTHING, (), self.language)
-            if now < self._question_until:
-                return Hints.make(Expecting.ANSWER, self._answers, self.language)
-            return Hints(Expecting.COMMAND, (), self.language)
-
-    def open(self, now: float) -> bool:
-        """Whether push to talk listens now."""
-        with self._lock:
-            waits = bool(self._confirmer.pending) or now < self._question_until
-            return waits or self.job is not None
-
-    def claim(self, job: Job) -> bool:
-        """Open a goal of ~/listen; False when another is open."""
-        with self._lock:
-            if self.job is not None:
-                return False
-            self.job = job
-            return True
-
-    def release(self, only: Job | None = None) -> Job | None:
-        """Close the open goal and return it; None when there is none, or another than `only`."""
-        with self._lock:
-            if only is not None and self.job is not only:
-                return None
-            job, self.job = self.job, None
-            return job
-
-    # What was heard.
-
-    def decide(self, heard: Heard, hints: Hints, thresholds: Thresholds, until: float) -> Decision:
-        """Say what to do with a phrase; what is read back waits for its answer until `until`."""
-        with self._lock:
-            self._confirmer.thresholds = thresholds
-            decision = self._confirmer.decide(heard, hints.expecting)
-            if decision.action is Action.CONFIRM:
-                self._confirm_until = until
-            elif decision.action is Action.ACCEPT and not self._asked_once_more(decision.text):
-                # The next question sets this again; "stop" means that there is none.
-                self._question_until = 0.0
-            return decision
-
-    def _asked_once_more(self, text: str) -> bool:
-        """Whether perception says the open question again, which is no new `question`."""
-        return self._asks_which and means_yes_or_no(text, self.language)
-
-    @property
-    def confirming(self) -> bool:
-        """Whether something was read back and is not answered yet."""
-        with self._lock:
-            return bool(self._confirmer.pending)
-
-    def late(self, now: float) -> bool:
-        """Whether what was read back was just given up."""
-        with self._lock:
-            if not self._confirmer.pending or now < self._confirm_until:
-                return False
-            self._confirmer.forget()
-            return True
-
-    def wait_on(self, now: float, seconds: float) -> None:
-        """The robot or the person is speaking: what was read back waits on for so many seconds.
-
-        A goal of ~/listen waits on for its own.
-        """
-        with self._lock:
-            self._confirm_until = max(self._confirm_until, now + seconds)
-            if self.job is not None:
-                self.job.deadline = max(self.job.deadline, now + self.job.seconds)
-
-    def stops(self, text: str) -> bool:
-        """Whether a text ends it all."""
-        return means_stop(text, self.language)
-
-
-# -------------------------------------------------------------------------------------------------
-# What was heard, as a message.
-
-
-def time_msg(seconds: float) -> Time:
-    """Return seconds (>= 0) as a Time."""
-    whole = math.floor(seconds)
-    return Time(sec=int(whole), nanosec=min(int((seconds - whole) * 1e9), 999_999_999))
-
-
-def transcript_msg(
-    settings: EngineSettings, heard: Heard, status: int, start: float, text: str | None = None
-) -> Transcript:
-    """Return a transcript of a phrase that began at `start`; `text` replaces what was heard."""
-    message = Transcript(
-        text=heard.text if text is None else text,
-        confidence=heard.confidence,
-        language=settings.language,
-        is_final=status != Transcript.PARTIAL,
-        status=status,
-        unaided_text=heard.unaided,
-        engine=settings.engine,
-    )
-    message.header.stamp = time_msg(start)
-    message.header.frame_id = "microphone"
-    return message
-
-
-def keyboard(text: str, language: str, now: float) -> Transcript:
-    """Return a typed line as a transcript."""
-    message = Transcript(
-        text=text,
-        confidence=1.0,
-        language=language,
-        is_final=True,
-        status=Transcript.ACCEPTED,
-        engine="keyboard",
-    )
-    message.header.stamp = time_msg(now)
-    return message
-
-
-# -------------------------------------------------------------------------------------------------
-# The person's words, typed: each line of stdin.
-
-
-class TypedLines:
-    """Reads lines in a thread of its own.
-
-    `say(line)` gets each one that is not empty, `over(why)` is called when there are no more.
-    """
-
-    def __init__(
-        self,
-        lines: TextIO | None,
-        prompt: str,
-        say: Callable[[str], object],
-        over: Callable[[str], object],
-    ) -> None:
-        self._lines, self._prompt, self._say, self._over = lines, prompt, say, over
-        self._terminal = lines is not None and not lines.closed and lines.isatty()
-        threading.Thread(target=self._read, name="typed lines", daemon=True).start()
-
-    def _read(self) -> None:
-        if self._lines is None or self._lines.closed:
-            self._over("stdin is closed")
-            return
-        try:
-            while True:
-                if self._terminal:
-                    print(self._prompt, end="", flush=True)
-                line = self._lines.readline()
-                if not line:
-                    break
-                if line.strip():
-                    self._say(line.rstrip("\r\n"))
-        except (OSError, ValueError, UnicodeError) as error:
-            self._over(f"stdin cannot be read ({error})")
-            return
-        self._over("stdin has ended")
-
-
-LISTENER_TIMEOUT = 5.0  # seconds to wait for somebody to subscribe before the first words are sent
+SUBSCRIBER_TIMEOUT = 5.0  # seconds that the first typed line waits for a subscriber of `speech`
 FILE_PAUSE = 1.0  # seconds of silence before each file
-CLOCKS_APART = 1.0  # seconds; beyond, the stamps of chunks are of another clock, or missing
+MAX_CLOCK_OFFSET = 1.0  # seconds; stamps of sound that are farther off are of another clock
+QUESTION_TIMEOUT = 30.0  # seconds that a question stays open if it does not say
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-_CANCELED = (Listen.Result.CANCELED, "canceled by the caller")
 STATUS = {
     Action.ACCEPT: Transcript.ACCEPTED,
     Action.CONFIRM: Transcript.UNCONFIRMED,
@@ -271,8 +57,180 @@ STATUS = {
 }
 
 
+@dataclass
+class ListenGoal:
+    """An open goal of ~/listen (push to talk); times are seconds of the node's clock.
+
+    Attributes:
+        handle: the goal.
+        ended: completed with (status, message, transcript or None).
+        timeout: seconds that it waits for the person to begin.
+        deadline: when that ends; later while the robot or the person speaks.
+        expected: phrases to expect.
+    """
+
+    handle: ServerGoalHandle
+    ended: Future
+    timeout: float
+    deadline: float
+    expected: tuple[str, ...] = ()
+
+
+class ListeningState:
+    """The open question, the open goal of ~/listen, and the text that was read back. Thread-safe.
+
+    Times are seconds of the node's clock.
+    """
+
+    def __init__(self, language: str, thresholds: Thresholds) -> None:
+        self.language = language
+        self._confirmer = Confirmer(thresholds, language)
+        self._lock = threading.RLock()
+        self._offered: tuple[str, ...] = ()  # the answers that the last question offers
+        self._labels: tuple[str, ...] = ()  # of its candidates
+        self._question_until = 0.0
+        self._confirm_until = 0.0
+        self.goal: ListenGoal | None = None
+
+    def question_asked(self, question: ClarificationQuestion, now: float) -> None:
+        """The robot asks: the answers it offers are likely until its timeout."""
+        with self._lock:
+            self._offered = tuple(question.suggested_answers)
+            self._labels = tuple(o.label for o in question.candidates if o.label)
+            timeout = messages.seconds(question.answer_timeout) or QUESTION_TIMEOUT
+            self._question_until = now + timeout
+            self._confirmer.forget()
+
+    def dialogue_ended(self) -> None:
+        """No question is open any more."""
+        with self._lock:
+            self._question_until = 0.0
+
+    def hints(self, now: float, *, helped: bool) -> Hints:
+        """What is likely to be said now; `helped` is the parameter `hints`."""
+        with self._lock:
+            if self._confirmer.pending:
+                return Hints(Expecting.CONFIRMATION, (), self.language)
+            if self.goal is not None and self.goal.expected:
+                return Hints.make(Expecting.ANSWER, self.goal.expected, self.language)
+            if not helped:
+                return Hints(Expecting.ANYTHING, (), self.language)
+            if now < self._question_until:
+                return Hints.make(Expecting.ANSWER, (*self._offered, *self._labels), self.language)
+            return Hints(Expecting.COMMAND, (), self.language)
+
+    def waits_for_speech(self, now: float) -> bool:
+        """Whether push to talk listens now."""
+        with self._lock:
+            return self.confirming or now < self._question_until or self.goal is not None
+
+    def open_goal(self, goal: ListenGoal) -> bool:
+        """Open a goal of ~/listen; False if another one is open."""
+        with self._lock:
+            if self.goal is not None:
+                return False
+            self.goal = goal
+            return True
+
+    def close_goal(self, only: ListenGoal | None = None) -> ListenGoal | None:
+        """Close and return the open goal; None if none is open, or another than `only`."""
+        with self._lock:
+            if only is not None and self.goal is not only:
+                return None
+            goal, self.goal = self.goal, None
+            return goal
+
+    def decide(
+        self, heard: Hypothesis, thresholds: Thresholds, now: float, timeout: float
+    ) -> Decision:
+        """Say what to do with a phrase; a text that is read back is forgotten after `timeout`."""
+        with self._lock:
+            self._confirmer.thresholds = thresholds
+            offered = self._offered if now < self._question_until else ()
+            decision = self._confirmer.decide(heard, offered)
+            if decision.action is Action.CONFIRM:
+                self._confirm_until = now + timeout
+            # A bare yes or no to "which?" leaves the question open: perception asks once more.
+            elif decision.action is Action.ACCEPT and not leaves_open(
+                decision.text, self._offered, self.language
+            ):
+                self._question_until = 0.0
+            return decision
+
+    @property
+    def confirming(self) -> bool:
+        """Whether a text was read back and is not answered yet."""
+        with self._lock:
+            return bool(self._confirmer.pending)
+
+    def confirmation_timed_out(self, now: float) -> bool:
+        """Whether a text that was read back is forgotten now because nobody answered."""
+        with self._lock:
+            if not self._confirmer.pending or now < self._confirm_until:
+                return False
+            self._confirmer.forget()
+            return True
+
+    def extend(self, now: float, timeout: float) -> None:
+        """Restart the timeouts, because the robot or the person is speaking.
+
+        `timeout` is that of a text that was read back; a goal of ~/listen has its own.
+        """
+        with self._lock:
+            self._confirm_until = max(self._confirm_until, now + timeout)
+            if self.goal is not None:
+                self.goal.deadline = max(self.goal.deadline, now + self.goal.timeout)
+
+
+def transcript_msg(
+    heard: Hypothesis, status: int, start: float, *, engine: str, language: str, source: str
+) -> Transcript:
+    """Return the transcript of a phrase that began at `start` (seconds); `source` is its frame."""
+    message = Transcript(
+        text=heard.text,
+        confidence=heard.confidence,
+        language=language,
+        is_final=status != Transcript.PARTIAL,
+        status=status,
+        unaided_text=heard.unaided,
+        engine=engine,
+    )
+    message.header.stamp = Time(nanoseconds=int(start * 1e9)).to_msg()
+    message.header.frame_id = source
+    return message
+
+
+def read_lines(
+    lines: TextIO | None,
+    prompt: str,
+    say: Callable[[str], object],
+    over: Callable[[str], object],
+) -> None:
+    """Pass each line that is not blank to `say`, then the reason for the end to `over`.
+
+    On a terminal `prompt` is shown before each line.
+    """
+    if lines is None or lines.closed:
+        over("stdin is closed")
+        return
+    try:
+        is_terminal = lines.isatty()
+        while True:
+            if is_terminal:
+                print(prompt, end="", flush=True)
+            line = lines.readline()
+            if not line:
+                break
+            if line.strip():
+                say(line.rstrip("\r\n"))
+    except (OSError, ValueError, UnicodeError) as error:
+        over(f"stdin cannot be read ({error})")
+        return
+    over("stdin has ended")
+
+
 class SpeechNode(Managed):
-    """See the module's first lines; topics and parameters are in docs/ros.md.
+    """The node speech; docs/voice.md lists its topics, docs/ros.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.
     """
@@ -282,31 +240,25 @@ class SpeechNode(Managed):
         declare(self, SPEECH)
         guard(self, SPEECH, state=lambda: self.state)
         self._own_voice = OwnVoice(self.value("mute_tail"))
-        self._listening = Listening(self.value("language"), self._thresholds())
-        self._recognizer: Recognizer | None = None
-        self._hearing: Hearing | None = None
+        self.listening = ListeningState(self.value("language"), self._thresholds())
+        self._recognizer: RecognizerProcess | None = None
+        self._listener: Listener | None = None
         self._source: Source | None = None
         self._threshold = PhraseLimits().threshold
-        self._typed: TypedLines | None = None
-        self._canceled: set[bytes] = set()  # goals of ~/listen that are being canceled
-        self._delay = math.inf  # seconds that sound needs to come here, by its stamps
-        self._offset = 0.0  # seconds added to its stamps
+        self._typed: threading.Thread | None = None
         self._typing = False  # whether typed lines are passed on
+        self._canceled: set[bytes] = set()  # goals of ~/listen that are being canceled
+        self._delay = math.inf  # least seconds from a chunk's stamp to its arrival
+        self._offset = 0.0  # seconds added to the stamps of chunks
         self._speech = self.create_publisher(String, "speech", 10)
         self._transcript = self.create_publisher(Transcript, "transcript", 10)
         self._say = self.create_publisher(String, "say", 10)
         self._stop_speaking = self.create_publisher(Empty, "stop_speaking", 10)
-        self._hearing_now = self.create_publisher(Bool, "hearing", 10)
+        self._hearing = self.create_publisher(Bool, "hearing", 10)
         group = {"callback_group": ReentrantCallbackGroup()}
+        self.create_subscription(ClarificationQuestion, "question", self._on_question, 10, **group)
         self.create_subscription(
-            ClarificationQuestion,
-            "question",
-            lambda m: self._listening.asked(m, self._now()),
-            10,
-            **group,
-        )
-        self.create_subscription(
-            GroundingResult, "grounding", lambda _: self._listening.over(), 10, **group
+            GroundingResult, "grounding", lambda _: self.listening.dialogue_ended(), 10, **group
         )
         self.create_subscription(Speaking, "speaking", self._on_speaking, LATEST, **group)
         self.create_subscription(
@@ -331,30 +283,28 @@ class SpeechNode(Managed):
     # Lifecycle.
 
     def open(self) -> None:
-        """Check the source and the engine, and load it."""
+        """Check the source and the recognizer, and load it."""
         self._own_voice = OwnVoice(self.value("mute_tail"))
-        self._listening = Listening(self.value("language"), self._thresholds())
+        self.listening = ListeningState(self.value("language"), self._thresholds())
         if self.value("source") == "stdin":
             return
-        engine = self.value("engine")
-        settings = EngineSettings(engine, self.value("language"), self.value("model_path"))
-        self._recognizer = Recognizer(settings)
+        settings = RecognizerSettings(
+            self.value("engine"), self.value("language"), self.value("model_path")
+        )
+        self._recognizer = RecognizerProcess(settings)
         self._source = self._find_source()
-        if ENGINES[engine].online:
-            self.get_logger().warning(
-                f"engine {engine} sends what it hears to {ENGINES[engine].online}"
-            )
         self._recognizer.open()
         name = self._source.name if self._source else self.resolve_topic_name("audio")
-        self.get_logger().info(f"{engine} ({settings.language}) listens to {name}")
+        self.get_logger().info(f"{settings.engine} ({settings.language}) listens to {name}")
 
     def begin(self) -> None:
         """Listen."""
         if self.value("source") == "stdin":
             self._typing = True
             if self._typed is None:
-                prompt = self.value("prompt")
-                self._typed = TypedLines(sys.stdin, prompt, self._on_typed, self._nothing_to_read)
+                arguments = (sys.stdin, self.value("prompt"), self._on_typed, self._on_typing_ended)
+                self._typed = threading.Thread(target=read_lines, args=arguments, daemon=True)
+                self._typed.start()
             return
         limits = PhraseLimits(
             end_silence=self.value("end_silence"),
@@ -362,42 +312,41 @@ class SpeechNode(Managed):
             vad_mode=self.value("vad_mode"),
             threshold=self._threshold,
         )
-        listener = Listener(
-            limits,
-            self._own_voice,
-            overhear=lambda: self.value("barge_in") != "off",
-            open_=lambda: self.value("mode") == "continuous" or self._listening.open(self._now()),
-        )
         assert self._recognizer is not None
-        self._hearing = Hearing(
-            listener,
-            self._recognizer.hear,
-            lambda: self._listening.hints(self._now(), helped=self.value("hints")),
-            Reports(
+        self._listener = Listener(
+            PhraseStream(
+                limits,
+                self._own_voice,
+                overhear=lambda: self.value("barge_in") != "off",
+                is_open=self._is_open,
+            ),
+            self._recognizer.recognize,
+            lambda: self.listening.hints(self._now(), helped=self.value("hints")),
+            ListenerCallbacks(
                 begun=self._on_begun,
-                dropped=lambda: self._tell_hearing(False),
+                dropped=lambda: self._hearing.publish(Bool(data=False)),
                 ended=self._on_ended,
-                heard=self._on_heard,
+                recognized=self.on_recognized,
                 partial=self._on_partial,
-                problem=self._on_problem,
+                failed=self._on_failed,
                 tick=self._on_tick,
             ),
             lambda: self.value("partial_period"),
         )
         self._delay = math.inf
         if self._source is not None:
-            self._source.start(self._hearing.put, self._now)
+            self._source.start(self._listener.put, self._now)
 
     def end(self) -> None:
-        """Listen no more; ~/listen ends as CANCELED."""
+        """Stop listening; ~/listen ends as CANCELED."""
         self._typing = False
         if self._source is not None:
             self._source.stop()
-        if self._hearing is not None:
-            self._hearing.close()
-            self._hearing = None
-        self._end_job(Listen.Result.CANCELED, f"speech became {self.state}")
-        self._listening.over()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        self._end_goal(Listen.Result.CANCELED, f"speech became {self.state}")
+        self.listening.dialogue_ended()
 
     def free(self) -> None:
         """End the recognizer."""
@@ -407,7 +356,7 @@ class SpeechNode(Managed):
         self._source = None
 
     def _find_source(self) -> Source | None:
-        """Return the microphone or the files; None for the topic, whose subscription is there."""
+        """Return the microphone or the files; None for the topic, which is always subscribed."""
         name = self.value("source")
         self._threshold = PhraseLimits().threshold
         if name == "topic":
@@ -421,14 +370,30 @@ class SpeechNode(Managed):
             self.get_logger().info(f"sound above {self._threshold:.0f} dB may be speech")
         return microphone
 
-    def _is_quiet(self) -> bool:
-        now, hearing = self._now(), self._hearing
-        heard = self._speech.get_subscription_count() > 0
-        open_ = self.value("mode") == "continuous" or self._listening.open(now)
-        busy = hearing is not None and hearing.busy
-        return heard and open_ and not busy and not self._own_voice.muted(now, now)
+    def _is_open(self) -> bool:
+        """Whether the mode says to listen now."""
+        continuous = self.value("mode") == "continuous"
+        return continuous or self.listening.waits_for_speech(self._now())
 
-    # What others tell.
+    def _is_speaking(self) -> bool:
+        """Whether the robot speaks now."""
+        now = self._now()
+        return self._own_voice.muted(now, now)
+
+    def _is_busy(self) -> bool:
+        """Whether a person speaks, or a phrase is being recognized."""
+        listener = self._listener
+        return listener is not None and listener.busy
+
+    def _is_quiet(self) -> bool:
+        """Whether the next file may be played."""
+        heard = self._speech.get_subscription_count() > 0
+        return heard and self._is_open() and not self._is_busy() and not self._is_speaking()
+
+    # What other nodes publish.
+
+    def _on_question(self, message: ClarificationQuestion) -> None:
+        self.listening.question_asked(message, self._now())
 
     def _on_speaking(self, message: Speaking) -> None:
         at = messages.seconds(message.header.stamp)
@@ -438,8 +403,8 @@ class SpeechNode(Managed):
             self._own_voice.ended(at)
 
     def _on_audio(self, message: AudioChunk) -> None:
-        hearing = self._hearing
-        if hearing is None or self._source is not None:
+        listener = self._listener
+        if listener is None or self._source is not None:
             return
         try:
             samples = np.array(message.data, np.int16)
@@ -450,93 +415,92 @@ class SpeechNode(Managed):
         start, arrived = messages.seconds(message.header.stamp), self._now() - audio.seconds
         # The least of all delays: a chunk that came late in a busy moment is of the same clock.
         self._delay = min(self._delay, arrived - start)
-        if not hearing.busy:  # within a phrase time may not jump
-            self._offset = 0.0 if abs(self._delay) < CLOCKS_APART else self._delay
-        hearing.put(audio, start + self._offset)
+        if not listener.busy:  # within a phrase time may not jump
+            self._offset = 0.0 if abs(self._delay) < MAX_CLOCK_OFFSET else self._delay
+        listener.put(audio, start + self._offset)
 
-    # What was heard, from the threads of `Hearing`.
-
-    def _tell_hearing(self, now: bool) -> None:
-        self._hearing_now.publish(Bool(data=now))
+    # What was heard, from the threads of the listener.
 
     def _on_begun(self, start: float) -> None:
-        self._tell_hearing(True)
-        self._job_state(Listen.Feedback.HEARING)
+        self._hearing.publish(Bool(data=True))
+        self._publish_state(Listen.Feedback.HEARING)
         if self.value("barge_in") == "voice" and self._own_voice.muted(start, self._now()):
             self._stop_speaking.publish(Empty())
 
     def _on_ended(self) -> None:
-        self._tell_hearing(False)
-        self._job_state(Listen.Feedback.RECOGNIZING)
+        self._hearing.publish(Bool(data=False))
+        self._publish_state(Listen.Feedback.RECOGNIZING)
 
-    def _on_problem(self, reason: str) -> None:
+    def _on_failed(self, reason: str) -> None:
         self.get_logger().error(reason)
-        self._end_job(Listen.Result.FAILED, reason)
+        self._end_goal(Listen.Result.FAILED, reason)
 
-    def _on_partial(self, start: float, heard: Heard) -> None:
-        settings = self._settings()
-        self._transcript.publish(transcript_msg(settings, heard, Transcript.PARTIAL, start))
+    def _on_partial(self, start: float, heard: Hypothesis) -> None:
+        self._transcript.publish(self._heard_msg(heard, Transcript.PARTIAL, start))
 
-    def _settings(self) -> EngineSettings:
-        assert self._recognizer is not None
-        return self._recognizer.settings
+    def _heard_msg(self, heard: Hypothesis, status: int, start: float) -> Transcript:
+        engine, language = self.value("engine"), self.value("language")
+        return transcript_msg(
+            heard, status, start, engine=engine, language=language, source="microphone"
+        )
 
-    def _on_heard(self, phrase: Phrase, heard: Heard, hints: Hints) -> None:
-        """Act on a phrase, ask back, or say that it was not understood."""
+    def on_recognized(self, phrase: Phrase, heard: Hypothesis, _hints: Hints) -> None:
+        """Act on a phrase, read it back, or report that it was not understood."""
         interrupts = self._own_voice.muted(phrase.start, phrase.speech_end)
         if interrupts and self._is_echo(phrase, heard):
             self.get_logger().debug(f"heard itself: {heard.text!r}")
             return
         now = self._now()
-        decision = self._listening.decide(
-            heard, hints, self._thresholds(), now + self.value("listen_timeout")
-        )
+        timeout = self.value("listen_timeout")
+        decision = self.listening.decide(heard, self._thresholds(), now, timeout)
+        accepted = decision.action is Action.ACCEPT
         status = STATUS[decision.action]
-        if decision.action is Action.REJECT and self._listening.confirming:
+        if decision.action is Action.REJECT and self.listening.confirming:
             status = Transcript.UNCONFIRMED  # "did you say ...?" still waits for its answer
-        text = decision.text if decision.action is Action.ACCEPT else heard.text
-        message = transcript_msg(self._settings(), heard, status, phrase.start, text=text)
+        if accepted:
+            heard = replace(heard, text=decision.text)
+        message = self._heard_msg(heard, status, phrase.start)
         message.duration = messages.duration(max(0.0, phrase.speech_end - phrase.start))
         message.latency = messages.duration(max(0.0, now - phrase.speech_end))
-        if interrupts and decision.action is Action.ACCEPT:
+        if interrupts and accepted:
             self._stop_speaking.publish(Empty())
         self._transcript.publish(message)
-        if decision.action is Action.ACCEPT:
-            self._accept(decision.text)
-            self._end_job(Listen.Result.HEARD, "", message)
+        if accepted:
+            self.get_logger().info(f"heard: {decision.text}")
+            self._publish_speech(decision.text)
+            self._end_goal(Listen.Result.HEARD, "", message)
         elif decision.say:
             self._say.publish(String(data=decision.say))
         elif status == Transcript.NOT_UNDERSTOOD:
-            reason = "something was said, but not what could be understood"
-            self._end_job(Listen.Result.NOT_UNDERSTOOD, reason, message)
+            reason = "something was said, but it was not understood"
+            self._end_goal(Listen.Result.NOT_UNDERSTOOD, reason, message)
 
-    def _is_echo(self, phrase: Phrase, heard: Heard) -> bool:
+    def _is_echo(self, phrase: Phrase, heard: Hypothesis) -> bool:
         """Whether a phrase from while the robot spoke is its own voice, or too unsure to tell."""
         times = (phrase.start, phrase.speech_end)
         own = any(self._own_voice.is_echo(t, *times) for t in (heard.text, heard.unaided))
         return own or heard.confidence < self.value("accept_confidence")
 
-    def _accept(self, text: str) -> None:
-        self.get_logger().info(f"heard: {text}")
-        if self._listening.stops(text):
+    def _publish_speech(self, text: str) -> None:
+        if means_stop(text, self.value("language")):
             self._stop_speaking.publish(Empty())
         self._speech.publish(String(data=text))
 
     def _on_tick(self) -> None:
-        now, hearing = self._now(), self._hearing
-        if self._own_voice.muted(now, now) or (hearing is not None and hearing.busy):
-            self._listening.wait_on(now, self.value("listen_timeout"))
-        if self._listening.late(now):
-            self._say.publish(String(data=say(Saying.NOTHING_HEARD, self._listening.language)))
-        job = self._listening.job
-        if job is not None and now > job.deadline:
-            self._end_job(Listen.Result.NOTHING_HEARD, "nobody spoke in time")
+        now = self._now()
+        if self._is_speaking() or self._is_busy():
+            self.listening.extend(now, self.value("listen_timeout"))
+        if self.listening.confirmation_timed_out(now):
+            self._say.publish(String(data=say(Saying.NOTHING_HEARD, self.value("language"))))
+        goal = self.listening.goal
+        if goal is not None and now > goal.deadline:
+            self._end_goal(Listen.Result.NOTHING_HEARD, "nobody spoke in time")
 
     # Typed lines.
 
     def _on_typed(self, text: str) -> None:
-        # A line piped in at start would be lost while DDS still looks for the other side.
-        deadline = time.monotonic() + LISTENER_TIMEOUT
+        # A line piped in at the start would be lost while DDS discovery goes on.
+        deadline = time.monotonic() + SUBSCRIBER_TIMEOUT
         while self._speech.get_subscription_count() == 0 and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._speech.get_subscription_count() == 0:
@@ -544,12 +508,18 @@ class SpeechNode(Managed):
         if not self._typing:
             self.get_logger().warning(f"speech is {self.state}: {text!r} is not passed on")
             return
-        self._speech.publish(String(data=text))
-        self._transcript.publish(keyboard(text, self.value("language"), self._now()))
-        if self._listening.stops(text):
-            self._stop_speaking.publish(Empty())
+        self._publish_speech(text)
+        message = transcript_msg(
+            Hypothesis(text, 1.0),
+            Transcript.ACCEPTED,
+            self._now(),
+            engine="keyboard",
+            language=self.value("language"),
+            source="",
+        )
+        self._transcript.publish(message)
 
-    def _nothing_to_read(self, why: str) -> None:
+    def _on_typing_ended(self, why: str) -> None:
         self.get_logger().info(
             f"{why}: nothing more can be typed here. To say something: "
             f"ros2 topic pub --once {self._speech.topic_name} std_msgs/msg/String "
@@ -558,70 +528,66 @@ class SpeechNode(Managed):
 
     # Push to talk.
 
-    async def _on_goal(self, goal: ServerGoalHandle) -> Listen.Result:
+    async def _on_goal(self, handle: ServerGoalHandle) -> Listen.Result:
         """Listen for one phrase."""
-        key = bytes(goal.goal_id.uuid)
+        key = bytes(handle.goal_id.uuid)
         try:
-            outcome = await self._one_phrase(goal)
+            status, reason, message = await self._listen_for_phrase(handle)
             if key in self._canceled:  # rclpy marks the goal only after the callback has returned
-                await until(lambda: goal.is_cancel_requested, self.spinner)
+                await until(lambda: handle.is_cancel_requested, self.spinner)
         finally:
             self._canceled.discard(key)
-        return self._finish(goal, outcome)
-
-    async def _one_phrase(self, goal: ServerGoalHandle) -> tuple[Any, ...]:
-        """How a goal ends: its result's status, why, and a transcript or None."""
-        if self.state != "active" or self._hearing is None:
-            why = (
-                "source stdin hears nothing"
-                if self.state == "active"
-                else f"speech is {self.state}"
-            )
-            return (Listen.Result.FAILED, why, None)
-        seconds = messages.seconds(goal.request.timeout) or self.value("listen_timeout")
-        ended = new_future(self.spinner)
-        job = Job(goal, ended, seconds, self._now() + seconds, tuple(goal.request.expected))
-        if not self._listening.claim(job):
-            return (Listen.Result.FAILED, "another ~/listen is open", None)
-        self._job_state(Listen.Feedback.WAITING)
-        if bytes(goal.goal_id.uuid) in self._canceled:  # before its job was there to be ended
-            self._end_job(*_CANCELED, only=job)
-        outcome: tuple[Any, ...] = await ended
-        return outcome
-
-    def _finish(self, goal: ServerGoalHandle, outcome: tuple[Any, ...]) -> Listen.Result:
-        status, why, message = outcome
-        result = Listen.Result(status=status, error_msg=why)
+        result = Listen.Result(status=status, error_msg=reason)
         if message is not None:
             result.transcript = message
         if status == Listen.Result.HEARD:
-            goal.succeed()
-        elif goal.is_cancel_requested:
-            goal.canceled()
+            handle.succeed()
+        elif handle.is_cancel_requested:
+            handle.canceled()
         else:
-            goal.abort()
+            handle.abort()
         return result
 
-    def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
-        key = bytes(goal.goal_id.uuid)
+    async def _listen_for_phrase(
+        self, handle: ServerGoalHandle
+    ) -> tuple[int, str, Transcript | None]:
+        """How a goal ends: its result's status, the reason, and a transcript or None."""
+        if self.state != "active":
+            return (Listen.Result.FAILED, f"speech is {self.state}", None)
+        if self._listener is None:
+            return (Listen.Result.FAILED, "source stdin hears nothing", None)
+        timeout = messages.seconds(handle.request.timeout) or self.value("listen_timeout")
+        ended = new_future(self.spinner)
+        expected = tuple(handle.request.expected)
+        goal = ListenGoal(handle, ended, timeout, self._now() + timeout, expected)
+        if not self.listening.open_goal(goal):
+            return (Listen.Result.FAILED, "another ~/listen is open", None)
+        self._publish_state(Listen.Feedback.WAITING)
+        if bytes(handle.goal_id.uuid) in self._canceled:  # canceled before the goal was open
+            self._end_goal(Listen.Result.CANCELED, "canceled by the caller", only=goal)
+        outcome: tuple[int, str, Transcript | None] = await ended
+        return outcome
+
+    def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+        key = bytes(handle.goal_id.uuid)
         self._canceled.add(key)
-        job = self._listening.job
-        if job is not None and bytes(job.goal.goal_id.uuid) == key:
-            self._end_job(*_CANCELED, only=job)
+        goal = self.listening.goal
+        if goal is not None and bytes(goal.handle.goal_id.uuid) == key:
+            self._end_goal(Listen.Result.CANCELED, "canceled by the caller", only=goal)
         return CancelResponse.ACCEPT
 
-    def _job_state(self, state: int) -> None:
-        job = self._listening.job
-        if job is not None and job.goal.is_active:
-            job.goal.publish_feedback(Listen.Feedback(state=state))
+    def _publish_state(self, state: int) -> None:
+        goal = self.listening.goal
+        if goal is not None and goal.handle.is_active:
+            goal.handle.publish_feedback(Listen.Feedback(state=state))
 
-    def _end_job(
+    def _end_goal(
         self,
         status: int,
-        why: str,
+        reason: str,
         message: Transcript | None = None,
-        only: Job | None = None,
+        only: ListenGoal | None = None,
     ) -> None:
-        job = self._listening.release(only)
-        if job is not None:
-            job.ended.set_result((status, why, message))
+        goal = self.listening.close_goal(only)
+        if goal is not None:
+            goal.ended.set_result((status, reason, message))

@@ -1,13 +1,12 @@
-"""The robot's voice: a managed node that speaks what comes on `say` and `question`, or by action.
+"""The node tts: speaks the texts of the topics `say` and `question`, and of the action ~/say.
 
-The engine is a process of its own and the sound a program that can be killed; nothing here waits
-for either.
+The engine is a process of its own and the sound a program that can be killed; no callback waits for
+either.
 """
 
 from __future__ import annotations
 
 import array
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,14 @@ from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
 from clue_ros.nodes.inference_worker import new_future, until
 from clue_ros.nodes.lifecycle import Managed
-from clue_ros.nodes.parameter_tables import TTS
 from clue_ros.nodes.parameters import declare, guard
+from clue_ros.nodes.voice_parameters import TTS
 from clue_ros.voice.audio import Audio
 from clue_ros.voice.player import DevicePlayer, Player, SilentPlayer, StreamPlayer
-from clue_ros.voice.speaker import HIGH, MAX_TEXT, End, Speaker, Told, Utterance, clean
+from clue_ros.voice.speaker import HIGH, MAX_TEXT, End, Speaker, SpeakerCallbacks, Utterance, clean
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
 
-LEAD = 0.1  # seconds between announcing sound on `speaking` and the sound: DDS takes some of it
+LEAD = 0.1  # seconds from the message on `speaking` to the sound; DDS takes some of it
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 STATUS = {
     End.DONE: Say.Result.DONE,
@@ -42,7 +41,7 @@ STATUS = {
 
 
 class TtsNode(Managed):
-    """See the module's first lines; topics and parameters are in docs/ros.md.
+    """The node tts; docs/voice.md lists its topics, docs/ros.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.
     """
@@ -53,12 +52,11 @@ class TtsNode(Managed):
         guard(self, TTS, state=lambda: self.state)
         self._speaker: Speaker | None = None
         self._goals: dict[bytes, Utterance] = {}
-        self._lock = threading.Lock()
         self._speaking = self.create_publisher(Speaking, "speaking", LATEST)
         self._audio = self.create_publisher(AudioChunk, "spoken_audio", 50)
-        self._canceling: set[bytes] = set()  # goals
-        self._said = ""  # what is being said, or was said last
-        self._mute = ""  # why nothing can be heard, where that is not what was asked for
+        self._canceled: set[bytes] = set()  # goals of ~/say that are being canceled
+        self._said = ""  # the latest sentence
+        self._mute = ""  # why nothing can be heard, unless the parameters ask for that
         group = {"callback_group": ReentrantCallbackGroup()}
         self.create_subscription(String, "say", self._on_say, 10, **group)
         self.create_subscription(ClarificationQuestion, "question", self._on_question, 10, **group)
@@ -80,21 +78,23 @@ class TtsNode(Managed):
         self._speaker = Speaker(
             self._synthesizer(),
             player,
-            Told(self._on_begin, self._on_silent, _show, self.get_logger().warning),
-            Path(keep).expanduser() if keep else None,
-            0.0 if isinstance(player, SilentPlayer) else LEAD,
+            SpeakerCallbacks(
+                begin=self._on_begin,
+                silent=lambda: self._publish_speaking(False, 0.0),
+                show=lambda text: print(f"robot> {clean(text)}", flush=True),
+                warn=self.get_logger().warning,
+            ),
+            keep=Path(keep).expanduser() if keep else None,
+            lead=0.0 if isinstance(player, SilentPlayer) else LEAD,
         )
 
-    def begin(self) -> None:
-        """Nothing is left to do: what is said is heard from now on."""
-
     def end(self) -> None:
-        """Fall silent, after what is queued when the process ends."""
+        """Stop speaking; when the process ends, `free` lets the queue be said."""
         if self._speaker is not None and self.state != "finalized":
             self._speaker.stop()
 
     def free(self) -> None:
-        """End the engine; what is queued may be said for two seconds."""
+        """Say the queue for two seconds at most, and end the engine."""
         if self._speaker is not None:
             self._speaker.close()
             self._speaker = None
@@ -110,9 +110,9 @@ class TtsNode(Managed):
             self.value("volume"),
             self.value("engine_timeout"),
         )
-        made = Synthesizer(settings)
+        synthesizer = Synthesizer(settings)
         try:
-            voice = made.open()
+            voice = synthesizer.open()
         except VoiceError as error:
             if engine == "pyttsx3":
                 raise
@@ -120,42 +120,39 @@ class TtsNode(Managed):
             self.get_logger().warning(self._mute)
             return None
         self.get_logger().info(f"speaking through pyttsx3 with the voice {voice}")
-        return made
+        return synthesizer
 
     def _player(self) -> Player:
         output = self.value("output")
         if output == "topic":
             return StreamPlayer("the topic spoken_audio", self._send)
-        if output in ("auto", "device") and self.value("engine") != "print":
-            try:
-                player = DevicePlayer(self.value("device"))
-            except VoiceError as error:
-                if output == "device":
-                    raise
-                folder = self.value("wav_folder")
-                instead = (
-                    f"WAV files go to {folder}" if folder else "wav_folder would keep WAV files"
-                )
-                self.get_logger().warning(f"no sound: {error}; {instead}")
-                self._mute = self._mute or ("" if folder else f"no sound: {error}")
-                return SilentPlayer()
-            self.get_logger().info(f"playing through {player.name}")
-            return player
-        return SilentPlayer()
+        if output == "none" or self.value("engine") == "print":
+            return SilentPlayer()
+        try:
+            player = DevicePlayer(self.value("device"))
+        except VoiceError as error:
+            if output == "device":
+                raise
+            folder = self.value("wav_folder")
+            instead = f"WAV files go to {folder}" if folder else "wav_folder would keep WAV files"
+            self.get_logger().warning(f"no sound: {error}; {instead}")
+            self._mute = self._mute or ("" if folder else f"no sound: {error}")
+            return SilentPlayer()
+        self.get_logger().info(f"playing through {player.name}")
+        return player
 
-    # What the speaker tells, from its thread.
+    # Called from the speaker's thread.
 
     def _on_begin(self, text: str, seconds: float) -> None:
         self._said = text
-        self._tell(True, text, seconds)
+        self._publish_speaking(True, seconds)
 
-    def _on_silent(self) -> None:
-        self._tell(False, self._said, 0.0)
-
-    def _tell(self, speaking: bool, text: str, seconds: float) -> None:
+    def _publish_speaking(self, speaking: bool, seconds: float) -> None:
         if not self.context.ok():  # the process ends while something is being said
             return
-        message = Speaking(is_speaking=speaking, text=text, remaining=messages.duration(seconds))
+        message = Speaking(
+            is_speaking=speaking, text=self._said, remaining=messages.duration(seconds)
+        )
         message.header.stamp = self.get_clock().now().to_msg()
         self._speaking.publish(message)
 
@@ -169,10 +166,10 @@ class TtsNode(Managed):
     # Requests.
 
     def _on_say(self, message: String) -> None:
-        self._add(Utterance(_limited(message.data), source="say"))
+        self._add(Utterance(message.data[:MAX_TEXT], source="say"))
 
     def _on_question(self, message: ClarificationQuestion) -> None:
-        self._add(Utterance(_limited(message.text), HIGH, "question"))
+        self._add(Utterance(message.text[:MAX_TEXT], HIGH, "question"))
 
     def _add(self, utterance: Utterance) -> bool:
         speaker = self._speaker
@@ -195,7 +192,7 @@ class TtsNode(Managed):
         request, result = goal.request, Say.Result()
         key, reason = bytes(goal.goal_id.uuid), self._refusal(request)
         if reason:
-            self._canceling.discard(key)
+            self._canceled.discard(key)
             goal.abort()
             result.status, result.error_msg = Say.Result.FAILED, reason
             return result
@@ -205,15 +202,15 @@ class TtsNode(Managed):
         utterance.on_end = lambda end, why: ended.set_result((end, why))
         self._goals[key] = utterance
         _feedback(goal, utterance, 0)
-        if key in self._canceling or not self._add(utterance):
+        if key in self._canceled or not self._add(utterance):
             end, why = End.CANCELED, "canceled before it was said"
         else:
             end, why = await ended
         self._goals.pop(key, None)
         if end is End.DONE and self._mute:
             end, why = End.FAILED, self._mute
-        if key in self._canceling:  # rclpy marks the goal only after the callback has returned
-            self._canceling.discard(key)
+        if key in self._canceled:  # rclpy marks the goal only after the callback has returned
+            self._canceled.discard(key)
             await until(lambda: goal.is_cancel_requested, self.spinner)
         result.status, result.wav = STATUS[end], utterance.wav
         result.error_msg = "" if end is End.DONE else why
@@ -238,7 +235,7 @@ class TtsNode(Managed):
 
     def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
         key = bytes(goal.goal_id.uuid)
-        self._canceling.add(key)  # before its utterance is there to be broken off, too
+        self._canceled.add(key)  # before its utterance is there to be broken off, too
         utterance = self._goals.get(key)
         if utterance is not None and self._speaker is not None:
             self._speaker.cancel(utterance)
@@ -251,12 +248,3 @@ def _feedback(goal: ServerGoalHandle, utterance: Utterance, sentence: int) -> No
         goal.publish_feedback(
             Say.Feedback(state=state, sentence=sentence, sentences=len(utterance.sentences))
         )
-
-
-def _limited(text: str) -> str:
-    """The topics take any text; what is beyond the limit is not said."""
-    return text[:MAX_TEXT]
-
-
-def _show(text: str) -> None:
-    print(f"robot> {clean(text)}", flush=True)

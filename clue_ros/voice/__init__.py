@@ -1,1 +1,1 @@
-"""Voice without ROS: hearing, speaking, and what lies between. The nodes are in clue_ros.nodes."""
+"""Speech recognition, speech synthesis and sound, without ROS. The nodes are in clue_ros.nodes."""

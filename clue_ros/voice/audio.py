@@ -1,4 +1,4 @@
-"""Sound as numbers: reading, writing, resampling. One channel, 16 bits, everywhere behind this."""
+"""Sound as mono samples of 16 bits: files, levels, channels, sample rates."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import numpy.typing as npt
 
 from clue_ros.errors import BadAudioError
 
-RATE = 16_000  # Hz, of everything that is recognized
+RATE = 16_000  # Hz, of all sound that is recognized
 MIN_RATE, MAX_RATE = 8_000, 192_000
 MAX_CHANNELS = 8
 MAX_SECONDS = 3600.0  # of a file
 SUFFIXES = (".wav", ".flac", ".aiff", ".aif")
 FULL_SCALE = 32_768.0
-QUIET = -96.0  # dBFS, of digital silence
+SILENCE_LEVEL = -96.0  # dBFS, of digital silence
 
 Samples = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True)
 class Audio:
-    """A piece of sound: int16 samples (n,), one channel, and their rate in Hz."""
+    """Mono sound: int16 samples (n,) and their rate in Hz."""
 
     samples: Samples
     rate: int = RATE
@@ -36,18 +36,19 @@ class Audio:
         """Duration in seconds."""
         return len(self.samples) / self.rate
 
-    @property
-    def level(self) -> float:
-        """Root mean square in dB of full scale, -96 for silence."""
-        return level(self.samples)
+
+def to_int16(values: npt.NDArray[np.floating]) -> Samples:
+    """Round to int16 and clip at full scale."""
+    samples: Samples = np.clip(np.rint(values), -32_768, 32_767).astype(np.int16)
+    return samples
 
 
 def level(samples: Samples) -> float:
     """Root mean square of int16 samples in dB of full scale, -96 for silence."""
     if len(samples) == 0:
-        return QUIET
+        return SILENCE_LEVEL
     power = float(np.mean(np.square(samples.astype(np.float64) / FULL_SCALE)))
-    return max(QUIET, 10.0 * math.log10(power)) if power > 0 else QUIET
+    return max(SILENCE_LEVEL, 10.0 * math.log10(power)) if power > 0 else SILENCE_LEVEL
 
 
 def silence(seconds: float, rate: int = RATE) -> Audio:
@@ -56,20 +57,14 @@ def silence(seconds: float, rate: int = RATE) -> Audio:
 
 
 def join(parts: Sequence[Audio]) -> Audio:
-    """The parts one after another. Raises ValueError for none, or for different rates."""
+    """The parts one after another. Raises ValueError if there are none, or of different rates."""
     if not parts or any(part.rate != parts[0].rate for part in parts):
         raise ValueError("join needs parts of one rate")
     return Audio(np.concatenate([part.samples for part in parts]), parts[0].rate)
 
 
-def gain(audio: Audio, decibels: float) -> Audio:
-    """The same sound, louder or softer, clipped at full scale."""
-    scaled = audio.samples.astype(np.float64) * 10.0 ** (decibels / 20.0)
-    return Audio(_to_int16(scaled), audio.rate)
-
-
 def mono(samples: Samples, rate: int, channels: int) -> Audio:
-    """Interleaved samples as one channel, the mean of all.
+    """Average the channels of interleaved samples.
 
     Raises:
         BadAudioError: a rate or number of channels that no microphone has, or samples that do not
@@ -83,27 +78,69 @@ def mono(samples: Samples, rate: int, channels: int) -> Audio:
         raise BadAudioError(f"{len(samples)} samples do not fill frames of {channels} channels")
     if channels == 1:
         return Audio(samples, rate)
-    return Audio(_to_int16(samples.reshape(-1, channels).mean(axis=1)), rate)
+    return Audio(to_int16(samples.reshape(-1, channels).mean(axis=1)), rate)
+
+
+# -------------------------------------------------------------------------------------------------
+# Sample rates: a low-pass filter where the rate goes down, then linear interpolation.
+
+
+def _low_pass(source: int, target: int) -> npt.NDArray[np.float64]:
+    """The taps (2n + 1,) of a windowed sinc filter; the single tap 1 where the rate goes up."""
+    if source <= target:
+        return np.ones(1)
+    cutoff = 0.95 * target / source
+    half = math.ceil(16 / cutoff)
+    taps = cutoff * np.sinc(cutoff * np.arange(-half, half + 1)) * np.hamming(2 * half + 1)
+    return np.asarray(taps / taps.sum(), np.float64)
 
 
 def resample(audio: Audio, rate: int = RATE) -> Audio:
-    """The same sound at another rate: low-pass where it goes down, then linear interpolation."""
+    """The same sound at another rate."""
     if audio.rate == rate or len(audio.samples) == 0:
         return Audio(audio.samples, rate)
-    samples = audio.samples.astype(np.float64)
-    if audio.rate > rate:
-        cutoff = 0.95 * rate / audio.rate
-        half = math.ceil(16 / cutoff)
-        taps = cutoff * np.sinc(cutoff * np.arange(-half, half + 1)) * np.hamming(2 * half + 1)
-        # "full", cut by hand: "same" would lengthen a sound shorter than the filter
-        samples = np.convolve(samples, taps / taps.sum(), "full")[half : half + len(samples)]
-    count = max(1, round(len(samples) * rate / audio.rate))
-    places = np.arange(count) * (audio.rate / rate)
-    return Audio(_to_int16(np.interp(places, np.arange(len(samples)), samples)), rate)
+    taps, count = _low_pass(audio.rate, rate), len(audio.samples)
+    half = len(taps) // 2
+    # "full", cut by hand: "same" would lengthen a sound shorter than the filter
+    samples = np.convolve(audio.samples.astype(np.float64), taps, "full")[half : half + count]
+    positions = np.arange(max(1, round(count * rate / audio.rate))) * (audio.rate / rate)
+    return Audio(to_int16(np.interp(positions, np.arange(count), samples)), rate)
+
+
+class StreamResampler:
+    """Resamples chunks of any length to 16 kHz, without clicks where they meet."""
+
+    def __init__(self, source: int) -> None:
+        """`source`: rate of the chunks in Hz."""
+        self.source = source
+        self._step = source / RATE
+        self._taps = _low_pass(source, RATE)
+        self._history: npt.NDArray[np.float64] = np.zeros(len(self._taps) - 1)
+        self._last = 0.0  # the last filtered sample
+        self._next = 1.0  # position of the next output after it, in source samples
+
+    def feed(self, samples: Samples) -> Samples:
+        """The next samples at 16 kHz."""
+        if self.source == RATE or len(samples) == 0:
+            return samples
+        data = np.concatenate([self._history, samples.astype(np.float64)])
+        if len(self._history):
+            self._history = data[-len(self._history) :]
+        filtered = np.convolve(data, self._taps, "valid")
+        line = np.concatenate([[self._last], filtered])
+        positions = np.arange(self._next, len(line) - 1 + 1e-9, self._step)
+        resampled = np.interp(positions, np.arange(len(line)), line)
+        self._next += len(positions) * self._step - len(filtered)
+        self._last = float(line[-1])
+        return to_int16(resampled)
+
+
+# -------------------------------------------------------------------------------------------------
+# Files.
 
 
 def read_audio(path: Path) -> Audio:
-    """Read a WAV, FLAC or AIFF file as one channel of 16 bits.
+    """Read a WAV, FLAC or AIFF file; several channels are averaged.
 
     Raises:
         BadAudioError: missing, broken, empty, longer than an hour, or of another kind.
@@ -136,15 +173,15 @@ def _read_wav(path: Path) -> Audio:
             raise BadAudioError(f"longer than {MAX_SECONDS:g} s")
         data = file.readframes(file.getnframes())
     data = data[: len(data) // (width * channels) * width * channels]  # a file that was cut off
-    return mono(_widths(data, width), rate, channels)
+    return mono(_pcm_to_int16(data, width), rate, channels)
 
 
-def _widths(data: bytes, width: int) -> Samples:
-    """PCM of 1 to 4 bytes a sample, little endian, as int16; 8 bits are unsigned."""
+def _pcm_to_int16(data: bytes, width: int) -> Samples:
+    """PCM of 1 to 4 bytes per sample, little endian, as int16; 8 bits are unsigned."""
     if width == 1:
         return ((np.frombuffer(data, np.uint8).astype(np.int16) - 128) * 256).astype(np.int16)
     if width not in (2, 3, 4):
-        raise BadAudioError(f"{8 * width} bits a sample: 8, 16, 24 or 32 can be read")
+        raise BadAudioError(f"{8 * width} bits per sample: 8, 16, 24 or 32 can be read")
     rows = np.frombuffer(data, np.uint8).reshape(-1, width)
     return np.frombuffer(rows[:, width - 2 :].tobytes(), "<i2").astype(np.int16)
 
@@ -160,7 +197,3 @@ def _read_other(path: Path) -> Audio:
         data = speech_recognition.Recognizer().record(source)
     raw = data.get_raw_data(convert_width=2)
     return mono(np.frombuffer(raw, "<i2").astype(np.int16), data.sample_rate, 1)
-
-
-def _to_int16(values: npt.NDArray[np.float64]) -> Samples:
-    return np.clip(np.rint(values), -32_768, 32_767).astype(np.int16)

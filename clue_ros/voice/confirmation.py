@@ -1,18 +1,18 @@
-"""Whether to act on what was heard: at once, after "did you say ...?", or not at all.
+"""Whether to act on a recognized phrase: at once, after "Did you say ...?", or not at all.
 
-A grammar makes a command of any sound: what is not sure is read back before it is acted on.
+A grammar makes a command of any sound, so a phrase of low confidence is read back first.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import means_no, means_stop, means_yes
-from clue_ros.voice.grammar import Expecting
-from clue_ros.voice.sphinx import Heard
+from clue_ros.dialogue.words import is_offered, means_stop, plain, words_of
+from clue_ros.voice.recognizers import Hypothesis
 
 
 class Action(Enum):
@@ -21,12 +21,12 @@ class Action(Enum):
     ACCEPT = "accept"  # pass the text on
     CONFIRM = "confirm"  # read it back and wait for yes or no
     REJECT = "reject"  # not understood
-    DENIED = "denied"  # the person said no to what was read back
+    DENIED = "denied"  # the person said no to the text that was read back
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do. `text` is to be passed on or was rejected; `say` is to be said, or empty."""
+    """What to do: `text` is passed on or was rejected; the robot says `say` unless it is empty."""
 
     action: Action
     text: str = ""
@@ -35,7 +35,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Confidence from which a text is accepted, and from which it is worth a question, 0..1."""
+    """Lowest confidence of a text that is accepted, and of one that is read back, 0..1."""
 
     accept: float = 0.6
     confirm: float = 0.25
@@ -47,44 +47,38 @@ class Confirmer:
     def __init__(self, thresholds: Thresholds, language: str = "en-US") -> None:
         self.thresholds = thresholds
         self.language = language
-        self.pending = ""  # the text that was read back and not answered yet
+        self.pending = ""  # the text that was read back and is not answered yet
 
     def forget(self) -> None:
-        """Drop what was read back: nobody answered in time."""
+        """Drop the text that was read back."""
         self.pending = ""
 
-    def decide(self, heard: Heard, expecting: Expecting) -> Decision:
-        """Say what to do with a phrase."""
-        sure = 1.0 if math.isnan(heard.confidence) else heard.confidence
-        if self.pending:
-            return self._answered(heard.text, sure)
-        if not heard.text or sure < self.thresholds.confirm:
-            return Decision(Action.REJECT, heard.text)
-        # "stop" is always obeyed at once: to stop wrongly costs less than to go on wrongly.
-        if sure >= self.thresholds.accept or means_stop(heard.text, self.language):
-            return Decision(Action.ACCEPT, heard.text)
-        return self._read_back(heard.text)
+    def decide(self, heard: Hypothesis, offered: Sequence[str] = ()) -> Decision:
+        """Say what to do with a phrase.
 
-    def _read_back(self, text: str) -> Decision:
-        self.pending = text
-        return Decision(Action.CONFIRM, text, say(Saying.DID_YOU_SAY, self.language, text=text))
-
-    def _answered(self, text: str, sure: float) -> Decision:
-        """Take what was said after a text was read back.
-
-        Yes and no are one of two words that were just asked for, so little certainty is enough.
+        Args:
+            heard: the phrase.
+            offered: the answers that the robot's open question offers. To "the left one or the
+                right one?" the word "right" is an answer, also after "Did you say ...?".
         """
-        pending = self.pending
-        if not text or sure < self.thresholds.confirm / 2:
-            return Decision(Action.REJECT, text)  # once more; who waits too long is forgotten
-        self.pending = ""
-        if means_yes(text, self.language):
-            return Decision(Action.ACCEPT, pending)
-        if means_no(text, self.language):
-            return Decision(Action.DENIED, pending, say(Saying.SAY_AGAIN, self.language))
+        text = heard.text
+        confidence = 1.0 if math.isnan(heard.confidence) else heard.confidence
+        # Yes and no are two words that were just asked for, so little confidence is enough.
+        least = self.thresholds.confirm / 2 if self.pending else self.thresholds.confirm
+        if not text or confidence < least:
+            return Decision(Action.REJECT, text)
+        pending, self.pending = self.pending, ""
+        # "stop" is obeyed at once: to stop wrongly costs less than to go on wrongly.
         if means_stop(text, self.language):
             return Decision(Action.ACCEPT, text)
-        # Something else: what they meant, said again or in other words.
-        if sure >= self.thresholds.accept:
+        if pending:
+            words, said = words_of(self.language), plain(text)
+            also = not is_offered(text, offered)  # "right" is a yes unless the question offers it
+            if said in words.yes or (also and said in words.yes_to_read_back):
+                return Decision(Action.ACCEPT, pending)
+            if said in words.no or (also and said in words.no_to_read_back):
+                return Decision(Action.DENIED, pending, say(Saying.SAY_AGAIN, self.language))
+        if confidence >= self.thresholds.accept:
             return Decision(Action.ACCEPT, text)
-        return self._read_back(text)
+        self.pending = text
+        return Decision(Action.CONFIRM, text, say(Saying.DID_YOU_SAY, self.language, text=text))

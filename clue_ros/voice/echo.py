@@ -1,6 +1,6 @@
-"""The robot does not hear itself: nobody listens while it speaks, and shortly after.
+"""When the robot itself speaks, so that it does not take its own voice for a person's.
 
-Times are seconds of one clock, the ROS time in the nodes.
+Times are seconds of one clock, in the nodes the ROS time.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ import re
 import threading
 from collections import deque
 
-KEPT = 8  # utterances of the past; a chunk of sound that comes later than that is too late anyway
-LONGEST = 600.0  # seconds; nobody speaks longer, so a speaker that died does not deafen the robot
-OWN_WORDS = 0.7  # share of a phrase's words that the robot is saying, from which it is its echo
+KEPT = 8  # past utterances; sound that comes later than the eighth is too late anyway
+LONGEST = 600.0  # seconds; a synthesizer that died in a sentence does not deafen the robot for ever
+OWN_WORDS = 0.7  # fraction of a phrase's words that the robot is saying, from which it is an echo
 
 
 class OwnVoice:
-    """When the robot spoke, and whether a moment is to be listened to. Thread-safe."""
+    """The robot's latest utterances and their times. Thread-safe."""
 
     def __init__(self, tail: float) -> None:
-        """`tail`: seconds of silence after its own voice, for the room's echo and the buffers."""
+        """`tail`: seconds after its voice that still count, for the room's echo and the buffers."""
         self.tail = tail
-        self._spoken: deque[tuple[float, float, str]] = deque(maxlen=KEPT)  # start, end, words
+        self._spoken: deque[tuple[float, float, str]] = deque(maxlen=KEPT)  # start, end, text
         self._lock = threading.Lock()
 
     def began(self, start: float, seconds: float, text: str = "") -> None:
-        """It speaks from `start` on, for `seconds` unless `ended` says otherwise."""
+        """The robot speaks from `start` on, for `seconds` unless `ended` says otherwise."""
         with self._lock:
             if self._spoken and self._spoken[-1][1] > start:  # it goes on with another sentence
                 before, _, said = self._spoken.pop()
@@ -32,28 +32,26 @@ class OwnVoice:
             self._spoken.append((start, start + min(max(seconds, 0.0), LONGEST), text))
 
     def ended(self, at: float) -> None:
-        """It is silent from `at` on."""
+        """The robot is silent from `at` on."""
         with self._lock:
             if self._spoken:
                 start, end, text = self._spoken.pop()
                 self._spoken.append((start, min(end, max(at, start)), text))
 
     def muted(self, start: float, end: float) -> bool:
-        """Whether the sound from `start` to `end` may hold its own voice."""
+        """Whether the sound from `start` to `end` may contain the robot's voice."""
         with self._lock:
-            return any(a < end and start < b + self.tail for a, b, _ in self._spoken)
+            return bool(self._texts(start, end))
 
     def is_echo(self, text: str, start: float, end: float) -> bool:
-        """Whether a phrase heard then is mostly made of the words that it was saying then."""
+        """Whether a phrase heard then consists mostly of words that the robot was saying then."""
         heard = _words(text)
         with self._lock:
-            said = {
-                word
-                for a, b, words in self._spoken
-                if a < end and start < b + self.tail
-                for word in _words(words)
-            }
+            said = {word for spoken in self._texts(start, end) for word in _words(spoken)}
         return bool(heard) and sum(w in said for w in heard) >= OWN_WORDS * len(heard)
+
+    def _texts(self, start: float, end: float) -> list[str]:
+        return [text for a, b, text in self._spoken if a < end and start < b + self.tail]
 
 
 def _words(text: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""Where a phrase begins and ends in a stream of sound (voice activity, pocketsphinx's Vad).
+"""Where a phrase begins and ends in a stream of sound: voice activity detection with pocketsphinx.
 
-pocketsphinx.Endpointer has one window for both ends: long enough for the pauses inside a sentence,
-it misses a short "no". So its Vad judges the frames, a short window opens and a long one closes.
+pocketsphinx.Endpointer uses one window for both ends. A window long enough for the pauses inside a
+sentence misses a short "no", so here its Vad judges single frames: a short window opens a phrase
+and a long one closes it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pocketsphinx import Vad
 
 from clue_ros.voice.audio import RATE, Audio, Samples, level
 
-FRAME = 480  # samples: 30 ms, which the Vad takes at 16 kHz
+FRAME = 480  # samples: 30 ms, a frame length that the Vad accepts at 16 kHz
 FRAME_SECONDS = FRAME / RATE
-PRE_ROLL = 10  # frames kept from before the beginning, which is noticed late
-OPENING = 6  # frames looked at to notice a beginning, and how many must be voiced
+PRE_ROLL = 10  # frames kept from before the beginning, which is detected late
+OPENING = 6  # latest frames that are inspected for a beginning; it takes OPENING_VOICED voiced ones
 OPENING_VOICED = 4
 
 
@@ -27,10 +28,10 @@ class PhraseLimits:
 
     Attributes:
         end_silence: seconds without voice that end it.
-        min_speech: seconds of voice below which it was a cough.
+        min_speech: seconds of voice; a shorter phrase is dropped as a cough or a click.
         max_phrase: seconds after which it is cut and recognized as it is.
-        vad_mode: 0 (takes much for voice) to 3 (takes little).
-        threshold: dB of full scale below which nothing is voice.
+        vad_mode: 0 (accepts most sound as voice) to 3 (accepts the least).
+        threshold: dB of full scale; quieter frames are not voice.
     """
 
     end_silence: float = 0.6
@@ -51,8 +52,8 @@ class Begun:
 class Phrase:
     """A whole phrase, from `start` to `end` (seconds, the stream's clock).
 
-    `speech_end` is when the last voiced frame ended, before the silence that closed it; `cut` tells
-    that it was longer than the limit.
+    `speech_end` is when the last voiced frame ended, before the silence that closed the phrase;
+    `cut` says that it was longer than `max_phrase`.
     """
 
     audio: Audio
@@ -64,14 +65,14 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What had begun was too short to be speech."""
+    """What had begun was too short to be speech, or is not to be heard."""
 
 
 Event = Begun | Phrase | Dropped
 
 
 class PhraseFinder:
-    """Feed it 16 kHz samples, it returns what began and ended. Not thread-safe."""
+    """Takes 16 kHz samples and returns which phrases began and ended in them. Not thread-safe."""
 
     def __init__(self, limits: PhraseLimits) -> None:
         self.limits = limits
@@ -90,9 +91,8 @@ class PhraseFinder:
         return bool(self._frames)
 
     def so_far(self) -> Audio:
-        """What has been said of the open phrase."""
-        frames = self._frames or [np.zeros(0, np.int16)]
-        return Audio(np.concatenate(frames))
+        """The open phrase up to now; raises ValueError if none is open."""
+        return Audio(np.concatenate(self._frames))
 
     def feed(self, samples: Samples, start: float) -> list[Event]:
         """Take samples whose first one was taken at `start` seconds."""
@@ -108,22 +108,15 @@ class PhraseFinder:
         self._rest = data[count * FRAME :]
         return events
 
-    def finish(self, now: float) -> list[Event]:
-        """End the open phrase because the sound ends."""
-        return [self._close(now)] if self._frames else []
-
     def reset(self) -> None:
-        """Forget what was heard, an open phrase too."""
+        """Forget all sound, an open phrase included."""
         self._rest = np.zeros(0, np.int16)
         self._recent.clear()
         self._opening.clear()
         self._frames = []
 
-    def _is_voice(self, frame: Samples) -> bool:
-        return level(frame) > self.limits.threshold and bool(self._vad.is_speech(frame.tobytes()))
-
     def _step(self, frame: Samples, now: float) -> Event | None:
-        voiced = self._is_voice(frame)
+        voiced = level(frame) > self.limits.threshold and bool(self._vad.is_speech(frame.tobytes()))
         if self._frames:
             self._frames.append(frame)
             self._voiced += voiced
@@ -154,12 +147,12 @@ class PhraseFinder:
 
 
 def ambient_threshold(samples: Samples, margin: float) -> float:
-    """The level in dB of full scale from which sound may be speech: the room's noise plus `margin`.
+    """The level in dB of full scale above which sound may be speech: the room's noise + `margin`.
 
-    The noise is the median level of 30 ms frames, so that a word during calibration does not count.
+    The noise is the median level of the 30 ms frames, so that a word spoken meanwhile has little
+    effect.
     """
-    count = len(samples) // FRAME
-    if count == 0:
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    if len(frames) == 0:
         return PhraseLimits().threshold
-    levels = [level(samples[i * FRAME : (i + 1) * FRAME]) for i in range(count)]
-    return min(-20.0, float(np.median(levels)) + margin)
+    return min(-20.0, float(np.median([level(frame) for frame in frames])) + margin)

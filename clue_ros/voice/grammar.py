@@ -1,4 +1,4 @@
-"""What is likely to be said now, as engines take it: a JSGF grammar, words, or a prompt."""
+"""What a person is likely to say next, as a grammar (JSGF), a vocabulary, or a prompt."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from clue_ros.dialogue.words import Words, plain, words_of
+from clue_ros.dialogue.words import plain, words_of
 
-MAX_PHRASES = 50  # suggested answers taken into a grammar
-MAX_WORDS = 12  # of each
-PLAIN = 10  # how much more likely a plain yes or no is than another way to say it
+MAX_PHRASES = 50  # phrases taken into a grammar
+MAX_WORDS = 12  # words in each
+PLAIN = 10  # weight of the plain yes or no, where every other wording of it has 1
 
 
 class Expecting(str, Enum):
@@ -24,11 +24,11 @@ class Expecting(str, Enum):
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known before listening.
+    """What is known before a phrase is recognized.
 
     Attributes:
         expecting: the kind of utterance.
-        phrases: utterances that are the most likely of all: suggested answers, labels.
+        phrases: the most likely utterances: suggested answers and labels.
         language: a tag such as en-US.
     """
 
@@ -38,21 +38,24 @@ class Hints:
 
     @staticmethod
     def make(expecting: Expecting, phrases: Iterable[str], language: str) -> Hints:
-        """Hints with the phrases cleaned; those that no person would say are left out."""
+        """Hints with the phrases in lower case without punctuation, but the empty and long ones."""
         cleaned = dict.fromkeys(plain(phrase) for phrase in phrases)
         kept = [p for p in cleaned if p and len(p.split()) <= MAX_WORDS]
         return Hints(expecting, tuple(kept[:MAX_PHRASES]), language)
 
 
 def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
-    """The grammar for pocketsphinx; words that it does not know (`known`) are left out.
+    """The grammar for pocketsphinx, without phrases whose words its dictionary lacks (`known`).
 
-    Weights: what was suggested before what is usual, and that before what is merely possible.
+    Suggested phrases have the largest weights, then the expected kind of utterance, then the rest.
     """
     words = words_of(hints.language)
+    is_read_back = hints.expecting is Expecting.CONFIRMATION
+    yes = (*words.yes, *words.yes_to_read_back) if is_read_back else words.yes
+    no = (*words.no, *words.no_to_read_back) if is_read_back else words.no
 
     def rule(phrases: Iterable[str], first: int = 1) -> str:
-        """Alternatives; the first one is so many times as likely as another."""
+        """The phrases as alternatives; the first has the weight `first`, every other 1."""
         kept = [p for p in dict.fromkeys(phrases) if all(known(word) for word in p.split())]
         if first > 1 and len(kept) > 1:
             kept = [f"/{first}/ {kept[0]}", *(f"/1/ {phrase}" for phrase in kept[1:])]
@@ -63,6 +66,14 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         if words.color_follows
         else "<the> [<place>] [<size>] [<color>] <kind> [<behind>]"
     )
+    if is_read_back:
+        utterance = "/10/ <yes> | /10/ <no> | /4/ <stop> | /1/ <command> | /1/ <answer>"
+    elif hints.expecting is Expecting.ANSWER:
+        utterance = "/4/ <answer> | /2/ <yes> | /2/ <no> | /1/ <stop> | /0.1/ <command>"
+    else:
+        utterance = "/8/ <command> | /1/ <stop> | /0.5/ <answer> | /0.5/ <yes> | /0.5/ <no>"
+    if hints.phrases:
+        utterance = f"/10/ [<opening>] [<the>] <suggested> [<after>] | {utterance}"
     lines = [
         "#JSGF V1.0;",
         "grammar clue;",
@@ -75,8 +86,8 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         f"<verb> = {rule(words.verbs)};",
         f"<before> = {rule(words.polite_before)};",
         f"<after> = {rule(words.polite_after)};",
-        f"<yes> = {rule(words.yes, PLAIN)};",
-        f"<no> = {rule(words.no, PLAIN)};",
+        f"<yes> = {rule(yes, PLAIN)};",
+        f"<no> = {rule(no, PLAIN)};",
         f"<stop> = {rule(words.stop)};",
         f"<opening> = {rule(words.answer_openings)};",
         f"<suggested> = {rule(hints.phrases)};",
@@ -84,33 +95,24 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         "<command> = [<before>] <verb> <thing> [<after>];",
         "<short> = [<the>] <color> | [<the>] <place> | [<the>] <kind> | <behind>;",
         "<answer> = [<opening>] ( <short> | <thing> ) [<after>];",
+        f"public <utterance> = {utterance};",
     ]
-    lines.append(f"public <utterance> = {_alternatives(hints, words)};")
     return "\n".join(lines) + "\n"
 
 
-def _alternatives(hints: Hints, words: Words) -> str:
-    suggested = "/10/ [<opening>] [<the>] <suggested> [<after>] | " if hints.phrases else ""
-    if hints.expecting is Expecting.CONFIRMATION:
-        return "/10/ <yes> | /10/ <no> | /4/ <stop> | /1/ <command> | /1/ <answer>"
-    if hints.expecting is Expecting.ANSWER:
-        return f"{suggested}/4/ <answer> | /2/ <yes> | /2/ <no> | /1/ <stop> | /0.1/ <command>"
-    return f"{suggested}/8/ <command> | /1/ <stop> | /0.5/ <answer> | /0.5/ <yes> | /0.5/ <no>"
-
-
 def word_list(hints: Hints) -> list[str]:
-    """Every word that is likely now, for engines that take a vocabulary (Vosk)."""
+    """Every word that is likely now, for recognizers that take a vocabulary (Vosk)."""
     words = words_of(hints.language)
     groups = (
         words.colors, words.kinds, words.sizes, words.places, words.behind, words.verbs,
         words.polite_before, words.polite_after, words.the, words.answer_openings, words.yes,
-        words.no, words.stop, hints.phrases,
+        words.no, words.yes_to_read_back, words.no_to_read_back, words.stop, hints.phrases,
     )  # fmt: skip
     return sorted({word for group in groups for phrase in group for word in phrase.split()})
 
 
 def prompt(hints: Hints) -> str:
-    """A sentence that an engine with a text prompt (Whisper) reads before listening."""
+    """Likely phrases as the text prompt of a recognizer that takes one (Whisper)."""
     words = words_of(hints.language)
     if hints.expecting is Expecting.CONFIRMATION:
         return ", ".join((*words.yes[:2], *words.no[:2], *words.stop[:2]))

@@ -1,4 +1,4 @@
-"""Playing a WAV file so that it can be broken off at any moment: a program that is killed."""
+"""Playing a WAV file so that it can be stopped at once: a program that is killed, or a stream."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from typing import Protocol
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio, read_audio, silence, write_wav
 
-PLAYERS = (("pw-play",), ("paplay",), ("aplay", "-q"))
-CHUNK = 0.02  # seconds of sound in a chunk that is streamed
+# Each program, and its option for a sound device.
+PLAYERS = {("pw-play",): "--target={}", ("paplay",): "--device={}", ("aplay", "-q"): "--device={}"}
+CHUNK = 0.02  # seconds of sound in a chunk of a stream
 TRIAL_TIMEOUT = 5.0
 
 
-class Playback(Protocol):
-    """A sound that is being played."""
+class Playback:
+    """A sound that is being played; this one has ended already."""
+
+    problem = ""  # what went wrong, once it has ended
 
     def wait(self, seconds: float) -> bool:
-        """Wait; whether it has ended."""
+        """Wait so long at most; returns whether the sound has ended."""
+        del seconds
+        return True
 
     def stop(self) -> None:
-        """Break it off at once."""
-
-    @property
-    def problem(self) -> str:
-        """What went wrong, once it has ended; else ""."""
+        """Stop the sound at once."""
 
 
 class Player(Protocol):
-    """Where sound goes."""
+    """An output for sound."""
 
     name: str
 
@@ -42,8 +43,19 @@ class Player(Protocol):
         """Begin to play a file. Raises VoiceError."""
 
 
-class _Program:
-    """A playing program."""
+class SilentPlayer:
+    """No sound: every playback has ended at once."""
+
+    name = "no sound"
+
+    def play(self, wav: Path) -> Playback:
+        """Do nothing."""
+        del wav
+        return Playback()
+
+
+class _Program(Playback):
+    """A running player program."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
@@ -54,9 +66,13 @@ class _Program:
 
     def wait(self, seconds: float) -> bool:
         try:
-            self._process.wait(seconds)
+            status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
+        if status and not self._stopped and not self.problem:
+            assert self._process.stderr is not None
+            text = " ".join(self._process.stderr.read().decode(errors="replace").split())
+            self.problem = f"{self._name} failed: {text[:200]}"
         return True
 
     def stop(self) -> None:
@@ -64,55 +80,40 @@ class _Program:
         self._process.kill()
         self._process.wait()
 
-    @property
-    def problem(self) -> str:
-        if self._stopped or not self._process.returncode:
-            return ""
-        assert self._process.stderr is not None
-        said = self._process.stderr.read().decode(errors="replace")
-        return f"{self._name} failed: {' '.join(said.split())[:200]}"
-
 
 class DevicePlayer:
-    """Plays through the first program that works here."""
+    """Plays through the first installed program that works."""
 
     def __init__(self, device: str = "") -> None:
         """Find the program; each is tried on 50 ms of silence.
 
-        `device`: an ALSA or Pulse name, "" for the default.
+        Args:
+            device: the sound device as the program names it; "" for the default.
 
         Raises:
             VoiceError: no program, or no sound device; the message says what to install.
         """
-        found = [player for player in PLAYERS if shutil.which(player[0])]
-        if not found:
+        installed = [program for program in PLAYERS if shutil.which(program[0])]
+        if not installed:
             raise VoiceError("no sound player is installed (apt-get install alsa-utils)")
         with tempfile.TemporaryDirectory(prefix="clue_voice_") as folder:
             wav = Path(folder) / "silence.wav"
             write_wav(wav, silence(0.05, 22_050))
-            for player in found:
-                command = [*player, *_device_option(player[0], device)]
-                if _works([*command, str(wav)]):
-                    self._command, self.name = command, player[0]
+            for program in installed:
+                option = [PLAYERS[program].format(device)] if device else []
+                self.name, self._command = program[0], [*program, *option]
+                if _works([*self._command, str(wav)]):
                     return
-        names = ", ".join(player[0] for player in found)
+        names = ", ".join(program[0] for program in installed)
         where = f" named {device!r}" if device else ""
         raise VoiceError(f"no sound device{where} works (tried {names})")
 
     def play(self, wav: Path) -> Playback:
-        """Begin to play a file."""
+        """Begin to play a file. Raises VoiceError."""
         try:
             return _Program([*self._command, str(wav)])
         except OSError as error:
             raise VoiceError(f"{self.name} cannot be started: {error}") from error
-
-
-def _device_option(player: str, device: str) -> list[str]:
-    if not device:
-        return []
-    return {"aplay": ["-D", device], "paplay": [f"--device={device}"]}.get(
-        player, ["--target", device]
-    )
 
 
 def _works(command: list[str]) -> bool:
@@ -124,12 +125,10 @@ def _works(command: list[str]) -> bool:
 
 
 class StreamPlayer:
-    """Hands sound on in chunks, as fast as it would be heard: to a topic, say.
-
-    `send` gets one chunk of 20 ms after another.
-    """
+    """Passes sound on in chunks of 20 ms at the rate at which it would be heard."""
 
     def __init__(self, name: str, send: Callable[[Audio], None]) -> None:
+        """`send` gets each chunk, from a thread of the playback."""
         self.name = name
         self._send = send
 
@@ -138,13 +137,12 @@ class StreamPlayer:
         return _Stream(read_audio(wav), self._send)
 
 
-class _Stream:
-    """A file on its way in chunks, from a thread."""
+class _Stream(Playback):
+    """A thread that sends the chunks of a file."""
 
     def __init__(self, audio: Audio, send: Callable[[Audio], None]) -> None:
         self._audio, self._send = audio, send
         self._stopped = threading.Event()
-        self._problem = ""
         self._thread = threading.Thread(target=self._run, name="sound", daemon=True)
         self._thread.start()
 
@@ -156,43 +154,15 @@ class _Stream:
         self._stopped.set()
         self._thread.join()
 
-    @property
-    def problem(self) -> str:
-        return self._problem
-
     def _run(self) -> None:
         size = round(CHUNK * self._audio.rate)
         begin = time.monotonic()
         try:
             for i in range(0, len(self._audio.samples), size):
-                piece = Audio(self._audio.samples[i : i + size], self._audio.rate)
-                self._send(piece)
-                due = begin + (i + len(piece.samples)) / self._audio.rate
+                chunk = Audio(self._audio.samples[i : i + size], self._audio.rate)
+                self._send(chunk)
+                due = begin + (i + len(chunk.samples)) / self._audio.rate
                 if self._stopped.wait(max(0.0, due - time.monotonic())):
                     return
-        except Exception as error:  # noqa: BLE001 - a publisher that is gone: told, not raised here
-            self._problem = f"{type(error).__name__}: {error}"
-
-
-class SilentPlayer:
-    """No sound: every file has been played at once."""
-
-    name = "no sound"
-
-    def play(self, wav: Path) -> Playback:
-        """Do nothing."""
-        del wav
-        return _Ended()
-
-
-class _Ended:
-    """Nothing is being played any more."""
-
-    problem = ""
-
-    def wait(self, seconds: float) -> bool:
-        del seconds
-        return True
-
-    def stop(self) -> None:
-        pass
+        except Exception as error:  # noqa: BLE001 - a publisher that is gone: reported, not raised
+            self.problem = f"{type(error).__name__}: {error}"

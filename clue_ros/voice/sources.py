@@ -1,4 +1,4 @@
-"""Where sound comes from, other than a ROS topic: a microphone, or files."""
+"""Sound from a microphone, or from files as if they were spoken now."""
 
 from __future__ import annotations
 
@@ -19,29 +19,37 @@ Put = Callable[[Audio, float], object]  # a chunk, and the time of its first sam
 
 
 class Source(Protocol):
-    """Gives chunks to whoever it was started with."""
+    """A source of chunks of sound."""
 
     name: str
 
     def start(self, put: Put, clock: Callable[[], float]) -> None:
-        """Begin to give chunks, stamped by `clock` (seconds). Raises VoiceError."""
+        """Begin to pass chunks to `put`, stamped by `clock` (seconds). Raises VoiceError."""
 
     def stop(self) -> None:
-        """Give no more."""
+        """Pass no more chunks."""
 
 
 class Microphone:
     """A sound device, through sounddevice (PortAudio)."""
 
     def __init__(self, device: str = "") -> None:
-        """Find it.
+        """Find the device.
 
-        `device`: its number, a part of its name, or "" for the default.
+        Args:
+            device: its number, a part of its name, or "" for the default.
 
         Raises:
             VoiceError: no PortAudio, no microphone, or none of that name; the message lists them.
         """
-        self._library = _sounddevice()
+        try:
+            import sounddevice
+        except (ImportError, OSError) as error:  # OSError: the wheel is there, PortAudio is not
+            raise VoiceError(
+                f"no microphone can be used ({' '.join(str(error).split())}): pip install "
+                "sounddevice, apt-get install libportaudio2"
+            ) from error
+        self._library: Any = sounddevice
         inputs = {
             i: str(found["name"])
             for i, found in enumerate(self._library.query_devices())
@@ -52,29 +60,19 @@ class Microphone:
                 "no microphone here; source topic, a file or stdin need none (docs/voice.md)"
             )
         self._device, self.name = _choose(device, inputs, self._library.default.device[0])
-        rate = int(self._library.query_devices(self._device)["default_samplerate"])
-        self._rate = RATE if self._takes(RATE) else rate
+        self._format = {"device": self._device, "channels": 1, "dtype": "int16"}
+        self._rate = RATE
+        try:
+            self._library.check_input_settings(samplerate=RATE, **self._format)
+        except (self._library.PortAudioError, ValueError):
+            self._rate = int(self._library.query_devices(self._device)["default_samplerate"])
         self._stream: Any = None
 
-    def _takes(self, rate: int) -> bool:
-        try:
-            self._library.check_input_settings(
-                device=self._device, channels=1, dtype="int16", samplerate=rate
-            )
-        except (self._library.PortAudioError, ValueError):
-            return False
-        return True
-
     def ambient(self, seconds: float, margin: float) -> float:
-        """Listen to the room and return the level in dB from which sound may be speech."""
+        """Listen to the room; returns the level in dB above which sound may be speech."""
         try:
             samples = self._library.rec(
-                round(seconds * self._rate),
-                samplerate=self._rate,
-                channels=1,
-                dtype="int16",
-                device=self._device,
-                blocking=True,
+                round(seconds * self._rate), samplerate=self._rate, blocking=True, **self._format
             )
         except self._library.PortAudioError as error:
             raise VoiceError(f"microphone {self.name}: {error}") from error
@@ -92,10 +90,8 @@ class Microphone:
             self._stream = self._library.RawInputStream(
                 samplerate=self._rate,
                 blocksize=round(BLOCK * self._rate),
-                device=self._device,
-                channels=1,
-                dtype="int16",
                 callback=on_block,
+                **self._format,
             )
             self._stream.start()
         except self._library.PortAudioError as error:
@@ -108,19 +104,8 @@ class Microphone:
             self._stream = None
 
 
-def _sounddevice() -> Any:
-    try:
-        import sounddevice
-    except (ImportError, OSError) as error:  # OSError: the wheel is there, PortAudio is not
-        raise VoiceError(
-            f"no microphone can be used ({' '.join(str(error).split())}): pip install sounddevice, "
-            "apt-get install libportaudio2"
-        ) from error
-    return sounddevice
-
-
 def _choose(device: str, inputs: dict[int, str], default: int) -> tuple[int, str]:
-    """The number and name of the device that is meant."""
+    """The number and name of the microphone; `inputs` are all microphones by number."""
     listed = "; ".join(f"{i}: {name}" for i, name in inputs.items())
     if not device:
         number = default if default in inputs else next(iter(inputs))
@@ -136,17 +121,17 @@ def _choose(device: str, inputs: dict[int, str], default: int) -> tuple[int, str
 
 
 class Files:
-    """A sound file, or a folder of them in the order of their names, as if spoken now.
+    """A sound file, or a folder of them in the order of their names, played as if spoken now.
 
-    The next file begins when `quiet()` is true (the robot is silent and has understood the one
-    before), `pause` seconds later.
+    The next file begins `pause` seconds after `quiet()` became true, which in the nodes means that
+    the robot is silent and has recognized the file before.
     """
 
-    def __init__(self, path: Path, pause: float, quiet: Callable[[], bool] = lambda: True) -> None:
-        """List the files.
+    def __init__(self, path: Path, pause: float, quiet: Callable[[], bool]) -> None:
+        """List the files and read each once.
 
         Raises:
-            VoiceError: the path does not exist, or holds no sound file; BadAudioError: one of them
+            VoiceError: the path does not exist, or holds no sound file; BadAudioError: a file
                 cannot be read.
         """
         if not path.exists():
@@ -158,14 +143,14 @@ class Files:
         if not self._files:
             raise VoiceError(f"source {path}: no {', '.join(SUFFIXES)} file in it")
         for file in self._files:
-            read_audio(file)  # a broken one is told now
+            read_audio(file)  # a broken file is reported now
         self.name = str(path)
         self._pause, self._quiet = pause, quiet
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, put: Put, clock: Callable[[], float]) -> None:
-        """Begin to play them."""
+        """Begin to play the files."""
         self._stopping.clear()
         self._thread = threading.Thread(
             target=self._run, args=(put, clock), name="files", daemon=True
@@ -173,14 +158,14 @@ class Files:
         self._thread.start()
 
     def stop(self) -> None:
-        """Play no more."""
+        """Stop playing."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(2.0)
 
     def _run(self, put: Put, clock: Callable[[], float]) -> None:
         for file in self._files:
-            if not self._wait(put, clock):
+            if not self._wait_for_quiet(put, clock):
                 return
             try:
                 audio = resample(read_audio(file))
@@ -191,8 +176,8 @@ class Files:
         while not self._stopping.is_set():  # a microphone does not end either
             self._play(silence(BLOCK), put, clock)
 
-    def _wait(self, put: Put, clock: Callable[[], float]) -> bool:
-        """Give silence until it is quiet for `pause` seconds; False when stopped."""
+    def _wait_for_quiet(self, put: Put, clock: Callable[[], float]) -> bool:
+        """Pass silence until it was quiet for `pause` seconds; returns False when stopped."""
         quiet_for = 0.0
         while quiet_for < self._pause:
             if not self._play(silence(BLOCK), put, clock):
@@ -201,6 +186,7 @@ class Files:
         return True
 
     def _play(self, audio: Audio, put: Put, clock: Callable[[], float]) -> bool:
+        """Pass sound on at the rate at which it would be heard; returns False when stopped."""
         begin, first = time.monotonic(), clock()
         for i in range(0, len(audio.samples), FRAME):
             piece = audio.samples[i : i + FRAME]

@@ -1,8 +1,8 @@
-"""pocketsphinx, used directly: through SpeechRecognition it would load its model at every phrase.
+"""The offline recognizer pocketsphinx, with a grammar of what is expected and a confidence.
 
-A phrase is decoded twice or three times: with the grammar of what is expected; as bare phonemes,
-which is quick; and with the general language model. The grammar forces any sound into its
-sentences: how much worse it explains the sound than the other two tells if that was really said.
+Each phrase is decoded three times: with the grammar, with the general language model, and as bare
+phonemes, which is quick. The grammar forces any sound into one of its sentences. How much better or
+worse it explains the sound than the other two decodings gives the confidence in that sentence.
 """
 
 from __future__ import annotations
@@ -13,38 +13,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pocketsphinx
+
 from clue_ros.dialogue.words import words_of
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio
 from clue_ros.voice.grammar import Expecting, Hints, jsgf
+from clue_ros.voice.recognizers import Hypothesis
 
-GRAMMARS = 8  # kept ready
-# pocketsphinx scores are logarithms to the base 1.0001 shifted by 10 bits, here made nats a frame.
+GRAMMARS = 8  # compiled grammars that are kept
+# Scores of pocketsphinx are logarithms to the base 1.0001, shifted by 10 bits; converted to nats.
 NATS = 1024 * math.log(1.0001)
-# bestpath would rescore a word lattice and return sentences that break off inside the grammar.
+# bestpath rescores a word lattice and returns sentences that break off inside the grammar.
 GRAMMAR_SEARCH = {"bestpath": False, "beam": 1e-80, "pbeam": 1e-80, "wbeam": 1e-50}
-# One pass and few words a frame: two thirds of the time, and the same word error rate.
+# One pass and few words per frame: two thirds of the time at the same word error rate.
 GENERAL_SEARCH = {"fwdflat": False, "bestpath": False, "maxhmmpf": 3000, "maxwpf": 10}
 PHONE_SEARCH = {"lw": 2.0, "pip": 0.3, "beam": 1e-20, "pbeam": 1e-20}
-NOWHERE = -10.0  # nats a frame: the grammar explains nothing of it
+NO_MATCH = -10.0  # nats per frame, for a phrase that a search explains nothing of
 # sigmoid(a + b * (grammar - general) + c * (grammar - phonemes) + d * words in common);
-# made by `benchmarks/voice_confidence.py` on sentences and voices that no other measurement uses.
+# fitted by benchmarks/voice_confidence.py on sentences and voices that nothing else uses.
 CONFIDENCE = (2.2, 2.0, 1.2, 2.0)
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What an engine made of a phrase. `confidence`: 0..1, NaN if it does not say."""
-
-    text: str
-    confidence: float = math.nan
-    unaided: str = ""
-    features: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class ModelFiles:
-    """The parts of a model: acoustic model folder, dictionary, language model, phone model."""
+    """The parts of a CMU Sphinx model; the two language models may be missing (None)."""
 
     acoustic: Path
     dictionary: Path
@@ -53,21 +46,13 @@ class ModelFiles:
 
 
 def find_model(folder: str) -> ModelFiles:
-    """Find the parts in a folder as CMU Sphinx publishes them; "" means the English one it brings.
+    """Find a model's parts in a folder as CMU Sphinx publishes it; "": the English one installed.
 
     Raises:
         VoiceError: a part is missing; the message names it.
     """
     if not folder:
-        import pocketsphinx
-
-        base = Path(pocketsphinx.get_model_path()) / "en-us"
-        return ModelFiles(
-            base / "en-us",
-            base / "cmudict-en-us.dict",
-            base / "en-us.lm.bin",
-            base / "en-us-phone.lm.bin",
-        )
+        folder = str(Path(pocketsphinx.get_model_path()) / "en-us")
     root = Path(folder).expanduser()
     acoustic = sorted(path.parent for path in root.rglob("mdef"))
     dictionaries = sorted((*root.rglob("*.dict"), *root.rglob("*.dic")))
@@ -90,64 +75,56 @@ def find_model(folder: str) -> ModelFiles:
 class Sphinx:
     """Three decoders over one acoustic model. Use from one thread; holds the GIL while decoding."""
 
-    def __init__(self, model_path: str = "", *, unaided: bool = True) -> None:
-        """Load the model; without `unaided` the general decode (the slow one) is left out.
+    def __init__(self, model_path: str = "") -> None:
+        """Load the model.
 
         Raises:
             VoiceError: the model is not complete or cannot be loaded.
         """
         self._files = find_model(model_path)
-        self._common = {
-            "hmm": str(self._files.acoustic),
-            "dict": str(self._files.dictionary),
-            "loglevel": "FATAL",
-        }
+        language, phones = self._files.language, self._files.phones
         self._grammar = self._decoder(lm=None, **GRAMMAR_SEARCH)
-        self._added: set[str] = set()
-        self._names: OrderedDict[str, str] = OrderedDict()  # grammar text: name of its search
-        phones = self._files.phones
         self._phones = (
             self._decoder(lm=None, allphone=str(phones), **PHONE_SEARCH) if phones else None
         )
-        language = self._files.language
-        self._general = (
-            self._decoder(lm=str(language), **GENERAL_SEARCH) if unaided and language else None
-        )
-        self._unaided = unaided
+        self._general = self._decoder(lm=str(language), **GENERAL_SEARCH) if language else None
+        self._has_added_words = False
+        self._names: OrderedDict[str, str] = OrderedDict()  # grammar text: name of its search
 
-    def hear(self, audio: Audio, hints: Hints) -> Heard:
+    def recognize(self, audio: Audio, hints: Hints) -> Hypothesis:
         """Recognize a phrase of 16 kHz."""
         data = audio.samples.tobytes()
         unaided, general = self._decode(self._general, data) if self._general else ("", math.nan)
         if hints.expecting is Expecting.ANYTHING:
-            return Heard(unaided, math.nan, unaided)
-        self._expect(hints)
+            return Hypothesis(unaided, math.nan, unaided)
+        self._activate_grammar(hints)
         text, guided = self._decode(self._grammar, data)
         phones = self._decode(self._phones, data)[1] if self._phones else math.nan
         if not text:
-            return Heard("", 0.0, unaided)
+            return Hypothesis("", 0.0, unaided)
         features = (
             _difference(guided, general),
             _difference(guided, phones),
-            _common_words(text, unaided),
+            _shared_words(text, unaided),
         )
-        return Heard(text, confidence(features), unaided, features)
+        return Hypothesis(text, confidence(features), unaided, features)
 
     def _decoder(self, **settings: Any) -> Any:
-        import pocketsphinx
-
+        files = self._files
         try:
-            return pocketsphinx.Decoder(**self._common, **settings)
+            return pocketsphinx.Decoder(
+                hmm=str(files.acoustic), dict=str(files.dictionary), loglevel="FATAL", **settings
+            )
         except (RuntimeError, ValueError) as error:
-            raise VoiceError(f"pocketsphinx cannot load {self._files.acoustic}: {error}") from error
+            raise VoiceError(f"pocketsphinx cannot load {files.acoustic}: {error}") from error
 
-    def _expect(self, hints: Hints) -> None:
-        """Switch to the hints' grammar, made at its first use."""
-        if not self._added:
+    def _activate_grammar(self, hints: Hints) -> None:
+        """Switch to the hints' grammar, and compile it at its first use."""
+        if not self._has_added_words:
             for word, phones in words_of(hints.language).pronunciations:
                 if self._grammar.lookup_word(word) is None:
                     self._grammar.add_word(word, phones, False)
-                self._added.add(word)
+            self._has_added_words = True
         text = jsgf(hints, lambda word: self._grammar.lookup_word(word) is not None)
         if text not in self._names:
             # The oldest is replaced, which is never the one in use.
@@ -163,19 +140,19 @@ class Sphinx:
 
     @staticmethod
     def _decode(decoder: Any, data: bytes) -> tuple[str, float]:
-        """The text, and how well it explains the sound: nats a frame, at most 0."""
+        """The text, and its log likelihood in nats per frame, at most 0."""
         decoder.start_utt()
         decoder.process_raw(data, full_utt=True)
         decoder.end_utt()
         best = decoder.hyp()
         if best is None or best.score <= 0:
-            return "", NOWHERE
+            return "", NO_MATCH
         frames = max(1, decoder.n_frames())
         return best.hypstr, math.log(best.score) / math.log(1.0001) / frames * NATS
 
 
 def confidence(features: tuple[float, ...]) -> float:
-    """How sure the grammar's text is, 0..1; a comparison that was not made (NaN) counts nothing."""
+    """The probability that the grammar's text is right; comparisons that are NaN do not count."""
     total = CONFIDENCE[0] + sum(
         weight * value
         for weight, value in zip(CONFIDENCE[1:], features, strict=True)
@@ -185,11 +162,11 @@ def confidence(features: tuple[float, ...]) -> float:
 
 
 def _difference(guided: float, other: float) -> float:
-    """In nats a frame, kept to what still tells something."""
+    """The difference in nats per frame, limited to 4."""
     return max(-4.0, min(4.0, guided - other))
 
 
-def _common_words(text: str, other: str) -> float:
-    """Share of the words of `text` that the other decode has too, 0..1; NaN without another."""
+def _shared_words(text: str, other: str) -> float:
+    """Fraction of the words of `text` that `other` has too; NaN if `other` has no word."""
     words, others = text.split(), set(other.split())
     return sum(word in others for word in words) / len(words) if others else math.nan

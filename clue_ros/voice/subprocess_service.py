@@ -1,186 +1,155 @@
-"""A child process that is asked in lines of JSON, so that what hangs or holds the GIL is not us.
+"""A worker process that is killed when it hangs and started again when it is next needed.
 
-Speech engines do both. A request is one line of JSON whose key "bytes" says how many raw bytes
-follow; the answer is one line. A child first writes {"ready": ...} or {"fatal": REASON}.
+Speech engines hang, crash, and hold Python's lock (the GIL) for seconds, so each one runs in a
+process of its own: `python -m clue_ros.voice.subprocess_service FD NAME`. Requests and answers are
+Python objects, pickled onto a pipe that only the node and its own worker share.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
 
 from clue_ros.errors import VoiceError
 
-Message = dict[str, Any]
+DONE, REFUSED, FATAL = "done", "refused", "fatal"  # the worker's answers: (one of these, value)
+Start = Callable[[Any], tuple[Any, Callable[[Any], Any]]]
 
 
-class ChildError(VoiceError):
-    """The child has ended, hangs, or cannot start; the message says which."""
+class WorkerError(VoiceError):
+    """The worker process has stopped, hangs, or cannot start; the message says which."""
 
 
-class Child:
-    """One child process: `python -m MODULE ARGUMENTS`. Use from one thread at a time."""
+class WorkerProcess:
+    """A worker process, started when it is first needed and again after it failed. Thread-safe."""
 
-    def __init__(self, module: str, arguments: Sequence[str], start_timeout: float) -> None:
-        """Start it; `get_ready` waits for it."""
+    def __init__(self, name: str, start: Start, settings: Any, start_timeout: float) -> None:
+        """Say what to run; `open` or the first `ask` starts it.
+
+        Args:
+            name: the worker's name in error messages and in the process list.
+            start: a module-level function that the worker calls with `settings`. It returns what
+                `open` is to return, and the function that answers each request.
+            settings: a picklable object.
+            start_timeout: seconds until a worker that is not ready is killed.
+        """
+        self._name, self._start, self._settings = name, start, settings
         self._start_timeout = start_timeout
-        self._name = module.rsplit(".", 1)[-1]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name=self._name, daemon=True).start()
-        self.ready: Message = {}  # what it said when it was
-
-    def get_ready(self) -> None:
-        """Wait until it is ready.
-
-        Raises:
-            ChildError: it did not get ready; the message is the reason it gave.
-        """
-        self.ready = self._answer(self._start_timeout)
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
-
-    def ask(self, request: Message, payload: bytes = b"", *, timeout: float) -> Message:
-        """Send a request and return the answer.
-
-        Raises:
-            ChildError: no answer within `timeout` seconds, or the child has ended. It is of no more
-                use then and has been killed.
-            VoiceError: the child answered that it could not do this; it goes on.
-        """
-        line = json.dumps({**request, "bytes": len(payload)}).encode() + b"\n"
-        pipe = self._process.stdin
-        assert pipe is not None
-        # A child that hangs does not read: a long payload would block here, so it goes by thread.
-        writer = threading.Thread(target=_write, args=(pipe, line + payload), daemon=True)
-        writer.start()
-        return self._answer(timeout)
-
-    def close(self) -> None:
-        """End the child."""
-        self._process.kill()
-        self._process.wait()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(b"")
-
-    def _answer(self, timeout: float) -> Message:
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            self.close()
-            raise ChildError(f"{self._name} said nothing for {timeout:g} s") from None
-        if not line:
-            self.close()
-            raise ChildError(f"{self._name} has stopped (exit status {self._process.returncode})")
-        answer: Message = json.loads(line)
-        if "fatal" in answer:
-            self.close()
-            raise ChildError(str(answer["fatal"]))
-        if "error" in answer:
-            raise VoiceError(str(answer["error"]))
-        return answer
-
-
-class Service:
-    """A child that is started when it is needed, and again after it failed. Thread-safe."""
-
-    def __init__(self, start: Callable[[], Child]) -> None:
-        self._start = start
-        self._child: Child | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection
+        self._ready: Any = None
         self._lock = threading.Lock()
         self.restarts = 0
 
-    def open(self) -> Message:
-        """Start it now and return what it said when it was ready. Raises ChildError."""
-        with self._lock:
-            return self._running().ready
+    def open(self) -> Any:
+        """Start the worker now and return what it reported when it was ready.
 
-    def ask(self, request: Message, payload: bytes = b"", *, timeout: float) -> Message:
-        """See `Child.ask`; after a ChildError the next request starts a new child."""
+        Raises:
+            WorkerError: it did not get ready; the message is the reason it gave.
+        """
         with self._lock:
-            child = self._running()
+            self._ensure_started()
+            return self._ready
+
+    def ask(self, request: Any, timeout: float) -> Any:
+        """Send a picklable request and return the answer.
+
+        Raises:
+            WorkerError: no answer within `timeout` seconds, or the worker has stopped. It has been
+                killed, and the next request starts a new one.
+            VoiceError: the worker could not do this and goes on.
+        """
+        with self._lock:
+            self._ensure_started()
             try:
-                return child.ask(request, payload, timeout=timeout)
-            except ChildError:
-                self._child = None
+                return self._exchange(request, timeout)
+            except WorkerError:
                 self.restarts += 1
                 raise
 
     def close(self) -> None:
-        """End the child; a later request starts one again."""
-        child = self._child  # without the lock: a request may be under way, and hang
-        if child is not None:
-            child.close()
-        with self._lock:
-            self._child = None
-
-    def _running(self) -> Child:
-        if self._child is None:
-            child = self._child = self._start()  # before it is ready: `close` must reach it
-            try:
-                child.get_ready()
-            except ChildError:
-                self._child = None
-                raise
-        return self._child
-
-
-def serve(start: Callable[[], tuple[Message, Callable[[Message, bytes], Message]]]) -> int:
-    """Be the child: get ready, then answer requests until stdin is closed.
-
-    `start` returns the ready message and what answers a request; a VoiceError of the latter becomes
-    the answer, one of the former, or anything else it raises, ends the child with that as reason.
-    """
-    # Libraries print to stdout: it becomes stderr for them, and the answers keep the real one.
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
-        requests = sys.stdin.buffer
+        """End the worker; a later request starts one again."""
+        while not self._lock.acquire(timeout=0.05):  # a request is under way, and may hang
+            process = self._process
+            if process is not None:
+                process.kill()
         try:
-            ready, handle = start()
-        except Exception as error:  # noqa: BLE001 - engines raise whatever they like
-            kind = "" if isinstance(error, VoiceError) else f"{type(error).__name__}: "
-            _send(out, {"fatal": kind + " ".join(str(error).split())})
-            return 1
-        _send(out, ready)
-        for line in requests:
-            request = json.loads(line)
-            payload = requests.read(request["bytes"])
-            try:
-                answer = handle(request, payload)
-            except VoiceError as error:
-                answer = {"error": str(error)}
-            except Exception as error:  # noqa: BLE001 - as above; the child goes on
-                answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-            _send(out, answer)
-    return 0
+            self._discard()
+        finally:
+            self._lock.release()
+
+    def _ensure_started(self) -> None:
+        if self._process is not None:
+            return
+        self._pipe, theirs = Pipe()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(descriptor), self._name],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._ready = self._exchange((self._start, self._settings), self._start_timeout)
+
+    def _exchange(self, request: Any, timeout: float) -> Any:
+        try:
+            self._pipe.send(request)
+            if self._pipe.poll(timeout):
+                outcome, value = self._pipe.recv()
+            else:
+                outcome, value = FATAL, f"{self._name} said nothing for {timeout:g} s"
+        except (OSError, EOFError):
+            status = self._discard()
+            raise WorkerError(f"{self._name} has stopped (exit status {status})") from None
+        if outcome == FATAL:
+            self._discard()
+            raise WorkerError(value)
+        if outcome == REFUSED:
+            raise VoiceError(value)
+        return value
+
+    def _discard(self) -> int | None:
+        """Kill the worker if there is one, and return its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.kill()
+        self._pipe.close()
+        return process.wait()
 
 
-def _send(out: BinaryIO, message: Message) -> None:
-    out.write(json.dumps(message).encode() + b"\n")
-    out.flush()
-
-
-def _write(pipe: Any, data: bytes) -> None:
+def main(descriptor: int) -> int:
+    """Be the worker: get ready, then answer requests until the pipe is closed."""
+    pipe = Connection(descriptor)
     try:
-        pipe.write(data)
-        pipe.flush()
-    except (OSError, ValueError):
-        pass  # the child has ended; who waits for its answer learns it
+        start, settings = pipe.recv()
+        ready, answer = start(settings)
+    except Exception as error:  # noqa: BLE001 - engines raise anything
+        pipe.send((FATAL, _reason(error)))
+        return 1
+    pipe.send((DONE, ready))
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return 0
+        try:
+            pipe.send((DONE, answer(request)))
+        except Exception as error:  # noqa: BLE001 - as above; the worker goes on
+            pipe.send((REFUSED, _reason(error)))
+
+
+def _reason(error: Exception) -> str:
+    kind = "" if isinstance(error, VoiceError) else f"{type(error).__name__}: "
+    return kind + " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -21,6 +21,7 @@ from ros_helpers import (
     send_goal,
     wait_until,
 )
+from voice_helpers import need_espeak, spoken
 
 ros_helpers.need_ros()
 
@@ -33,7 +34,7 @@ from std_srvs.srv import Trigger  # noqa: E402
 from clue_ros.dialogue.words import means_no  # noqa: E402
 from clue_ros.errors import VoiceError  # noqa: E402
 from clue_ros.nodes.tts_node import LATEST  # noqa: E402
-from clue_ros.voice.audio import Audio, join, read_audio, resample, silence  # noqa: E402
+from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, write_wav  # noqa: E402
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings  # noqa: E402
 
 SPOKEN = ROOT / "demo" / "voice"
@@ -249,6 +250,7 @@ class Ears:
         self.speech = client.listen(String, f"{prefix}/speech", 10)
         self.say = client.listen(String, f"{prefix}/say", 10)
         self.speaking = node.create_publisher(Speaking, f"{prefix}/speaking", LATEST)
+        self.question = node.create_publisher(ClarificationQuestion, f"{prefix}/question", 10)
         self.listen = Action(client, Listen, f"{prefix}/speech/listen")
         self._audio = node.create_publisher(AudioChunk, f"{prefix}/audio", 500)
         self._node = node
@@ -258,11 +260,21 @@ class Ears:
         self._noise = np.random.default_rng(0)
         threading.Thread(target=self._run, daemon=True).start()
 
-    def hear(self, name: str) -> None:
-        """Have a file of the demo said."""
-        sound = resample(read_audio(SPOKEN / f"{name}.wav")).samples
+    def hear(self, said: str | Audio) -> None:
+        """Have a file of the demo, or 16 kHz sound, said; returns at its end."""
+        sound = resample(read_audio(SPOKEN / f"{said}.wav")) if isinstance(said, str) else said
+        blocks = range(0, len(sound.samples), 480)
         with self._lock:
-            self._waiting += [sound[i : i + 480] for i in range(0, len(sound), 480)]
+            self._waiting += [sound.samples[i : i + 480] for i in blocks]
+        wait_until(lambda: not self._waiting, "the end of the sound")
+
+    def robot_speaks(self, text: str) -> None:
+        """Tell the node that the robot says a text from now on; that it is silent, if empty."""
+        message = Speaking(is_speaking=bool(text), text=text)
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.remaining.sec = 100 if text else 0
+        self.speaking.publish(message)
+        time.sleep(0.3 if text else 0.6)  # until it has arrived, or until the mute_tail is over
 
     def is_heard(self) -> bool:
         """Whether a node listens."""
@@ -294,7 +306,7 @@ def all_of_ears(client: Client, speech: Process) -> Iterator[Ears]:
     ears = Ears(client)
     wait_until(lambda: "listens to /ears/audio" in speech.text(), "speech to be configured")
     wait_until(ears.is_heard, "speech to be connected: what is said before is lost")
-    time.sleep(2.0)  # sound that waited for it comes late, as if stamped by another clock
+    time.sleep(0.5)  # sound that waited for it comes late, as if stamped by another clock
     yield ears
     ears.close()
 
@@ -348,21 +360,25 @@ def test_push_to_talk_hears_one_phrase_or_says_that_there_was_none(
 
 
 def test_while_the_robot_speaks_nothing_is_heard_and_afterwards_it_is(ears: Ears) -> None:
-    message = Speaking(is_speaking=True, text="Do you mean this one?")
-    message.header.stamp = ears._node.get_clock().now().to_msg()
-    message.remaining.sec = 100
-    ears.speaking.publish(message)
-    time.sleep(0.5)
+    ears.robot_speaks("Do you mean this one?")
     ears.hear("pick_up_the_ball")
-    wait_until(lambda: not ears._waiting, "the file to be played")
-    time.sleep(1.0)
-    silent = Speaking(is_speaking=False)
-    silent.header.stamp = ears._node.get_clock().now().to_msg()
-    ears.speaking.publish(silent)
-    time.sleep(1.0)
+    ears.robot_speaks("")
     ears.hear("no")
     wait_until(lambda: ears.transcripts and ears.speech, "what is said afterwards, on both topics")
     assert [means_no(m.text) for m in ears.transcripts] == [True]
+
+
+def test_right_is_heard_as_the_answer_that_the_question_offers(ears: Ears) -> None:
+    need_espeak()
+    wait_until(lambda: ears.question.get_subscription_count() > 0, "speech on question")
+    offered = ["the left one", "the right one"]
+    ears.robot_speaks("Do you mean the left one or the right one?")
+    ears.question.publish(ClarificationQuestion(suggested_answers=offered))
+    ears.robot_speaks("")
+    ears.hear(spoken("right", "en-gb"))
+    wait_until(lambda: ears.speech and ears.transcripts, "the answer")
+    assert [m.data for m in ears.speech] == ["right"]
+    assert [m.status for m in ears.transcripts] == [Transcript.ACCEPTED]
 
 
 def barge_in(client: Client, value: str) -> None:
@@ -381,14 +397,9 @@ def test_a_person_may_interrupt_the_robot_and_its_own_words_do_not(
     stops = client.listen(Empty, "ears/stop_speaking", 10)
     barge_in(client, "words")
     try:
-        message = Speaking(is_speaking=True, text="Do you mean the left one or the right one?")
-        message.header.stamp = ears._node.get_clock().now().to_msg()
-        message.remaining.sec = 100
-        ears.speaking.publish(message)
-        time.sleep(0.5)
+        ears.robot_speaks("Do you mean the left one or the right one?")
         ears.hear("the_left_one")  # what the robot itself is saying
-        wait_until(lambda: not ears._waiting, "the echo")
-        time.sleep(2.0)
+        ears.hear(silence(0.9))
         ears.hear("pick_up_the_yellow_block")
         wait_until(lambda: ears.speech, "what the person says")
         assert [m.data for m in ears.speech] == ["pick up the yellow block"]
@@ -396,10 +407,7 @@ def test_a_person_may_interrupt_the_robot_and_its_own_words_do_not(
         assert len(stops) == 1
     finally:
         barge_in(client, "off")
-        silent = Speaking(is_speaking=False)
-        silent.header.stamp = ears._node.get_clock().now().to_msg()
-        ears.speaking.publish(silent)
-        time.sleep(1.0)
+        ears.robot_speaks("")
 
 
 def test_an_engine_without_its_model_says_so_when_it_is_configured(
@@ -419,8 +427,6 @@ def test_an_engine_without_its_model_says_so_when_it_is_configured(
 
 
 def test_files_are_heard_as_if_spoken(client: Client, tmp_path: Path) -> None:
-    from clue_ros.voice.audio import write_wav
-
     for number, name in enumerate(("pick_up_the_ball", "no")):
         sound = resample(read_audio(SPOKEN / f"{name}.wav"))
         write_wav(tmp_path / f"{number}.wav", join([sound, silence(0.1)]))

@@ -18,8 +18,7 @@ from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import join, read_audio, resample, silence
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints
-from clue_ros.voice.recognizer_process import Recognizer
-from clue_ros.voice.recognizers import EngineSettings
+from clue_ros.voice.recognizers import RecognizerProcess, RecognizerSettings
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,8 +38,8 @@ def benchmark() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def recognizer() -> Iterator[Recognizer]:
-    made = Recognizer(EngineSettings())
+def recognizer() -> Iterator[RecognizerProcess]:
+    made = RecognizerProcess(RecognizerSettings())
     made.open()
     yield made
     made.close()
@@ -56,23 +55,23 @@ def recognizer() -> Iterator[Recognizer]:
     ],
 )
 def test_what_the_demos_person_says_is_heard_and_acted_on(
-    name: str, hints: Hints, recognizer: Recognizer
+    name: str, hints: Hints, recognizer: RecognizerProcess
 ) -> None:
     said = resample(read_audio(SPOKEN / f"{name}.wav"))
-    heard = recognizer.hear(join([silence(0.3), said, silence(0.6)]), hints)
-    decision = Confirmer(Thresholds()).decide(heard, hints.expecting)
+    heard = recognizer.recognize(join([silence(0.3), said, silence(0.6)]), hints)
+    decision = Confirmer(Thresholds()).decide(heard)
     assert (decision.action, decision.text) == (Action.ACCEPT, name.replace("_", " "))
 
 
 def test_the_grammar_hears_what_the_language_model_does_not(
-    benchmark: ModuleType, recognizer: Recognizer, tmp_path: Path
+    benchmark: ModuleType, recognizer: RecognizerProcess, tmp_path: Path
 ) -> None:
     """In a voice that no confidence was fitted on: over four commands, the grammar errs less."""
     need_espeak()
     pairs, plain = [], []
     for sentence in benchmark.COMMANDS[:4]:
         for phrase in benchmark.listen(benchmark.say(sentence, "en-us", tmp_path)):
-            heard = recognizer.hear(phrase.audio, Hints())
+            heard = recognizer.recognize(phrase.audio, Hints())
             pairs.append((sentence, heard.text))
             plain.append((sentence, heard.unaided))
     assert len(pairs) == 4, "each sentence is one phrase"
@@ -82,13 +81,13 @@ def test_the_grammar_hears_what_the_language_model_does_not(
 
 
 def test_speech_that_is_no_command_is_not_acted_on(
-    benchmark: ModuleType, recognizer: Recognizer, tmp_path: Path
+    benchmark: ModuleType, recognizer: RecognizerProcess, tmp_path: Path
 ) -> None:
     need_espeak()
     for sentence in ("i went to the cinema with my aunt", "what is the weather like in spain"):
         (phrase,) = benchmark.listen(benchmark.say(sentence, "en-us", tmp_path))
-        heard = recognizer.hear(phrase.audio, Hints())
-        decision = Confirmer(Thresholds()).decide(heard, Expecting.COMMAND)
+        heard = recognizer.recognize(phrase.audio, Hints())
+        decision = Confirmer(Thresholds()).decide(heard)
         assert decision.action is not Action.ACCEPT, heard
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import wave
 from pathlib import Path
 
@@ -10,7 +11,17 @@ import pytest
 from voice_helpers import need_espeak, spoken
 
 from clue_ros.errors import BadAudioError, VoiceError
-from clue_ros.voice.audio import Audio, join, level, mono, read_audio, resample, silence, write_wav
+from clue_ros.voice.audio import (
+    Audio,
+    StreamResampler,
+    join,
+    level,
+    mono,
+    read_audio,
+    resample,
+    silence,
+    write_wav,
+)
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import (
     Begun,
@@ -20,7 +31,7 @@ from clue_ros.voice.endpointing import (
     PhraseLimits,
     ambient_threshold,
 )
-from clue_ros.voice.listener import Listener, Resampler
+from clue_ros.voice.listener import PhraseStream
 from clue_ros.voice.sources import Files
 
 
@@ -103,7 +114,7 @@ def test_resampling_keeps_the_voice_and_adds_nothing(rate: int) -> None:
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
 def test_a_stream_resampled_in_chunks_is_the_whole(rate: int) -> None:
     whole = tone(440, 0.5, rate)
-    stream, parts, at = Resampler(rate), [], 0
+    stream, parts, at = StreamResampler(rate), [], 0
     rng = np.random.default_rng(1)
     while at < len(whole.samples):
         size = int(rng.integers(1, 1200))
@@ -196,26 +207,26 @@ def test_its_own_words_are_an_echo_and_an_answer_is_not() -> None:
     assert not own.is_echo("the red one", 20.0, 21.0)
 
 
-def test_a_listener_is_deaf_while_the_robot_speaks_and_when_it_is_closed() -> None:
+def test_a_stream_is_muted_while_the_robot_speaks_and_when_it_is_closed() -> None:
     need_espeak()
     sound, own = spoken("pick up the red block"), OwnVoice(0.3)
 
-    def heard(listener: Listener) -> list[object]:
+    def heard(stream: PhraseStream) -> list[object]:
         size = 480
         found: list[object] = []
         for i in range(0, len(sound.samples), size):
-            found += listener.feed(Audio(sound.samples[i : i + size]), 100.0 + i / 16_000)
+            found += stream.feed(Audio(sound.samples[i : i + size]), 100.0 + i / 16_000)
         return found
 
-    assert any(isinstance(e, Phrase) for e in heard(Listener(PhraseLimits(), own)))
-    assert heard(Listener(PhraseLimits(), own, open_=lambda: False)) == []
+    assert any(isinstance(e, Phrase) for e in heard(PhraseStream(PhraseLimits(), own)))
+    assert heard(PhraseStream(PhraseLimits(), own, is_open=lambda: False)) == []
     own.began(100.0, sound.seconds)
-    assert heard(Listener(PhraseLimits(), own)) == []
-    overheard = heard(Listener(PhraseLimits(), own, overhear=lambda: True))
+    assert heard(PhraseStream(PhraseLimits(), own)) == []
+    overheard = heard(PhraseStream(PhraseLimits(), own, overhear=lambda: True))
     assert any(isinstance(e, Phrase) for e in overheard)
     late = OwnVoice(0.3)  # it begins to speak while somebody is speaking
     late.began(101.0, 5.0)
-    assert [type(e) for e in heard(Listener(PhraseLimits(), late))] == [Begun, Dropped]
+    assert [type(e) for e in heard(PhraseStream(PhraseLimits(), late))] == [Begun, Dropped]
 
 
 def test_files_are_played_in_order_when_it_is_quiet(tmp_path: Path) -> None:
@@ -229,7 +240,7 @@ def test_files_are_played_in_order_when_it_is_quiet(tmp_path: Path) -> None:
         for _ in range(1000):
             if 2 in got:
                 break
-            files._stopping.wait(0.01)
+            time.sleep(0.01)
     finally:
         files.stop()
     assert [value for value in dict.fromkeys(got) if value] == [1, 2]
@@ -241,4 +252,4 @@ def test_files_that_cannot_be_played_are_told_at_once(name: str, tmp_path: Path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "a.wav").write_bytes(b"RIFF")
     with pytest.raises(VoiceError, match=name):
-        Files(tmp_path / name, 0.1)
+        Files(tmp_path / name, 0.1, quiet=lambda: True)

@@ -1,131 +1,101 @@
-"""Speaking: order, stopping at once, an engine that hangs; children; engines that are not there."""
+"""Speaking in order, stopping at once, worker processes that hang, recognizers by name."""
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
-import textwrap
 import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
+import voice_workers
 
 from clue_ros.errors import VoiceError
-from clue_ros.voice.audio import Audio, read_audio
+from clue_ros.voice.audio import Audio, level, read_audio
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.player import DevicePlayer, SilentPlayer, StreamPlayer
-from clue_ros.voice.recognizers import ENGINES, EngineSettings, open_engine, problem
-from clue_ros.voice.speaker import HIGH, LOW, NORMAL, URGENT, End, Speaker, Told, Utterance
-from clue_ros.voice.subprocess_service import Child, ChildError, Service
-from clue_ros.voice.synthesis import Synthesis, Synthesizer, VoiceSettings, choose_voice
-
-ECHO = """
-import json, sys, time, os
-from clue_ros.voice.subprocess_service import serve
-from clue_ros.errors import VoiceError
-def start():
-    print("a library prints")
-    if sys.argv[1] == "broken":
-        raise VoiceError("no model here")
-    if sys.argv[1] == "slow":
-        time.sleep(600)
-    def handle(request, payload):
-        print("and prints")
-        if request["do"] == "hang":
-            time.sleep(60)
-        if request["do"] == "die":
-            os._exit(7)
-        if request["do"] == "refuse":
-            raise VoiceError("not that")
-        return {"pid": os.getpid(), "got": len(payload)}
-    return {"ready": 1}, handle
-sys.exit(serve(start))
-"""
-# A speech engine that writes tones: a tenth of a second a character. "hang" hangs, once.
-TONES = """
-import sys, time, wave, pathlib
-from clue_ros.voice.subprocess_service import serve
-def start():
-    def handle(request, _payload):
-        text, wav = request["text"], request["wav"]
-        mark = pathlib.Path(__file__).with_name("hung")
-        if "hang" in text and not mark.exists():
-            mark.touch()
-            time.sleep(60)
-        with wave.open(wav, "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes(b"\\x01\\x10" * 1600 * len(text))
-        return {"done": True}
-    return {"ready": "tones"}, handle
-sys.exit(serve(start))
-"""
+from clue_ros.voice.recognizers import RecognizerSettings, open_recognizer, problem
+from clue_ros.voice.speaker import (
+    HIGH,
+    LOW,
+    NORMAL,
+    URGENT,
+    End,
+    Speaker,
+    SpeakerCallbacks,
+    Utterance,
+)
+from clue_ros.voice.subprocess_service import WorkerError, WorkerProcess
+from clue_ros.voice.synthesis import SentenceWriter, Synthesizer, VoiceSettings, choose_voice
 
 
 @pytest.fixture
-def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "echo_child.py").write_text(textwrap.dedent(ECHO))
-    (tmp_path / "tone_child.py").write_text(textwrap.dedent(TONES))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let worker processes import the start functions of voice_workers."""
+    folder = str(Path(voice_workers.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
 
-@pytest.mark.usefixtures("children")
-def test_a_child_answers_refuses_hangs_dies_and_is_started_again() -> None:
-    service = Service(lambda: Child("echo_child", ["fine"], 60.0))
+def echo_worker(how: str, start_timeout: float = 60.0) -> WorkerProcess:
+    return WorkerProcess("echo", voice_workers.echo, how, start_timeout)
+
+
+@pytest.mark.usefixtures("workers")
+def test_a_worker_answers_refuses_hangs_dies_and_is_started_again() -> None:
+    worker = echo_worker("fine")
     try:
-        first = service.ask({"do": "echo"}, b"x" * 300_000, timeout=60.0)
+        assert worker.open() == "ready"
+        first = worker.ask(("echo", b"x" * 300_000), 60.0)
         assert first["got"] == 300_000
         with pytest.raises(VoiceError, match="not that"):
-            service.ask({"do": "refuse"}, timeout=60.0)
-        assert service.ask({"do": "echo"}, timeout=60.0)["pid"] == first["pid"]
-        with pytest.raises(ChildError, match=r"said nothing for 0\.2 s"):
-            service.ask({"do": "hang"}, timeout=0.2)
-        second = service.ask({"do": "echo"}, timeout=60.0)
+            worker.ask(("refuse", b""), 60.0)
+        assert worker.ask(("echo", b""), 60.0)["pid"] == first["pid"]
+        with pytest.raises(WorkerError, match=r"echo said nothing for 0\.2 s"):
+            worker.ask(("hang", b""), 0.2)
+        second = worker.ask(("echo", b""), 60.0)
         assert second["pid"] != first["pid"]
-        with pytest.raises(ChildError, match="exit status 7"):
-            service.ask({"do": "die"}, timeout=60.0)
-        assert service.ask({"do": "echo"}, timeout=60.0)["got"] == 0
-        assert service.restarts == 2
+        with pytest.raises(WorkerError, match="exit status 7"):
+            worker.ask(("die", b""), 60.0)
+        assert worker.ask(("echo", b""), 60.0)["got"] == 0
+        assert worker.restarts == 2
     finally:
-        service.close()
+        worker.close()
 
 
-@pytest.mark.usefixtures("children")
-def test_a_child_that_cannot_start_gives_its_reason() -> None:
-    with pytest.raises(ChildError, match=r"^no model here$"):
-        Child("echo_child", ["broken"], 60.0).get_ready()
-    with pytest.raises(ChildError, match="has stopped"):
-        Child("no_such_module_at_all", [], 60.0).get_ready()
+@pytest.mark.usefixtures("workers")
+def test_a_worker_that_cannot_start_gives_its_reason() -> None:
+    with pytest.raises(WorkerError, match=r"^no model here$"):
+        echo_worker("broken").open()
 
 
-@pytest.mark.usefixtures("children")
-def test_a_child_that_is_still_getting_ready_can_be_ended() -> None:
+@pytest.mark.usefixtures("workers")
+def test_a_worker_that_is_still_getting_ready_can_be_ended() -> None:
     """A node that is told to end while its recognizer loads does not wait for it."""
-    started: list[Child] = []
-
-    def start() -> Child:
-        started.append(Child("echo_child", ["slow"], 600.0))
-        return started[0]
-
-    service = Service(start)
-    refused: list[ChildError] = []
+    worker = echo_worker("slow", 600.0)
+    refused: list[WorkerError] = []
 
     def load() -> None:
         try:
-            service.open()
-        except ChildError as error:
+            worker.open()
+        except WorkerError as error:
             refused.append(error)
 
     loading = threading.Thread(target=load)
     loading.start()
-    until(lambda: started, "the child")
-    service.close()
-    loading.join(60.0)
-    assert not loading.is_alive()
+
+    def ended() -> bool:
+        worker.close()  # finds nothing to end until the thread has begun
+        loading.join(0.05)
+        return not loading.is_alive()
+
+    until(ended, "the worker to end")
     assert "has stopped" in str(refused[0])
 
 
@@ -138,13 +108,15 @@ class Room:
         self.warned: list[str] = []
         self.silent = 0
 
-    def told(self) -> Told:
+    def callbacks(self) -> SpeakerCallbacks:
         """Return what the speaker calls."""
 
         def quiet() -> None:
             self.silent += 1
 
-        return Told(lambda text, _s: self.begun.append(text), quiet, warn=self.warned.append)
+        return SpeakerCallbacks(
+            lambda text, _s: self.begun.append(text), quiet, warn=self.warned.append
+        )
 
     def send(self, _audio: Audio) -> None:
         """Take a chunk."""
@@ -164,11 +136,13 @@ def room() -> Room:
 
 
 @pytest.fixture
-def speaker(children: None, room: Room, tmp_path: Path) -> Iterator[Speaker]:
-    del children
-    tones = Synthesizer(VoiceSettings(timeout=3.0), module="tone_child")
+def speaker(workers: None, room: Room, tmp_path: Path) -> Iterator[Speaker]:
+    del workers
+    tones = Synthesizer(VoiceSettings(timeout=1.0), voice_workers.tones)
     tones.open()
-    made = Speaker(tones, StreamPlayer("chunks", room.send), room.told(), keep=tmp_path / "kept")
+    made = Speaker(
+        tones, StreamPlayer("chunks", room.send), room.callbacks(), keep=tmp_path / "kept"
+    )
     yield made
     made.close(0.0)
 
@@ -198,7 +172,7 @@ def test_the_important_is_said_first_and_what_was_said_is_kept(
     until(lambda: len(ends.list) == 5, "all to be said")
     assert ends.list == [(t, End.DONE) for t in ("begin", "ask", "one", "two", "low")]
     assert first.wav == str(tmp_path / "kept" / "said_0001.wav")
-    assert read_audio(Path(first.wav)).seconds == pytest.approx(0.5)
+    assert read_audio(Path(first.wav)).seconds == pytest.approx(0.25)
     kept = tmp_path / "kept"
     assert len(list(kept.iterdir())) == 5
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
@@ -222,7 +196,7 @@ def test_a_speaker_leaves_the_files_of_the_one_before(
 
 def test_stop_ends_the_sound_at_once_and_forgets_the_rest(speaker: Speaker, room: Room) -> None:
     ends = Ends()
-    speaker.add(ends.of("a long text " * 10))  # twelve seconds
+    speaker.add(ends.of("a long text " * 10))  # six seconds
     speaker.add(ends.of("another"))
     until(lambda: room.chunks > 3, "sound")
     assert speaker.stop() == 2
@@ -314,10 +288,10 @@ class CancellingEngine:
 
 def test_a_text_that_the_engine_cancels_is_made_again(tmp_path: Path) -> None:
     wav = tmp_path / "text.wav"
-    Synthesis(CancellingEngine(cancelled=2)).write("Yes.", wav)
+    SentenceWriter(CancellingEngine(cancelled=2)).write("Yes.", wav)
     assert wav.stat().st_size > 2000
     with pytest.raises(VoiceError, match="no sound"):
-        Synthesis(CancellingEngine(cancelled=3)).write("Yes.", wav)
+        SentenceWriter(CancellingEngine(cancelled=3)).write("Yes.", wav)
 
 
 class FakeVoice:
@@ -359,7 +333,7 @@ def test_the_real_engine_writes_what_it_is_given(tmp_path: Path) -> None:
         made.write("The red block on the left, or the blue ball on the right?", tmp_path / "l.wav")
         short, long = read_audio(tmp_path / "short.wav"), read_audio(tmp_path / "l.wav")
         assert 0.2 < short.seconds < long.seconds
-        assert long.level > -40
+        assert level(long.samples) > -40
     finally:
         made.close()
 
@@ -395,25 +369,20 @@ def test_a_player_is_a_program_that_can_be_killed(
 # Recognizers.
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name not in ("sphinx", "google")])
-def test_an_engine_that_is_not_there_says_how_to_get_it(
-    engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key in ENGINES[engine].keys:
-        monkeypatch.delenv(key, raising=False)
-    reason = problem(EngineSettings(engine))
-    assert any(words in reason for words in ("pip install", "environment variable", "model_path"))
+@pytest.mark.parametrize("engine", ["vosk", "faster_whisper"])
+def test_an_engine_that_is_not_there_says_how_to_get_it(engine: str) -> None:
+    assert "pip install" in problem(RecognizerSettings(engine))
     with pytest.raises(VoiceError, match=engine):
-        open_engine(EngineSettings(engine))
+        open_recognizer(RecognizerSettings(engine))
 
 
 def test_a_language_or_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert problem(EngineSettings("sphinx")) == ""
-    assert "fr-FR" in problem(EngineSettings("sphinx", "fr-FR"))
-    assert "/nowhere" in problem(EngineSettings("sphinx", "fr-FR", "/nowhere"))
-    assert "no engine" in problem(EngineSettings("ears"))
+    assert problem(RecognizerSettings("sphinx")) == ""
+    assert "fr-FR" in problem(RecognizerSettings("sphinx", "fr-FR"))
+    assert "/nowhere" in problem(RecognizerSettings("sphinx", "fr-FR", "/nowhere"))
+    assert "sphinx, vosk, faster_whisper" in problem(RecognizerSettings("google"))
     with pytest.raises(VoiceError, match="acoustic model"):
-        open_engine(EngineSettings("sphinx", "fr-FR", str(tmp_path)))
+        open_recognizer(RecognizerSettings("sphinx", "fr-FR", str(tmp_path)))
 
 
 VOSK = """
@@ -431,45 +400,53 @@ class KaldiRecognizer:
 """
 
 
+def fake_module(name: str, source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a stand-in for a library that cannot be run here."""
+    (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # restores what was there
+    del sys.modules[name]
+
+
 def test_vosk_gets_its_words_and_gives_its_confidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a stand-in for the library, which needs a model that cannot be had here."""
-    (tmp_path / "vosk.py").write_text(VOSK)
-    (tmp_path / "model").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "vosk", raising=False)
-    assert "model_path" in problem(EngineSettings("vosk"))
-    engine = open_engine(EngineSettings("vosk", model_path=str(tmp_path / "model")))
-    heard = engine.hear(Audio(np.zeros(16_000, np.int16)), Hints(Expecting.COMMAND))
+    fake_module("vosk", VOSK, tmp_path, monkeypatch)
+    assert "model_path" in problem(RecognizerSettings("vosk"))
+    assert "/nowhere" in problem(RecognizerSettings("vosk", model_path="/nowhere"))
+    engine = open_recognizer(RecognizerSettings("vosk", model_path=str(tmp_path)))
+    heard = engine.recognize(Audio(np.zeros(16_000, np.int16)), Hints(Expecting.COMMAND))
     assert (heard.text, heard.confidence) == ("the red one", 0.75)
-    monkeypatch.delitem(sys.modules, "vosk", raising=False)
 
 
-def test_a_service_on_the_internet_that_fails_is_a_voice_error(
-    monkeypatch: pytest.MonkeyPatch,
+FASTER_WHISPER = """
+from types import SimpleNamespace
+class WhisperModel:
+    def __init__(self, name): assert name == "base"
+    def transcribe(self, audio, language, initial_prompt):
+        assert (audio.dtype, len(audio), float(audio.max())) == ("float32", 1600, 0.5)
+        texts = " The right one,", f" {language}: {initial_prompt}"
+        return (SimpleNamespace(text=text) for text in texts), SimpleNamespace(language=language)
+"""
+
+
+def test_faster_whisper_gets_a_prompt_and_gives_no_confidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import speech_recognition as sr
-
-    def fails(*_args: object, **_named: object) -> str:
-        raise sr.RequestError("no network")
-
-    monkeypatch.setattr(sr.Recognizer, "recognize_google", fails)
-    engine = open_engine(EngineSettings("google"))
-    with pytest.raises(VoiceError, match="no network"):
-        engine.hear(Audio(np.zeros(1600, np.int16)), Hints())
-
-    def unclear(*_args: object, **_named: object) -> str:
-        raise sr.UnknownValueError
-
-    monkeypatch.setattr(sr.Recognizer, "recognize_google", unclear)
-    heard = open_engine(EngineSettings("google")).hear(Audio(np.zeros(1600, np.int16)), Hints())
-    assert (heard.text, heard.confidence) == ("", 0.0)
+    fake_module("faster_whisper", FASTER_WHISPER, tmp_path, monkeypatch)
+    assert "model_path" in problem(RecognizerSettings("faster_whisper"))
+    engine = open_recognizer(RecognizerSettings("faster_whisper", "fr-FR", "base"))
+    sound = Audio(np.full(1600, 16_384, np.int16))
+    heard = engine.recognize(sound, Hints.make(Expecting.ANSWER, ["zorgblat"], "en"))
+    assert heard.text.startswith("the right one fr zorgblat red")
+    assert math.isnan(heard.confidence)
+    assert engine.recognize(sound, Hints(Expecting.ANYTHING)).text == "the right one fr"
 
 
-def test_closing_a_speaker_ends_its_thread(children: None) -> None:
-    del children
-    made = Speaker(Synthesizer(VoiceSettings(), module="tone_child"), SilentPlayer(), Told())
+@pytest.mark.usefixtures("workers")
+def test_closing_a_speaker_ends_its_thread() -> None:
+    tones = Synthesizer(VoiceSettings(), voice_workers.tones)
+    made = Speaker(tones, SilentPlayer(), SpeakerCallbacks())
     made.add(Utterance("hello"))
     made.close(5.0)
     assert not any(thread.name == "voice" for thread in threading.enumerate())

@@ -13,8 +13,9 @@ from clue_ros.dialogue.words import LANGUAGES, means_no, means_stop, means_yes, 
 from clue_ros.lab.language import plain_grammar, words
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints, jsgf, prompt, word_list
-from clue_ros.voice.speaker import LONGEST, clean, sentences
-from clue_ros.voice.sphinx import CONFIDENCE, Heard, confidence
+from clue_ros.voice.recognizers import Hypothesis
+from clue_ros.voice.speaker import MAX_PIECE, clean, sentences
+from clue_ros.voice.sphinx import CONFIDENCE, confidence
 
 # The grammar.
 
@@ -101,12 +102,12 @@ def confirmer() -> Confirmer:
 
 def test_sure_is_accepted_unsure_read_back_and_noise_rejected() -> None:
     made = confirmer()
-    assert made.decide(Heard("pick up the cube", 0.9), Expecting.COMMAND).action is Action.ACCEPT
-    assert made.decide(Heard("pick up the cube", 0.1), Expecting.COMMAND).action is Action.REJECT
-    assert made.decide(Heard("", 0.0), Expecting.COMMAND).action is Action.REJECT
-    engine_says_nothing = made.decide(Heard("hello", math.nan), Expecting.COMMAND)
+    assert made.decide(Hypothesis("pick up the cube", 0.9)).action is Action.ACCEPT
+    assert made.decide(Hypothesis("pick up the cube", 0.1)).action is Action.REJECT
+    assert made.decide(Hypothesis("", 0.0)).action is Action.REJECT
+    engine_says_nothing = made.decide(Hypothesis("hello", math.nan))
     assert engine_says_nothing.action is Action.ACCEPT
-    asked = made.decide(Heard("pick up the cube", 0.4), Expecting.COMMAND)
+    asked = made.decide(Hypothesis("pick up the cube", 0.4))
     assert (asked.action, asked.say) == (Action.CONFIRM, "Did you say: pick up the cube?")
     assert made.pending == "pick up the cube"
 
@@ -116,6 +117,8 @@ def test_sure_is_accepted_unsure_read_back_and_noise_rejected() -> None:
     [
         ("yes", 0.9, Action.ACCEPT, "pick up the cube", ""),
         ("yes please", 0.2, Action.ACCEPT, "pick up the cube", ""),
+        ("right", 0.9, Action.ACCEPT, "pick up the cube", ""),
+        ("wrong", 0.9, Action.DENIED, "pick up the cube", ""),
         ("no", 0.9, Action.DENIED, "pick up the cube", ""),
         ("stop", 0.9, Action.ACCEPT, "stop", ""),
         ("pick up the tube", 0.9, Action.ACCEPT, "pick up the tube", ""),
@@ -128,14 +131,14 @@ def test_the_answer_to_what_was_read_back(
     reply: str, sure: float, action: Action, text: str, pending: str
 ) -> None:
     made = confirmer()
-    made.decide(Heard("pick up the cube", 0.4), Expecting.COMMAND)
-    decision = made.decide(Heard(reply, sure), Expecting.CONFIRMATION)
+    made.decide(Hypothesis("pick up the cube", 0.4))
+    decision = made.decide(Hypothesis(reply, sure))
     assert (decision.action, decision.text, made.pending) == (action, text, pending)
     assert bool(decision.say) is (action in (Action.CONFIRM, Action.DENIED))
 
 
 def test_an_unsure_stop_is_obeyed() -> None:
-    assert confirmer().decide(Heard("stop", 0.3), Expecting.COMMAND).action is Action.ACCEPT
+    assert confirmer().decide(Hypothesis("stop", 0.3)).action is Action.ACCEPT
 
 
 def test_confidence_grows_with_what_speaks_for_the_text() -> None:
@@ -177,7 +180,7 @@ def test_a_question_in_other_words_keeps_its_choices() -> None:
 )
 def test_any_text_becomes_short_safe_sentences(text: str) -> None:
     pieces = sentences(text)
-    assert all(0 < len(piece) <= LONGEST for piece in pieces)
+    assert all(0 < len(piece) <= MAX_PIECE for piece in pieces)
     assert all(piece.isprintable() for piece in pieces)
     assert all(any(c.isalnum() for c in piece) for piece in pieces)
     if any(c.isalnum() for c in clean(text)):
