@@ -193,7 +193,7 @@ def write_contact_sheet(settings: RenderSettings, path: Path) -> None:
         y, x = i // COLUMNS * height, i % COLUMNS * TILE_WIDTH
         sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
     path.parent.mkdir(parents=True, exist_ok=True)
-    few_colors = Image.fromarray(sheet).quantize(COLORS, dither=Image.Dither.NONE)
+    few_colors = Image.fromarray(sheet).quantize(COLORS, Image.Quantize.FASTOCTREE)
     few_colors.save(path, optimize=True)
 
 
