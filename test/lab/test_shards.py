@@ -55,6 +55,11 @@ def test_coverage_lies_where_the_object_is() -> None:
     assert second.tolist() == [[0.0, 0.0], [0.0, 1 / 16]]
 
 
+def test_a_scene_without_objects_has_an_empty_coverage() -> None:
+    photograph = Scene(np.zeros((8, 8, 3), np.uint8), (), np.zeros((0, 0), np.uint8))
+    assert photograph.coverage(14).shape == (0, 14, 14)
+
+
 # --- scenes on disk
 
 
