@@ -23,7 +23,12 @@ from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.simulator.shards import SPLITS, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS, world_spec
 from clue_ros.lab.training.augment import ScenePool
-from clue_ros.lab.training.loop import Settings, make_optimizers, parameters_of, scratch_groups
+from clue_ros.lab.training.loop import (
+    TrainingSettings,
+    make_optimizers,
+    parameters_of,
+    scratch_groups,
+)
 from clue_ros.lab.training.vision import VisionTeacher
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.loading import find_base, find_model
@@ -40,8 +45,9 @@ def restored(args: argparse.Namespace) -> VisionTeacher:
     teacher = VisionTeacher(config, tuple(kinds), tuple(world_spec(args.training_world).colors))
     groups = scratch_groups(teacher.named_parameters())
     state = load_file(args.run / "vision" / "state.safetensors")
+    optimizers = make_optimizers(groups, TrainingSettings(1, 1, 1.0))
     with torch.no_grad():
-        for i, (_, p) in enumerate(parameters_of(make_optimizers(groups, Settings(1, 1, 1.0)))):
+        for i, (_, p) in enumerate(parameters_of(optimizers)):
             p.copy_(state[f"p{i}"])
     return teacher.eval()
 

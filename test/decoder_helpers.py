@@ -9,7 +9,7 @@ import torch
 from drawn_scenes import random_scenes
 
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.training.decoder import PackedDecoder
+from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.samples import Query, scene_queries
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.prompts import load_processor

@@ -26,16 +26,19 @@ from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training import ivg
-from clue_ros.lab.training.decoder import PackedDecoder, Teaching, combine
+from clue_ros.lab.training.decoder import held_out_losses
+from clue_ros.lab.training.ivg import PAPER, combine, loss_counts, summed_losses
 from clue_ros.lab.training.ivg_data import (
-    InvigPictures,
+    DialoguePictures,
     IvgData,
+    dialogue_queries,
     fit_to,
-    invig_queries,
     load_splits,
 )
-from clue_ros.lab.training.loop import Settings
+from clue_ros.lab.training.loop import TrainingSettings
+from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.parallel import Processes
+from clue_ros.lab.training.samples import one_query_each
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
@@ -193,7 +196,7 @@ def test_a_robots_own_dialogues_are_learned_from_if_they_ended_in_a_box(
         command("--data", "episodes", "--episodes", root / "nowhere")
 
 
-def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
+def test_the_options_say_what_is_taught_and_how_the_adapter_meant(
     command: Callable[..., Path], root: Path
 ) -> None:
     teaching = ("--look-weight", 0.5, "--point-weight", 0, "--location-sigma", 0)
@@ -213,16 +216,14 @@ def test_the_options_say_what_is_taught_and_how_the_adapter_looks(
 
 def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path) -> None:
     backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
-    pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
-    batch = [(scene, [query]) for i in range(4) for scene, query in pictures(i)]
+    pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
+    batch = [(scene, [query]) for scene, queries in map(pictures, range(4)) for query in queries]
     assert len(batch) == 1 + 2 + 3 + 4
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
     scenes, queries = [scene for scene, _ in batch], [query for _, (query,) in batch]
     suffixes = [query.suffix for query in queries if query.suffix is not None]
     with torch.no_grad():
-        found = decoder.losses(
-            decoder.features(scenes), batch, Teaching(0, 0, 0), image_sees_prefix=True
-        )
+        found = held_out_losses(decoder, batch, PAPER)
         prompts = encode_prompts(processor, "clarify", [q.context for q in queries], suffixes)
         features = backbone.look(batch_tensor(scenes, CPU))
         hidden, _ = backbone.forward(features, prompts)
@@ -235,11 +236,11 @@ def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path)
 
 def test_dialogues_are_revealed_step_by_step(root: Path) -> None:
     sample = dialogues(1, 2)[0]
-    queries = invig_queries(sample)
+    queries = dialogue_queries(sample)
     assert [(q.context, q.suffix) for q in queries] == list(reveal_pairs(sample))
     assert [q.ambiguous for q in queries] == [True, True, False]
     assert queries[-1].suffix == "<loc0205><loc0102><loc0921><loc0512>"
-    assert {q.looks for q in queries} == {()}
+    assert {q.meant for q in queries} == {()}
 
 
 def test_every_epoch_holds_each_dialogue_once_in_another_order() -> None:
@@ -249,11 +250,11 @@ def test_every_epoch_holds_each_dialogue_once_in_another_order() -> None:
         def sample(i: int) -> InvigSample:
             return replace(dialogues(1, i)[0], load=lambda: np.full((2, 2, 3), i, np.uint8))
 
-        pictures = InvigPictures([sample(i) for i in range(6)], lambda x: x, pairs=2, seed=seed)
+        pictures = DialoguePictures([sample(i) for i in range(6)], lambda x: x, pairs=2, seed=seed)
         for position in range(18):
-            scenes = pictures(position)
-            assert 1 <= len(scenes) <= 2
-            seen.append(int(scenes[0][0].image[0, 0, 0]))
+            scene, queries = pictures(position)
+            assert 1 <= len(queries) <= 2
+            seen.append(int(scene.image[0, 0, 0]))
         return [seen[i : i + 6] for i in (0, 6, 12)]
 
     epochs = order(3)
@@ -270,14 +271,14 @@ def test_a_photograph_that_cannot_be_read_is_named_once_and_replaced(
 
     samples = dialogues(3)
     samples[1] = replace(samples[1], load=broken)
-    pictures = InvigPictures(samples, lambda x: x, pairs=0, seed=0)
-    again = InvigPictures(samples, lambda x: x, pairs=0, seed=0)
+    pictures = DialoguePictures(samples, lambda x: x, pairs=0, seed=0)
+    again = DialoguePictures(samples, lambda x: x, pairs=0, seed=0)
     for position in range(12):
-        (scene, _), *_ = pictures(position)
-        assert np.array_equal(scene.image, again(position)[0][0].image), "a function of position"
+        scene, _ = pictures(position)
+        assert np.array_equal(scene.image, again(position)[0].image), "a function of position"
     told = capsys.readouterr().err.splitlines()
     assert told == ["left out: InViG d1: i1.png: not an image"] * 2
-    nothing = InvigPictures([samples[1]], lambda x: x, pairs=0, seed=0)
+    nothing = DialoguePictures([samples[1]], lambda x: x, pairs=0, seed=0)
     with pytest.raises(ClueError, match="cannot be read"):
         nothing(0)
 
@@ -285,7 +286,7 @@ def test_a_photograph_that_cannot_be_read_is_named_once_and_replaced(
 def test_pictures_are_what_the_processor_makes_of_them(root: Path) -> None:
 
     processor: Any = load_processor(root / "model")
-    ((scene, _),) = InvigPictures(dialogues(1), fit_to(processor), pairs=0, seed=0)(0)
+    scene, _ = DialoguePictures(dialogues(1), fit_to(processor), pairs=0, seed=0)(0)
     image = Image.fromarray(noise(0)())
     expected = processor.image_processor(image, return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(batch_tensor([scene], CPU), expected, atol=1e-5, rtol=0)
@@ -309,13 +310,13 @@ def test_a_source_without_a_validation_split_holds_pictures_out(
 
 
 def test_mixed_data_gives_each_its_share_and_each_dialogue_its_turn(root: Path) -> None:
-    class Counted(InvigPictures):
+    class Counted(DialoguePictures):
         def __call__(self, position: int) -> Any:  # its position in place of a dialogue
             return position
 
     pictures = Counted(dialogues(4), lambda x: x, pairs=0, seed=0)
-    data = IvgData(None, pictures, {}, 0.3)
-    settings = Settings(steps=10, batch=5, lr=1.0)
+    data = IvgData(None, pictures, 0.3, {}, {})
+    settings = TrainingSettings(steps=10, batch=5, lr=1.0)
     positions: list[list[Any]] = [
         [slot() for slot in data.slots(settings, step)] for step in range(10)
     ]
@@ -351,14 +352,13 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
     """Losses weigh each token of the whole batch alike, not each process's mean."""
     backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
-    pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
+    pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     slots = [lambda i=i: pictures(i) for i in range(4)]
     losses, counts = [], []
     trainers = []
     for rank in range(3):
-        processes = Processes(CPU, "float32")
-        processes.rank, processes.count = rank, 3
-        trainers.append(ivg.IvgTrainer(backbone, decoder, Teaching(0, 0, 0), processes, 1))
+        processes = Processes(CPU, "float32", rank, 3)
+        trainers.append(ivg.IvgTrainer(decoder, PAPER, processes))
     mine = [trainer.shares(slots) for trainer in trainers]
     assert sorted(len(part) for parts in mine for part in parts) == [1, 1, 2]
     steps = [trainer.step(parts) for trainer, parts in zip(trainers, mine, strict=True)]
@@ -368,10 +368,11 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
             losses += [float(compute()["loss"]) for compute in step.losses(totals)]
             counts.append(step.counts["suffix"])
         (whole,) = [[picture for parts in mine for part in parts for picture in part]]
-        packed = decoder.pack(ivg._sequences(whole))
-        features = decoder.features([p[0][0] for p in whole for _ in p])
-        sums = decoder.sums(features, packed, Teaching(0, 0, 0), image_sees_prefix=True)
-        expected = combine(sums, decoder.counts(packed, Teaching(0, 0, 0)), Teaching(0, 0, 0))
+        single, rows = one_query_each(whole)
+        packed = decoder.pack(single)
+        features = decoder.features([scene for scene, _ in whole])[rows]
+        sums = summed_losses(decoder, features, packed, PAPER, image_sees_prefix=True)
+        expected = combine(sums, loss_counts(packed, PAPER, decoder.first_location), PAPER)
     assert len(set(counts)) > 1, "shares differ, or the test says nothing"
     assert sum(losses) == pytest.approx(float(expected["loss"]), rel=1e-5)
 
@@ -405,10 +406,10 @@ def test_gradient_checkpointing_changes_no_figure(
 def test_the_gemma_tokenizer_gets_boxes_as_four_tokens(root: Path) -> None:
     backbone, processor = load_backbone(root / "gemma"), load_processor(root / "gemma")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU)
-    pictures = InvigPictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
-    batch = [(scene, [query]) for i in range(4) for scene, query in pictures(i)]
+    pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
+    batch = [(scene, [query]) for scene, queries in map(pictures, range(4)) for query in queries]
     packed = decoder.pack(batch)
-    counts = decoder.counts(packed, Teaching(0, 0, 0))
+    counts = loss_counts(packed, PAPER, decoder.first_location)
     assert counts["box_right"] == 4, "a dialogue ends in one box; typed tokens are no boxes"
     labels = packed.labels[0][packed.labels[0] != -100].tolist()
     assert decode_text(processor.tokenizer, labels[:-1]) in {q.suffix for _, (q,) in batch}
@@ -440,7 +441,3 @@ def test_a_run_with_other_weights_or_data_is_refused(
     ):
         with pytest.raises(ClueError, match=words):
             command("--data", "tabletop", *other)
-    state = tmp_path / "run" / "ivg" / "state.json"
-    old = {k: v for k, v in json.loads(state.read_text()).items() if k != "run"}
-    state.write_text(json.dumps(old))  # as earlier versions wrote it
-    command("--data", "tabletop", "--look-weight", 0.3)

@@ -10,9 +10,9 @@ from drawn_scenes import draw_scene
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.augment import (
     RIM_CELLS,
-    _bank,
-    elsewhere,
     on_another_table,
+    relit,
+    texture_bank,
     unevenly_lit,
     unsharp,
 )
@@ -69,7 +69,7 @@ def test_the_generator_alone_decides_and_tables_are_left_alone_unless_asked_for(
     for seed in range(60):
         for tables in (False, True):
             found, again = (
-                elsewhere(scene.image, scene.instances, np.random.default_rng(seed), tables=tables)
+                relit(scene.image, scene.instances, np.random.default_rng(seed), tables=tables)
                 for _ in range(2)
             )
             np.testing.assert_array_equal(found, again)
@@ -83,5 +83,5 @@ def test_the_bank_does_not_show_what_is_kept_for_measuring() -> None:
 
     rng = np.random.default_rng(0)
     makers = (textures.noise, textures.wood, textures.marble, textures.tiles, *textures.CLOTHS)
-    for i, texture in enumerate(_bank()):
+    for i, texture in enumerate(texture_bank()):
         np.testing.assert_array_equal(texture, makers[i % len(makers)](rng))

@@ -21,14 +21,13 @@ from clue_ros.lab.training.loop import (
     Group,
     PartLosses,
     Parts,
-    Settings,
+    TrainingSettings,
     mean_figures,
-    rate,
     scratch_groups,
     train,
 )
 
-SETTINGS = Settings(steps=12, batch=4, lr=0.01, save_every=4, seed=3)
+SETTINGS = TrainingSettings(steps=12, batch=4, lr=0.01, save_every=4, seed=3)
 
 
 class Small(nn.Module):
@@ -53,22 +52,19 @@ def new_module() -> Small:
 
 
 def run(
-    module: Small, folder: Path, settings: Settings = SETTINGS, *, stop_at: int | None = None
+    module: Small, folder: Path, settings: TrainingSettings = SETTINGS, *, killed_at: int = -1
 ) -> list[int]:
-    """Train; returns the steps that were done."""
+    """Train; returns the steps that were done. killed_at: nothing is saved on the way out."""
     done: list[int] = []
 
     def batch_loss(step: int) -> dict[str, Tensor]:
-        if step == die_at:
+        if step == killed_at:
             raise KeyboardInterrupt
         done.append(step)
         words = torch.randint(0, 7, (4,), generator=torch.Generator().manual_seed(step))
         loss = (module(words) - words).square().mean()
         return {"loss": loss, "twice": 2 * loss}
 
-    die_at = -1
-    if stop_at is not None and stop_at < 0:  # killed at this step, nothing saved on the way out
-        die_at, stop_at = -stop_at, None
     train(
         batch_loss,
         scratch_groups(module.named_parameters()),
@@ -76,7 +72,6 @@ def run(
         folder,
         evaluate=lambda: {"weight": float(module.out.weight.detach().sum())},
         log_every=2,
-        stop_at=stop_at,
     )
     return done
 
@@ -131,7 +126,7 @@ def test_the_heaps_holes_are_given_back_now_and_then(
 
     module = new_module()
     groups = scratch_groups(module.named_parameters())
-    train(batch_loss, groups, Settings(steps=50, batch=1, lr=0.01), tmp_path)
+    train(batch_loss, groups, TrainingSettings(steps=50, batch=1, lr=0.01), tmp_path)
     assert given == [20, 40, 50]
 
 
@@ -150,27 +145,16 @@ def test_a_training_leaves_nothing_out_of_the_collectors_sight(
 
     ends = contextlib.nullcontext() if worth == 1 else pytest.raises(FloatingPointError)
     with ends:
-        train(batch_loss, groups, Settings(steps=2, batch=1, lr=0.01), tmp_path)
+        train(batch_loss, groups, TrainingSettings(steps=2, batch=1, lr=0.01), tmp_path)
     assert min(frozen) > 0
     assert gc.get_freeze_count() == 0
-
-
-def test_stopped_and_resumed_is_the_same_as_uninterrupted(
-    whole: tuple[Small, Path], tmp_path: Path
-) -> None:
-    assert run(new_module(), tmp_path, stop_at=6) == list(range(6))
-    again = new_module()
-    assert run(again, tmp_path) == list(range(6, 12))
-    assert_same(again, whole[0])
-    rows = log(tmp_path)
-    assert [r for r in rows if "loss" in r] == [r for r in log(whole[1]) if "loss" in r]
 
 
 def test_killed_between_saves_is_the_same_as_uninterrupted(
     whole: tuple[Small, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(new_module(), tmp_path, stop_at=-7)
+        run(new_module(), tmp_path, killed_at=7)
     assert [r["step"] for r in log(tmp_path)][-1] == 6, "the kill comes after a line that is redone"
     with open(tmp_path / "log.jsonl", "a") as file:
         file.write('{"step": 8, "lo')  # and in the middle of another
@@ -182,11 +166,11 @@ def test_killed_between_saves_is_the_same_as_uninterrupted(
 
 def test_a_kill_between_two_rows_of_the_log_leaves_their_means_alone(tmp_path: Path) -> None:
     """States lie between the rows: what was summed up for the next row is part of them."""
-    settings = Settings(steps=12, batch=4, lr=0.01, save_every=3, seed=3)
+    settings = TrainingSettings(steps=12, batch=4, lr=0.01, save_every=3, seed=3)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(new_module(), whole, settings)
     with pytest.raises(KeyboardInterrupt):
-        run(new_module(), parts, settings, stop_at=-8)
+        run(new_module(), parts, settings, killed_at=8)
     assert run(new_module(), parts, settings) == list(range(6, 12))
     assert log(parts) == log(whole)
 
@@ -198,7 +182,7 @@ def test_tensorboard_draws_every_step_of_a_resumed_run_once(
         "tensorboard.backend.event_processing.event_accumulator"
     ).EventAccumulator
     with pytest.raises(KeyboardInterrupt):
-        run(new_module(), tmp_path, stop_at=-7)
+        run(new_module(), tmp_path, killed_at=7)
     assert log(tmp_path)[-1]["step"] == 6, "drawn, and drawn again after the resume from 4"
     # Event files are read in the order of their names: the second, the process, its count of files,
     # where 10 comes before 9. A resumed run is another process, a second later at the least.
@@ -211,7 +195,7 @@ def test_tensorboard_draws_every_step_of_a_resumed_run_once(
             points = [(point.step, point.value) for point in drawn.Scalars(tag)]
             assert points == [(r["step"], pytest.approx(r[name])) for r in rows if name in r]
         rates = [point.value for point in drawn.Scalars("train/lr")]
-        expected = [SETTINGS.lr * rate(SETTINGS, step - 1) for step in range(2, 13, 2)]
+        expected = [SETTINGS.lr * SETTINGS.rate(step - 1) for step in range(2, 13, 2)]
         assert rates == pytest.approx(expected)
 
 
@@ -260,30 +244,6 @@ def test_means_over_held_out_batches_leave_out_what_is_no_number() -> None:
     assert mean_figures("val", range(3), figures) == {"val_a": 2.3333, "val_b": 2.0}
 
 
-def test_a_resume_away_from_the_log_steps_still_logs_means(tmp_path: Path) -> None:
-    run(new_module(), tmp_path, stop_at=3)
-    run(new_module(), tmp_path)
-    for row in log(tmp_path):
-        if "loss" in row:
-            assert row["twice"] == pytest.approx(2 * row["loss"])
-    # a module that says 1 at every step must be logged as 1, whatever the steps of a row
-    ones = new_module()
-    folder = tmp_path / "ones"
-
-    def one(step: int) -> dict[str, Tensor]:
-        return {"loss": ones.out.bias.sum() * 0 + 1}
-
-    groups = [Group([ones.out.bias])]
-    for stop_at in (3, 10):
-        train(one, groups, SETTINGS, folder, log_every=4, stop_at=stop_at)
-    assert [(r["step"], r["loss"]) for r in log(folder)] == [
-        (3, 1.0),
-        (4, 1.0),
-        (8, 1.0),
-        (10, 1.0),
-    ]
-
-
 def test_a_finished_run_is_restored_and_not_gone_on_with(
     whole: tuple[Small, Path],
 ) -> None:
@@ -297,13 +257,13 @@ def test_a_finished_run_is_restored_and_not_gone_on_with(
 @pytest.mark.parametrize(
     "other",
     [
-        Settings(steps=12, batch=4, lr=0.02, save_every=4, seed=3),
-        Settings(steps=12, batch=4, lr=0.01, save_every=4, seed=4),
-        Settings(steps=14, batch=4, lr=0.01, save_every=4, seed=3),
+        TrainingSettings(steps=12, batch=4, lr=0.02, save_every=4, seed=3),
+        TrainingSettings(steps=12, batch=4, lr=0.01, save_every=4, seed=4),
+        TrainingSettings(steps=14, batch=4, lr=0.01, save_every=4, seed=3),
     ],
 )
 def test_a_folder_with_other_settings_is_refused(
-    whole: tuple[Small, Path], other: Settings
+    whole: tuple[Small, Path], other: TrainingSettings
 ) -> None:
     before = log(whole[1])
     with pytest.raises(ClueError, match=r"other settings.*--run") as caught:
@@ -312,31 +272,27 @@ def test_a_folder_with_other_settings_is_refused(
     assert log(whole[1]) == before
 
 
-def test_a_folder_with_other_notes_is_refused_and_an_older_one_is_not(tmp_path: Path) -> None:
+def test_a_folder_with_other_notes_is_refused(tmp_path: Path) -> None:
     def go(**notes: object) -> None:
         bias = new_module().out.bias
-        train(
-            lambda step: {"loss": bias.sum() ** 2},
-            [Group([bias])],
-            SETTINGS,
-            tmp_path,
-            notes=notes,
-            stop_at=4,
-        )
+        groups = [Group([bias])]
+        train(lambda step: {"loss": bias.sum() ** 2}, groups, SETTINGS, tmp_path, notes=notes)
 
     go(data=["a"], weight=0.5)
-    go(data=["a"], weight=0.5)
-    go(data=["a"], weight=0.5, new_option=1)  # unknown to the version that wrote the folder
+    go(data=("a",), weight=0.5)
     with pytest.raises(ClueError, match=r"other settings \(weight 0.5, now 0.25\)"):
         go(data=["a"], weight=0.25)
     with pytest.raises(ClueError, match=r"data \['a'\], now \['a', 'b'\]"):
         go(data=("a", "b"), weight=0.5)
+    with pytest.raises(ClueError, match="new_option None, now 1"):
+        go(data=["a"], weight=0.5, new_option=1)
 
 
 def test_saving_more_often_is_no_other_run(tmp_path: Path) -> None:
-    run(new_module(), tmp_path, stop_at=4)
-    often = Settings(steps=12, batch=4, lr=0.01, save_every=1, seed=3)
-    assert run(new_module(), tmp_path, often, stop_at=5) == [4]
+    with pytest.raises(KeyboardInterrupt):
+        run(new_module(), tmp_path, killed_at=5)
+    often = TrainingSettings(steps=12, batch=4, lr=0.01, save_every=1, seed=3)
+    assert run(new_module(), tmp_path, often) == list(range(4, 12))
 
 
 def test_a_stage_of_one_process_refuses_a_launcher_of_several(
@@ -368,8 +324,8 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
 
 def test_rate_warms_up_and_decays_to_a_twentieth() -> None:
     for schedule in ("cosine", "linear"):
-        settings = Settings(steps=100, batch=1, lr=1.0, schedule=schedule)
-        rates = [rate(settings, step) for step in range(100)]
+        settings = TrainingSettings(steps=100, batch=1, lr=1.0, schedule=schedule)
+        rates = [settings.rate(step) for step in range(100)]
         assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
         assert all(a >= b for a, b in pairwise(rates[4:]))
         assert rates[-1] == pytest.approx(0.05, abs=0.015)

@@ -14,19 +14,14 @@ from torch.nn import functional as F
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
 from clue_ros.lab.training import packing
-from clue_ros.lab.training.decoder import (
-    LOOK_WEIGHT,
-    POINT_WEIGHT,
-    PackedDecoder,
-    Teaching,
-    boxes_right,
-)
+from clue_ros.lab.training.decoder import held_out_losses
+from clue_ros.lab.training.ivg import USUAL, Teaching, boxes_right, cross_entropy_sum
 from clue_ros.lab.training.packing import (
-    cross_entropy_to,
+    PackedDecoder,
     pack,
     packed_mask,
     patch_shares,
-    point_shares,
+    pointer_maps,
     query_maps,
 )
 from clue_ros.lab.training.samples import Query, detect_query, list_query, scene_queries
@@ -153,7 +148,7 @@ def test_the_adapters_attention_is_transformers_own(
         with torch.no_grad():
             features = backbone.look(batch_tensor([scene for scene, _ in part], CPU))
             expected = backbone.hidden_at(backbone.blocks - 1, features, prompts)
-            with packing.attention_of(decoder, packing.NAME_OF_ALL):
+            with packing.training_attention(decoder):
                 found = backbone.hidden_at(backbone.blocks - 1, features, prompts)
         real = prompts.attention_mask.bool()
         torch.testing.assert_close(found[0][real], expected[0][real], atol=TOLERANCE, rtol=1e-4)
@@ -210,8 +205,8 @@ def test_packed_queries_do_not_see_each_other(
     torch.testing.assert_close(packed.maps, single.maps)
     torch.testing.assert_close(packed.points, single.points)
     torch.testing.assert_close(
-        point_shares(seen[block + 1], packed),
-        point_shares(seen_alone[block + 1], single),
+        pointer_maps(seen[block + 1], packed),
+        pointer_maps(seen_alone[block + 1], single),
         atol=1e-6,
         rtol=1e-4,
     )
@@ -243,12 +238,11 @@ def test_the_words_loss_is_plain_cross_entropy_for_narrow_targets(
     prompts = prompts_of(processor, [queries[0] for _, queries in part])
     scenes = [scene for scene, _ in part]
     with torch.no_grad():
-        features = decoder.features(scenes)
-        found = decoder.losses(features, part, Teaching(sigma=0.01), image_sees_prefix=True)
+        found = held_out_losses(decoder, part, Teaching(sigma=0.01))
         hidden, _ = backbone.forward(backbone.look(batch_tensor(scenes, CPU)), prompts)
         logits = backbone.logits(hidden)
     expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), prompts.labels[:, 1:].flatten())
-    words = found["loss"] - LOOK_WEIGHT * found["look"] - POINT_WEIGHT * found["point"]
+    words = found["loss"] - USUAL.look * found["look"] - USUAL.point * found["point"]
     torch.testing.assert_close(words, expected, atol=1e-3, rtol=1e-3)
 
 
@@ -311,13 +305,13 @@ def test_maps_look_at_all_that_is_meant_and_everywhere_when_nothing_is(processor
     assert detect_query("the red block", (1,)).ambiguous is False
 
 
-def test_cross_entropy_to_is_zero_only_at_the_target() -> None:
+def test_the_maps_cross_entropy_is_zero_only_at_the_target() -> None:
     target = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    assert float(cross_entropy_to(target, target)) == pytest.approx(0, abs=1e-4)
+    assert float(cross_entropy_sum(target, target)) == pytest.approx(0, abs=2e-4)
     flat = torch.full((2, 3), 1 / 3)
-    expected = (np.log(1.5) + np.log(3)) / 2  # Kullback-Leibler divergences by hand
-    assert float(cross_entropy_to(target, flat)) == pytest.approx(expected, abs=1e-4)
-    assert float(cross_entropy_to(target[:0], flat[:0])) == 0
+    expected = np.log(1.5) + np.log(3)  # Kullback-Leibler divergences by hand
+    assert float(cross_entropy_sum(target, flat)) == pytest.approx(expected, abs=2e-4)
+    assert float(cross_entropy_sum(target[:0], flat[:0])) == 0
 
 
 def test_box_right_by_hand() -> None:

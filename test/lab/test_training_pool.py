@@ -8,9 +8,10 @@ import torch
 from drawn_scenes import RGB, draw_scene, random_scenes
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
+from clue_ros.lab.data.it2p import It2pImage
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
 from clue_ros.lab.training.augment import (
-    Augmented,
+    Picture,
     ScenePool,
     exposed,
     mirrored,
@@ -120,30 +121,36 @@ def test_a_picture_without_objects_can_be_shifted() -> None:
     assert shifted(empty, np.random.default_rng(0)).objects == ()
 
 
-def test_a_pool_resizes_and_augments(pool: ScenePool) -> None:
-    assert len(pool) == 6
+def test_a_pool_resizes_and_augments(scenes: list[Scene]) -> None:
+    photos = ScenePool(scenes, 64, [It2pImage] * 6)  # type: ignore[list-item]
+    assert len(photos) == 6
     mirrors = set()
     for i in range(60):
-        rng = np.random.default_rng(i)
-        seen = pool.augmented(i % 6, rng, upside_down=True, turns=i % 2 == 0)
+        seen = photos.augmented(i % 6, np.random.default_rng(i), turns=i % 2 == 0)
         mirrors.add(seen.mirror)
         assert seen.scene.image.shape == (64, 64, 3)
         assert seen.scene.image.dtype == np.uint8
         # masks have 56 cells a side: a box ends within a cell or so of its mask
         assert_in_place(seen.scene, 2 / 56, colors=False)
-        again = pool.augmented(i % 6, np.random.default_rng(i), upside_down=True, turns=i % 2 == 0)
+        again = photos.augmented(i % 6, np.random.default_rng(i), turns=i % 2 == 0)
         assert same(seen, again), "decided by the generator alone"
     assert mirrors == {(a, b) for a in (False, True) for b in (False, True)}
-    assert not any(pool.augmented(0, np.random.default_rng(i)).mirror[1] for i in range(20))
+
+
+def test_simulated_scenes_are_not_mirrored_top_to_bottom(scenes: list[Scene]) -> None:
+    pool = ScenePool(scenes, 64)
+    seen = [pool.augmented(0, np.random.default_rng(i), turns=True) for i in range(20)]
+    assert {picture.mirror for picture in seen} == {(False, False), (True, False)}
+    assert not any(picture.record for picture in seen)
 
 
 @pytest.fixture
-def pool() -> ScenePool:
-    """Six scenes of 128 pixels at 64."""
-    return ScenePool(random_scenes(6, 0, size=128), 64)
+def scenes() -> list[Scene]:
+    """Six scenes of 128 pixels."""
+    return list(random_scenes(6, 0, size=128))
 
 
-def same(a: Augmented, b: Augmented) -> bool:
+def same(a: Picture, b: Picture) -> bool:
     return a.mirror == b.mirror and np.array_equal(a.scene.image, b.scene.image)
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.scene import COLORS, KINDS
-from clue_ros.lab.training.decoder import Replicas, Teaching, twin
-from clue_ros.lab.training.loop import Group, Settings, train
+from clue_ros.lab.training.decoder import Replicas, twin
+from clue_ros.lab.training.ivg import Teaching
+from clue_ros.lab.training.loop import Group, TrainingSettings, train
 from clue_ros.lab.training.vision import DenseHeads
 
 TEACHING = Teaching(dense=0.5)
@@ -37,7 +38,7 @@ def trained(
     groups = [Group(list(decoder.model.parameters()))]
     if heads is not None:
         groups.append(Group(list(heads.parameters())))
-    settings = Settings(steps=2, batch=len(batch), lr=1e-3, warmup=0.0)
+    settings = TrainingSettings(steps=2, batch=len(batch), lr=1e-3, warmup=0.0)
     with Replicas(decoder, count, heads) as replicas:
         shares = replicas.shares(batch, is_alone=is_alone)
         assert len(shares) == count

@@ -20,13 +20,20 @@ from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.worlds import RICH
-from clue_ros.lab.training.adapter_samples import check_words, draw_samples
+from clue_ros.lab.training.adapters import check_words
 from clue_ros.lab.training.base import new_model
-from clue_ros.lab.training.datasets import TrainingData, add_data_arguments, load_training_data
-from clue_ros.lab.training.decoder import draw
-from clue_ros.lab.training.loop import Settings
+from clue_ros.lab.training.datasets import TrainingData, load_training_data
+from clue_ros.lab.training.loop import TrainingSettings
+from clue_ros.lab.training.options import TrainingOptions, add_options, read_options
 from clue_ros.lab.training.packing import pack
-from clue_ros.lab.training.samples import box_suffix, dialogue_query, list_query, scene_queries
+from clue_ros.lab.training.samples import (
+    adapter_samples,
+    base_samples,
+    box_suffix,
+    dialogue_query,
+    list_query,
+    scene_queries,
+)
 from clue_ros.lab.training.vision import DenseHeads, dense_targets
 from clue_ros.model.prompts import build_tokenizer
 
@@ -59,10 +66,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def options(folder: Path, *more: str) -> argparse.Namespace:
+def options(folder: Path, *more: str) -> TrainingOptions:
     parser = argparse.ArgumentParser()
-    add_data_arguments(parser)
-    return parser.parse_args(["--tabletop", str(folder), "--world", "rich", *more])
+    add_options(parser, TrainingOptions)
+    args = parser.parse_args(["--tabletop", str(folder), "--world", "rich", *more])
+    return read_options(TrainingOptions, args)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +84,7 @@ def test_the_data_knows_its_world(data: TrainingData, folder: Path) -> None:
     assert data.colors == tuple(RICH.colors)
     assert data.language is rich_grammar()
     assert shards.meshes_of(shards.list_shards(folder, "train", "rich")[0]) == "abc"
-    default = argparse.ArgumentParser()
-    add_data_arguments(default)
-    assert default.parse_args([]).world == "blocks"
+    assert TrainingOptions().world == "blocks"
 
 
 def test_missing_scenes_are_said_with_the_command(tmp_path: Path) -> None:
@@ -132,15 +138,15 @@ def test_queries_are_in_the_rich_language(data: TrainingData) -> None:
     said = {w for text in texts for w in re.findall(r"[a-z]+", re.sub(r"<loc\d+>", "", text))}
     assert said <= words | {"assistant", "user"}
     assert any("don ' t see" in text for text in texts)
-    assert all(q.ambiguous == (len(q.looks) != 1) for q in queries)
+    assert all(q.ambiguous == (len(q.meant) != 1) for q in queries)
     assert {q.instruction for q in queries} == {"clarify", "detect"}
 
 
 def test_photographs_are_spoken_of_in_the_same_language(data: TrainingData) -> None:
-    batch = draw(data, Settings(steps=1, batch=12, lr=1.0), 0, 3)
+    batch = base_samples(data, TrainingSettings(steps=1, batch=12, lr=1.0), 0, 3)
     assert {o.kind for scene, _ in batch for o in scene.objects} > {"block"}, "both sorts"
-    pictures = draw_samples(data, Settings(1, 12, 1.0), 0, "clarify")
-    questions = {q.suffix for p in pictures for _, q in p if q.suffix and "?" in q.suffix}
+    pictures = adapter_samples(data, TrainingSettings(1, 12, 1.0), 0, "clarify")
+    questions = {q.suffix for _, p in pictures for q in p if q.suffix and "?" in q.suffix}
     assert questions
     assert not [q for q in questions if q.startswith("do you mean")], "the default language"
 
@@ -165,13 +171,13 @@ def test_what_is_counted_on_the_way_is_pointed_at_before_what_is_meant() -> None
     assert query.pointers == tuple(
         (5 * n + k, i) for n, i in enumerate((1, 2, 0)) for k in range(4)
     )
-    assert query.looks == (0,)
+    assert query.meant == (0,)
     assert not query.ambiguous
 
 
 def test_the_option_decides_whether_training_counts_aloud(data: TrainingData) -> None:
     def boxes(data: TrainingData) -> set[int]:
-        batch = draw(data, Settings(steps=1, batch=40, lr=1.0), 0, 8)
+        batch = base_samples(data, TrainingSettings(steps=1, batch=40, lr=1.0), 0, 8)
         queries = [q for _, drawn in batch for q in drawn if q.instruction == "clarify"]
         return {(q.suffix or "").count("<loc") // 4 for q in queries}
 

@@ -17,17 +17,24 @@ from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import mirrored_text
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.training import adapter_samples
-from clue_ros.lab.training.adapter_samples import collate, draw_samples, held_out_samples
+from clue_ros.lab.training import detector
 from clue_ros.lab.training.augment import ScenePool, mirrored
 from clue_ros.lab.training.datasets import TrainingData, load_photos
-from clue_ros.lab.training.detector import calibrate, f1, fit_temperature, fit_threshold
-from clue_ros.lab.training.loop import Settings
+from clue_ros.lab.training.detector import (
+    calibrate,
+    collate,
+    f1,
+    fit_temperature,
+    fit_threshold,
+)
+from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.packing import patch_shares
 from clue_ros.lab.training.samples import (
+    adapter_samples,
     box_suffix,
     detect_query,
     dialogue_query,
+    held_out_adapter_samples,
     photo_queries,
     photo_states,
     scene_queries,
@@ -48,9 +55,9 @@ def it2p(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(it2p: Path) -> TrainingData:
-    photos, records = load_photos(it2p, "all", SIZE)
+    photos = load_photos(it2p, "all", SIZE)
     train, val = (ScenePool(random_scenes(6, seed, size=SIZE), SIZE) for seed in (0, 1))
-    return TrainingData(train, photos, records, val, photos, records)
+    return TrainingData(train, photos, val, photos)
 
 
 # --- queries
@@ -66,9 +73,9 @@ def test_a_question_or_a_box_is_taught_as_the_dialogue_says() -> None:
         "the red block",
         first.question,
     )
-    assert (asks.looks, asks.ambiguous) == ((0, 1), True)
+    assert (asks.meant, asks.ambiguous) == ((0, 1), True)
     target = second.candidates[0]
-    assert (points.context, points.looks, points.ambiguous) == (second.context, (target,), False)
+    assert (points.context, points.meant, points.ambiguous) == (second.context, (target,), False)
     boxes = ["<loc0000><loc0000><loc0256><loc0256>", "<loc0512><loc0512><loc1023><loc0767>"]
     assert points.suffix == boxes[target]
     assert points.pointers == tuple((k, target) for k in range(4))
@@ -84,7 +91,7 @@ def test_the_tasks_of_a_picture_come_in_their_shares() -> None:
         "list": np.mean([q.instruction == "detect" and q.suffix is not None for q in queries]),
     }
     assert shares == pytest.approx({"clarify": 0.62, "look": 0.15, "list": 0.23}, abs=0.08)
-    assert all(0 <= i < 7 for q in queries for i in q.looks)
+    assert all(0 <= i < 7 for q in queries for i in q.meant)
 
 
 # --- photographs
@@ -189,9 +196,9 @@ def test_queries_about_photographs(it2p: Path) -> None:
         queries = photo_queries(record, scene, (False, False), 30, rng)
         assert len(queries) == 30
         for q in queries:
-            assert bool(q.looks) == (q.suffix is None or "i do not see" not in q.suffix)
+            assert bool(q.meant) == (q.suffix is None or "i do not see" not in q.suffix)
             if q.suffix is not None and q.suffix.startswith("<loc") and q.instruction == "clarify":
-                assert q.suffix == box_suffix(scene.objects[q.looks[0]])
+                assert q.suffix == box_suffix(scene.objects[q.meant[0]])
 
 
 # --- batches for the adapters
@@ -201,38 +208,37 @@ def test_queries_about_photographs(it2p: Path) -> None:
 def test_samples_follow_from_seed_and_step_and_are_balanced(
     data: TrainingData, instruction: str
 ) -> None:
-    settings = Settings(steps=100, batch=4, lr=1.0, seed=1)
-    batches = [draw_samples(data, settings, step, instruction) for step in range(30)]
-    queries = [q for pictures in batches for picture in pictures for _, q in picture]
-    assert {len(pictures) for pictures in batches} == {4}
+    settings = TrainingSettings(steps=100, batch=4, lr=1.0, seed=1)
+    batches = [adapter_samples(data, settings, step, instruction) for step in range(30)]
+    queries = [q for samples in batches for _, queries in samples for q in queries]
+    assert {len(samples) for samples in batches} == {4}
     assert {q.instruction for q in queries} == {instruction}
     assert 0.35 < np.mean([q.ambiguous for q in queries]) < 0.65
-    again = draw_samples(data, settings, 3, instruction)
-    assert [q for p in again for _, q in p] == [q for p in batches[3] for _, q in p]
+    again = adapter_samples(data, settings, 3, instruction)
+    assert [q for _, q in again] == [q for _, q in batches[3]]
 
 
 def test_held_out_samples_are_the_same_each_time(data: TrainingData) -> None:
-    one, two = (held_out_samples(data, "detect", per_picture=2) for _ in range(2))
+    one, two = (held_out_adapter_samples(data, "detect", per_picture=2) for _ in range(2))
     assert set(one) == {"val", "photo"}
-    assert [q for p in one["val"] for _, q in p] == [q for p in two["val"] for _, q in p]
-    data_without = TrainingData(
-        data.scenes, ScenePool([], SIZE), [], data.held_out, ScenePool([], SIZE), []
-    )
-    assert set(held_out_samples(data_without, "detect")) == {"val"}
+    assert [q for _, q in one["val"]] == [q for _, q in two["val"]]
+    none = ScenePool([], SIZE)
+    data_without = TrainingData(data.scenes, none, data.held_out, none)
+    assert set(held_out_adapter_samples(data_without, "detect")) == {"val"}
 
 
 def test_collate_keeps_sentences_with_their_pictures(
     data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        adapter_samples, "autocast", lambda device: torch.autocast(device.type, enabled=False)
+        detector, "autocast", lambda device: torch.autocast(device.type, enabled=False)
     )
     folder = write_random_model(tmp_path, vocabulary())
     backbone, processor = load_backbone(folder), load_processor(folder)
     scenes = [data.scenes[0], data.scenes[1]]
     pictures = [
-        [(scenes[0], detect_query("the red block", (0,))), (scenes[0], detect_query("it", (0, 1)))],
-        [(scenes[1], detect_query("the ball", (1,)))],
+        (scenes[0], [detect_query("the red block", (0,)), detect_query("it", (0, 1))]),
+        (scenes[1], [detect_query("the ball", (1,))]),
     ]
     batch = collate(pictures, backbone, processor, CPU)
     with torch.no_grad():

@@ -22,15 +22,16 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training import adapter_samples, detector, fusion, ivg
+from clue_ros.lab.training import detector, fusion, ivg
 from clue_ros.lab.training.augment import ScenePool
-from clue_ros.lab.training.base import add_arguments, save_base
+from clue_ros.lab.training.base import save_base
 from clue_ros.lab.training.datasets import TrainingData, load_photos, load_training_data
-from clue_ros.lab.training.decoder import Teaching, alone, init_decoder, is_alone, train_decoder
-from clue_ros.lab.training.decoder import draw as draw_queries
-from clue_ros.lab.training.loop import Settings
-from clue_ros.lab.training.parallel import Speed, speed_of
-from clue_ros.lab.training.vision import draw, load_tower, train_vision
+from clue_ros.lab.training.decoder import init_decoder, is_alone, train_decoder
+from clue_ros.lab.training.ivg import Teaching
+from clue_ros.lab.training.loop import TrainingSettings
+from clue_ros.lab.training.options import TrainingOptions
+from clue_ros.lab.training.samples import base_samples, one_query_each
+from clue_ros.lab.training.vision import load_tower, train_vision, vision_scenes
 from clue_ros.model import loading, prompts
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
@@ -64,8 +65,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     pools = [
         ScenePool(shards.read_scenes(root / "scenes", split), SIZE) for split in ("train", "val")
     ]
-    photos, records = load_photos(write_it2p(root / "it2p"), "all", SIZE)
-    data = TrainingData(pools[0], photos, records, pools[1], photos, records)
+    photos = load_photos(write_it2p(root / "it2p"), "all", SIZE)
+    data = TrainingData(pools[0], photos, pools[1], photos)
     tokenizer = build_tokenizer(vocabulary())
     config: Any = tiny_config(len(tokenizer), **SIZES)
     config.text_config._attn_implementation = "eager"
@@ -82,7 +83,7 @@ def log(folder: Path, key: str = "loss") -> list[float]:
 
 @pytest.fixture(scope="module")
 def tower(work: Work) -> Path:
-    settings = Settings(steps=40, batch=4, lr=3e-3, save_every=40)
+    settings = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40)
     return train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
 
 
@@ -92,7 +93,7 @@ def base(work: Work, tower: Path) -> Path:
     torch.manual_seed(0)
     model = PaliGemmaForConditionalGeneration(work.config)
     init_decoder(model, *load_tower(tower, work.config.vision_config), work.tokenizer)
-    settings = Settings(steps=60, batch=2, lr=3e-3, save_every=40)
+    settings = TrainingSettings(steps=60, batch=2, lr=3e-3, save_every=40)
     train_decoder(model, work.tokenizer, work.data, settings, work.run / "decoder", CPU)
     save_base(model, work.tokenizer, work.model)
     return work.model
@@ -113,10 +114,10 @@ def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> 
 
 def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> None:
     before = tower.stat().st_mtime_ns
-    settings = Settings(steps=40, batch=4, lr=3e-3, save_every=40)
+    settings = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40)
     again = train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
     assert (again, again.stat().st_mtime_ns) == (tower, before)
-    other = Settings(steps=40, batch=4, lr=3e-3, save_every=40, seed=1)
+    other = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40, seed=1)
     with pytest.raises(ClueError, match=r"vision holds a run with other settings \(seed 0, now 1"):
         train_vision(work.config.vision_config, work.data, other, work.run / "vision", CPU)
 
@@ -131,7 +132,7 @@ def test_the_vision_stage_goes_on_from_a_tower(work: Work, tower: Path) -> None:
     start = load_tower(tower, work.config.vision_config)
     losses = {}
     for name, begin in (("fresh", None), ("started", start)):
-        settings = Settings(steps=1, batch=4, lr=1e-6, save_every=1)
+        settings = TrainingSettings(steps=1, batch=4, lr=1e-6, save_every=1)
         folder = work.run / f"vision_{name}"
         train_vision(work.config.vision_config, work.data, settings, folder, CPU, begin)
         losses[name] = log(folder, "val_side_error")[0]
@@ -156,7 +157,7 @@ def test_the_tower_can_learn_on_with_the_decoder(work: Work, base: Path, tower: 
     for share in (0.1, 0.2):
         model: Any = load_backbone(base).model
         before = {n: p.detach().clone() for n, p in model.model.vision_tower.named_parameters()}
-        settings = Settings(steps=1, batch=2, lr=1e-3, save_every=1)
+        settings = TrainingSettings(steps=1, batch=2, lr=1e-3, save_every=1)
         folder = work.run / f"joint_{share}"
         train_decoder(model, work.tokenizer, work.data, settings, folder, CPU, tower_rate=share)
         after = dict(model.model.vision_tower.named_parameters())
@@ -169,7 +170,7 @@ def test_the_tower_can_learn_on_with_the_decoder(work: Work, base: Path, tower: 
 
 
 def test_a_run_with_another_tower_rate_is_refused(work: Work, base: Path) -> None:
-    settings = Settings(steps=2, batch=2, lr=1e-3, save_every=1)
+    settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=1)
     model: Any = load_backbone(base).model
     run = partial(
         train_decoder, model, work.tokenizer, work.data, settings, work.run / "rates", CPU
@@ -183,7 +184,7 @@ def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base:
     rows = {}
     for teaching in (Teaching(), Teaching(0, 0, 0)):
         model: Any = load_backbone(base).model
-        settings = Settings(steps=2, batch=2, lr=1e-3, save_every=2)
+        settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=2)
         folder = work.run / f"taught_{teaching.sigma}"
         train_decoder(model, work.tokenizer, work.data, settings, folder, CPU, teaching=teaching)
         lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
@@ -196,7 +197,7 @@ def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base:
 def test_plain_locations_leave_the_patches_lessons_theirs(work: Work, base: Path) -> None:
     """Whose sides are Gaussian bins whatever the words' locations are."""
     model: Any = load_backbone(base).model
-    settings = Settings(steps=2, batch=2, lr=1e-3, save_every=2)
+    settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=2)
     taught, folder = Teaching(sigma=0, dense=0.3), work.run / "plain_and_dense"
     train_decoder(
         *(model, work.tokenizer, work.data, settings, folder, CPU),
@@ -207,11 +208,13 @@ def test_plain_locations_leave_the_patches_lessons_theirs(work: Work, base: Path
 
 
 def test_batches_follow_from_seed_and_step(work: Work) -> None:
-    settings = Settings(steps=10, batch=3, lr=1.0, seed=5)
-    pictures = [[s.image.tobytes() for s in draw(work.data, settings, i)] for i in (3, 3, 4)]
+    settings = TrainingSettings(steps=10, batch=3, lr=1.0, seed=5)
+    pictures = [
+        [s.image.tobytes() for s in vision_scenes(work.data, settings, i)] for i in (3, 3, 4)
+    ]
     assert pictures[0] == pictures[1] != pictures[2]
     queries = [
-        [q for _, qs in draw_queries(work.data, settings, i, 4) for q in qs] for i in (3, 3, 4)
+        [q for _, qs in base_samples(work.data, settings, i, 4) for q in qs] for i in (3, 3, 4)
     ]
     assert queries[0] == queries[1] != queries[2]
 
@@ -225,13 +228,14 @@ def test_steps_of_one_query_a_sequence_are_spread_and_end_the_stage() -> None:
     assert all(is_alone(step, 100, 1.0) for step in range(100))
 
 
-def test_one_query_a_sequence_keeps_each_pictures_features(work: Work) -> None:
-    batch = draw_queries(work.data, Settings(steps=1, batch=2, lr=1.0), 0, 3)
-    features = torch.tensor([[1.0], [2.0]])
-    single, rows = alone(batch, features)
+def test_one_query_a_sequence_keeps_each_pictures_row(work: Work) -> None:
+    samples = base_samples(work.data, TrainingSettings(steps=1, batch=2, lr=1.0), 0, 3)
+    single, rows = one_query_each(samples)
     assert [len(queries) for _, queries in single] == [1] * len(rows)
-    for (scene, _), row in zip(single, rows, strict=True):
-        assert scene is batch[int(row) - 1][0]
+    assert set(rows) == {0, 1}
+    for (scene, (query,)), row in zip(single, rows, strict=True):
+        assert scene is samples[row][0]
+        assert query in samples[row][1]
 
 
 # --- the adapters
@@ -298,7 +302,7 @@ def test_every_variant_of_the_table_trains_and_loads(
         words.add(instruction)
         return encode(tokenizes, instruction, *rest)
 
-    monkeypatch.setattr(adapter_samples, "encode_prompts", noting)
+    monkeypatch.setattr(detector, "encode_prompts", noting)
     assert detector.run(args) == 0
     assert words == {variant.instruction}, "trained and calibrated with the word it is used with"
     notes = json.loads((tmp_path / name / "detector.json").read_text())
@@ -400,32 +404,23 @@ def test_a_run_folder_of_other_settings_is_refused(
     assert (whole / "ivg" / "adapter_model.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (("--look-weight", "0"), "look_weight 1.0, now 0.0"),
-        (("--scenes", "5"), "scenes 8, now 5"),
-        (("--base-dtype", "bfloat16"), "base_dtype float32, now bfloat16"),
-        (("--head-batches", "9"), "head_batches 8, now 9"),
-    ],
-)
 def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
-    work: Work,
-    whole: Path,
-    other: tuple[str, str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
     weight = ("--look-weight", "1.0", "--head-batches", "8")
-    with pytest.raises(ClueError, match=f"other settings .*{says}"):
-        detector.run(options(detector, work, *quick, *weight, *other))
-    assert not (tmp_path / "out").exists()
-    again = options(detector, work, *quick, *weight)
-    assert detector.run(again) == 0, "it goes on"
+    for other, says in (
+        (("--look-weight", "0"), "look_weight 1.0, now 0.0"),
+        (("--scenes", "5"), "scenes 8, now 5"),
+        (("--base-dtype", "bfloat16"), "base_dtype float32, now bfloat16"),
+        (("--head-batches", "9"), "head_batches 8, now 9"),
+    ):
+        with pytest.raises(ClueError, match=f"other settings .*{says}"):
+            detector.run(options(detector, work, *quick, *weight, *other))
+        assert not (tmp_path / "out").exists()
+    assert detector.run(options(detector, work, *quick, *weight)) == 0, "it goes on"
 
 
 def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
@@ -457,40 +452,20 @@ def test_missing_and_damaged_scenes_are_named(
     work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLUE_IT2P", raising=False)
-    args = options(ivg, work)
-    args.tabletop = tmp_path
+    sources = TrainingOptions(tabletop=tmp_path)
     with pytest.raises(FileNotFoundError, match="clue data tabletop"):
-        load_training_data(args, SIZE)
+        load_training_data(sources, SIZE)
     shards.shard_path(tmp_path, "train", 0, 0).write_bytes(b"nothing")
     with pytest.raises(ClueError, match="delete it and make it again"):
-        load_training_data(args, SIZE)
-
-
-def test_the_base_command_has_the_shared_options() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    args = parser.parse_args(["--scenes", "5"])
-    assert (args.scenes, args.out, args.seed) == (5, Path("models/tabletop"), 0)
-    np.testing.assert_allclose([args.vision_lr, args.decoder_lr], [1.5e-3, 2e-3], rtol=1)
-
-
-def test_what_makes_a_stage_faster_follows_the_device_unless_given() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    cuda = torch.device("cuda")
-    assert speed_of(parser.parse_args([]), CPU) == Speed(workers=1, compiled=False)
-    assert speed_of(parser.parse_args([]), cuda) == Speed(workers=8, compiled=True)
-    given = parser.parse_args(["--workers", "0", "--no-compile"])
-    assert speed_of(given, cuda) == Speed(workers=0, compiled=False)
-    assert speed_of(parser.parse_args(["--compile"]), CPU).compiled
+        load_training_data(sources, SIZE)
 
 
 def test_pictures_drawn_ahead_are_the_same(work: Work) -> None:
     losses = []
     for workers in (0, 3):
-        settings = Settings(steps=3, batch=2, lr=1e-3, save_every=3)
+        settings = TrainingSettings(steps=3, batch=2, lr=1e-3, save_every=3)
         folder = work.run / f"ahead_{workers}"
         vision = work.config.vision_config
-        train_vision(vision, work.data, settings, folder, CPU, speed=Speed(workers))
+        train_vision(vision, work.data, settings, folder, CPU, workers=workers)
         losses.append(log(folder))
     assert losses[0] == losses[1]

@@ -1,6 +1,5 @@
-"""Where a base starts from: another's weights, words by their text, new blocks as identity."""
+"""Where a base starts from: another's weights, words by their text."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,10 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.training.base import (
-    adopt,
-    at_other_places,
-    blocks_from,
-    location_table,
-    save_base,
-    sizes_of,
-)
+from clue_ros.lab.training.base import BaseOptions, adopt, resize_positions, save_base
+from clue_ros.lab.training.decoder import location_table
 from clue_ros.model.backbone import load_backbone
-from clue_ros.model.config import half_depth_block, tiny_config
+from clue_ros.model.config import tiny_config
 from clue_ros.model.prompts import build_tokenizer
 
 SIZES = {
@@ -82,50 +75,10 @@ def test_a_base_can_start_from_another_and_knows_its_words(base: Path) -> None:
         assert "embed_tokens" in name or torch.equal(p, kept[name]), name
 
 
-def test_every_block_has_its_place_and_the_detectors_stays_at_half_depth() -> None:
-    assert blocks_from(6, 6) == {i: i for i in range(6)}
-    assert blocks_from(6, 10) == {0: 0, 1: 1, 2: 2, 5: 3, 6: 4, 7: 5}
-    for there in range(1, 27):
-        for here in range(there, 27):
-            found = blocks_from(there, here)
-            assert sorted(found.values()) == list(range(there))
-            assert list(found) == sorted(found)
-            assert set(found) <= set(range(here))
-            assert found[half_depth_block(here)] == half_depth_block(there)
-
-
-def test_a_deeper_base_first_computes_what_its_start_did(base: Path) -> None:
-    source: Any = load_backbone(base).model
-    model = new_model(layers=7, vision_layers=4)
-    adopt(model, TOKENIZER, str(base))
-    with torch.no_grad():
-        out = [m(**inputs(), output_attentions=True) for m in (model, source)]
-    torch.testing.assert_close(out[0].logits, out[1].logits)
-    half = [half_depth_block(len(o.attentions)) for o in out]
-    assert half[0] > half[1]
-    for i in (0, 1):  # what the detector reads, and the block that points
-        maps = [o.attentions[h + i] for o, h in zip(out, half, strict=True)]
-        torch.testing.assert_close(maps[0], maps[1])
-
-
-def test_the_new_blocks_of_a_deeper_base_learn(base: Path) -> None:
-    model = new_model(layers=7, vision_layers=4)
-    adopt(model, TOKENIZER, str(base))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for _ in range(3):  # the first step moves what a branch ends in, the next what comes before it
-        optimizer.zero_grad()
-        model(**inputs()).logits.square().mean().backward()
-        optimizer.step()
-    still = [n for n, p in model.named_parameters() if torch.equal(p, before[n])]
-    # a softmax does not see what is added to all of its keys alike
-    assert all(name.endswith("k_proj.bias") for name in still), still
-
-
 def test_a_larger_picture_keeps_the_positions_of_its_places(base: Path) -> None:
     side = torch.arange(4.0)
     ramp = torch.stack([side.repeat_interleave(4), side.repeat(4), torch.ones(16)], dim=1)
-    finer = at_other_places(ramp, 64).view(8, 8, 3)
+    finer = resize_positions(ramp, 64).view(8, 8, 3)
     expected = (torch.arange(8.0) / 2 - 0.25).clamp(0, 3)
     near: Any = {"atol": 0.15, "rtol": 0.0}  # of a patch: bicubic bends a ramp at its ends
     torch.testing.assert_close(finer[..., 0], expected[:, None].expand(8, 8), **near)
@@ -138,25 +91,18 @@ def test_a_larger_picture_keeps_the_positions_of_its_places(base: Path) -> None:
     assert out.logits.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "says"),
-    [
-        ("image_size", 225, "--image-size must be a multiple of 16, not 225"),
-        ("image_size", 0, "--image-size must be a multiple of 16, not 0"),
-        ("vision_layers", 0, "--vision-layers must be at least 1, not 0"),
-    ],
-)
-def test_a_size_that_cannot_be_is_refused(option: str, value: int, says: str) -> None:
-    given = {"layers": None, "vision_layers": None, "image_size": None, option: value}
-    with pytest.raises(ClueError, match=says):
-        sizes_of(argparse.Namespace(**given))
+@pytest.mark.parametrize("side", [225, 0])
+def test_a_size_that_cannot_be_is_refused(side: int) -> None:
+    with pytest.raises(ClueError, match=f"--image-size must be a multiple of 16, not {side}"):
+        BaseOptions(out=Path("out"), image_size=side)
 
 
-def test_a_base_with_fewer_blocks_than_its_start_is_refused(base: Path) -> None:
-    with pytest.raises(ClueError, match="2 blocks in its vision tower, more than 1 here"):
-        adopt(new_model(vision_layers=1), TOKENIZER, str(base))
-    with pytest.raises(ClueError, match="4 blocks in its decoder, more than 3 here"):
-        adopt(new_model(layers=3), TOKENIZER, str(base))
+@pytest.mark.parametrize("sizes", [{"layers": 3}, {"layers": 5}, {"vision_layers": 1}])
+def test_a_base_with_other_blocks_than_its_start_is_refused(
+    base: Path, sizes: dict[str, int]
+) -> None:
+    with pytest.raises(ClueError, match=r"--init .*layers.* is .*nothing"):
+        adopt(new_model(**sizes), TOKENIZER, str(base))
 
 
 def test_a_base_of_other_sizes_is_no_start(base: Path) -> None:

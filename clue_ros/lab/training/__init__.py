@@ -1,1 +1,1 @@
-"""Training: the base model, the two adapters and the fusion of their judgements."""
+"""Training: the base model, the two adapters, and the weights of policy "both"."""

@@ -1,12 +1,12 @@
-"""Scenes in memory, augmented a batch at a time: what every stage draws its pictures from.
+"""Scenes in memory, augmented one picture at a time: the source of every stage's pictures.
 
-A pool holds pictures at the model's input size with their objects and instance map. Simulator
-shards and IT2P pictures become the same records, so that no stage knows where one came from.
+A pool holds pictures at the model's input size with their objects and instance maps. Simulated
+scenes and IT2P photographs become the same records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,111 +14,43 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.lab.data.it2p import It2pImage
 from clue_ros.lab.simulator import textures
 from clue_ros.lab.simulator.scene import Image, Scene
 
-# -------------------------------------------------------------------------------------------------
-# Other tables and another light for pictures that were already taken, a batch at a time.
-
-NEW_TABLES = 0.4  # share of pictures with something else on the table, where asked for
-UNEVEN = 0.5  # share of pictures in an uneven light
+NEW_TABLES = 0.4  # share of simulated pictures with another table
+UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
 UNSHARP = 0.2  # share of pictures with more noise or blur than the camera's
-RIM_CELLS = 4  # of the instance map around an object that stay as they are, with its shadow's start
+RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
 _BANK = 48  # textures to choose from
 
-
-@cache
-def _bank() -> tuple[textures.Texture, ...]:
-    """Noise, wood, stone, tiles and cloths; never the coverings that `rich-unseen` alone has."""
-    rng = np.random.default_rng(0)
-    makers = (textures.noise, textures.wood, textures.marble, textures.tiles, *textures.CLOTHS)
-    return tuple(makers[i % len(makers)](rng) for i in range(_BANK))
-
-
-def _smooth(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
-    """A smooth field (size, size) in about -1..1: two cells to five a side."""
-    cells = rng.uniform(-1, 1, (int(rng.integers(2, 6)),) * 2).astype(np.float32)
-    return np.asarray(cv2.resize(cells, (size, size), interpolation=cv2.INTER_LINEAR))
-
-
-def _texture(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
-    """A texture of the bank turned, scaled and tinted, float32 (size, size, 3) in 0..255."""
-    bank = _bank()
-    texture = bank[int(rng.integers(len(bank)))]
-    side = texture.shape[0]
-    turn = cv2.getRotationMatrix2D(
-        (side / 2, side / 2), rng.uniform(0, 360), rng.uniform(0.4, 2.0) * size / side
-    )
-    turned = cv2.warpAffine(texture, turn, (size, size), borderMode=cv2.BORDER_REFLECT_101)
-    tint = rng.uniform(0.4, 1.1) * (1 + rng.uniform(-0.2, 0.2, 3))
-    return np.asarray(turned * tint, dtype=np.float32)
-
-
-def on_another_table(
-    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator
-) -> Image:
-    """The picture (S, S, 3) with a texture laid over what is no object, more or less opaque.
-
-    instances: (M, M), 0 where there is no object. What lies close to an object stays.
-    """
-    size = image.shape[0]
-    rim = cv2.dilate((instances > 0).astype(np.uint8), np.ones((2 * RIM_CELLS + 1,) * 2, np.uint8))
-    near = cv2.resize(rim.astype(np.float32), (size, size), interpolation=cv2.INTER_LINEAR)
-    near = cv2.GaussianBlur(near, (0, 0), size / 40)[..., None]  # no edge that gives objects away
-    share = (1 - near) * float(rng.uniform(0.3, 0.95))
-    mixed = (1 - share) * image + share * _texture(rng, size)
-    return np.asarray(mixed.clip(0, 255), dtype=np.uint8)
-
-
-def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
-    """Light that falls off over the picture (S, S, 3), and is warmer on one side."""
-    size = image.shape[0]
-    gain = 1 + float(rng.uniform(0.1, 0.5)) * _smooth(rng, size)[..., None]
-    warmth = 0.06 * _smooth(rng, size)[..., None] * np.array([1, 0, -1], dtype=np.float32)
-    return np.asarray((image * gain * (1 + warmth)).clip(0, 255), dtype=np.uint8)
-
-
-def unsharp(image: Image, rng: np.random.Generator) -> Image:
-    """More blur, or more noise, on a picture (S, S, 3)."""
-    if rng.uniform() < 0.5:
-        return np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
-    noise = rng.standard_normal(image.shape, dtype=np.float32) * float(rng.uniform(2, 8))
-    return np.asarray((image + noise).clip(0, 255), dtype=np.uint8)
-
-
-def elsewhere(
-    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator, *, tables: bool
-) -> Image:
-    """The picture as another room might show it. tables: also on other tables."""
-    if tables and rng.uniform() < NEW_TABLES:
-        image = on_another_table(image, instances, rng)
-    if rng.uniform() < UNEVEN:
-        image = unevenly_lit(image, rng)
-    return unsharp(image, rng) if rng.uniform() < UNSHARP else image
-
-
 Mirror = tuple[bool, bool]  # left-right, top-bottom
+NO_MIRROR: Mirror = (False, False)
 
 
 @dataclass(frozen=True)
-class Augmented:
-    """One augmented picture, uint8 RGB (S, S, 3); its objects and instances follow it.
+class Picture:
+    """An augmented picture, uint8 RGB (S, S, 3), with its objects and instance map.
 
-    mirror: how it was mirrored, which a sentence about left and right must know.
+    mirror: how it was mirrored, which decides the words left and right. record: IT2P's own, of a
+    photograph.
     """
 
     scene: Scene
-    mirror: Mirror
+    mirror: Mirror = NO_MIRROR
+    record: It2pImage | None = None
 
 
 class ScenePool:
-    """Pictures resized to (size, size), with their truth.
+    """Pictures resized to (size, size), with their objects.
 
-    images: uint8 (N, size, size, 3).
+    records: of a pool of IT2P photographs, in the order of the scenes.
     """
 
-    def __init__(self, scenes: Iterable[Scene], size: int) -> None:
-        self.size = size
+    def __init__(
+        self, scenes: Iterable[Scene], size: int, records: Sequence[It2pImage] | None = None
+    ) -> None:
+        self.records = records
         self._scenes: list[Scene] = []
         for scene in scenes:
             image = cv2.resize(scene.image, (size, size), interpolation=cv2.INTER_AREA)
@@ -132,28 +64,26 @@ class ScenePool:
     def __getitem__(self, index: int) -> Scene:
         return self._scenes[index]
 
-    def augmented(
-        self,
-        index: int,
-        rng: np.random.Generator,
-        *,
-        upside_down: bool = False,
-        turns: bool = False,
-        tables: bool = False,
-    ) -> Augmented:
+    def record(self, index: int) -> It2pImage | None:
+        """IT2P's record of a photograph; None for a simulated scene."""
+        return None if self.records is None else self.records[index]
+
+    def augmented(self, index: int, rng: np.random.Generator, *, turns: bool = False) -> Picture:
         """Picture `index` mirrored, shifted, scaled, relit and re-exposed at random.
 
-        upside_down: mirror top to bottom too (pictures from above). turns: also turn by multiples
-        of 90 degrees (only where no sentence about left or right goes with the picture). tables:
-        also on other tables (only where the instance map is exact).
+        Photographs, which show the table from above, are mirrored top to bottom too; simulated
+        scenes, whose instance maps are exact, get other tables. turns: also turn photographs by
+        multiples of 90 degrees (only without sentences about left or right).
         """
-        mirror = (bool(rng.uniform() < 0.5), bool(upside_down and rng.uniform() < 0.5))
+        photos = self.records is not None
+        mirror = (bool(rng.uniform() < 0.5), bool(photos and rng.uniform() < 0.5))
         scene = mirrored(self._scenes[index], mirror)
-        if turns:
+        if turns and photos:
             scene = turned(scene, int(rng.integers(0, 4)))
         scene = shifted(scene, rng)
-        image = elsewhere(scene.image, scene.instances, rng, tables=tables)
-        return Augmented(Scene(exposed(image, rng), scene.objects, scene.instances), mirror)
+        image = relit(scene.image, scene.instances, rng, tables=not photos)
+        scene = Scene(exposed(image, rng), scene.objects, scene.instances)
+        return Picture(scene, mirror, self.record(index))
 
 
 def _with_boxes(
@@ -213,6 +143,76 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
         b = np.clip(np.array(o.box) * scale + np.tile(move, 2), 0.0, 1.0)
         boxes.append((float(b[0]), float(b[1]), float(b[2]), float(b[3])))
     return _with_boxes(scene, np.asarray(image, np.uint8), np.asarray(instances, np.uint8), boxes)
+
+
+@cache
+def texture_bank() -> tuple[textures.Texture, ...]:
+    """Noise, wood, stone, tiles and cloths; never the coverings that `rich-unseen` alone has."""
+    rng = np.random.default_rng(0)
+    makers = (textures.noise, textures.wood, textures.marble, textures.tiles, *textures.CLOTHS)
+    return tuple(makers[i % len(makers)](rng) for i in range(_BANK))
+
+
+def _smooth(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    """A smooth field (size, size) in about -1..1: two cells to five a side."""
+    cells = rng.uniform(-1, 1, (int(rng.integers(2, 6)),) * 2).astype(np.float32)
+    return np.asarray(cv2.resize(cells, (size, size), interpolation=cv2.INTER_LINEAR))
+
+
+def _texture(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    """A texture of the bank turned, scaled and tinted, float32 (size, size, 3) in 0..255."""
+    bank = texture_bank()
+    texture = bank[int(rng.integers(len(bank)))]
+    side = texture.shape[0]
+    turn = cv2.getRotationMatrix2D(
+        (side / 2, side / 2), rng.uniform(0, 360), rng.uniform(0.4, 2.0) * size / side
+    )
+    turned = cv2.warpAffine(texture, turn, (size, size), borderMode=cv2.BORDER_REFLECT_101)
+    tint = rng.uniform(0.4, 1.1) * (1 + rng.uniform(-0.2, 0.2, 3))
+    return np.asarray(turned * tint, dtype=np.float32)
+
+
+def on_another_table(
+    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator
+) -> Image:
+    """The picture (S, S, 3) with a texture laid over what is no object, more or less opaque.
+
+    instances: (M, M), 0 where there is no object. What lies close to an object stays.
+    """
+    size = image.shape[0]
+    rim = cv2.dilate((instances > 0).astype(np.uint8), np.ones((2 * RIM_CELLS + 1,) * 2, np.uint8))
+    near = cv2.resize(rim.astype(np.float32), (size, size), interpolation=cv2.INTER_LINEAR)
+    near = cv2.GaussianBlur(near, (0, 0), size / 40)[..., None]  # no edge that gives objects away
+    share = (1 - near) * float(rng.uniform(0.3, 0.95))
+    mixed = (1 - share) * image + share * _texture(rng, size)
+    return np.asarray(mixed.clip(0, 255), dtype=np.uint8)
+
+
+def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
+    """Light that falls off over the picture (S, S, 3), and is warmer on one side."""
+    size = image.shape[0]
+    gain = 1 + float(rng.uniform(0.1, 0.5)) * _smooth(rng, size)[..., None]
+    warmth = 0.06 * _smooth(rng, size)[..., None] * np.array([1, 0, -1], dtype=np.float32)
+    return np.asarray((image * gain * (1 + warmth)).clip(0, 255), dtype=np.uint8)
+
+
+def unsharp(image: Image, rng: np.random.Generator) -> Image:
+    """More blur, or more noise, on a picture (S, S, 3)."""
+    if rng.uniform() < 0.5:
+        return np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
+    noise = rng.standard_normal(image.shape, dtype=np.float32) * float(rng.uniform(2, 8))
+    return np.asarray((image + noise).clip(0, 255), dtype=np.uint8)
+
+
+def relit(
+    image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator, *, tables: bool
+) -> Image:
+    """The picture as in another room, at random. tables: also with another table."""
+    if tables and rng.uniform() < NEW_TABLES:
+        image = on_another_table(image, instances, rng)
+    if rng.uniform() < UNEVEN_LIGHT:
+        image = unevenly_lit(image, rng)
+    return unsharp(image, rng) if rng.uniform() < UNSHARP else image
 
 
 def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:

@@ -1,39 +1,42 @@
-"""What `clue train` reads: simulator shards and IT2P, as pools and held-out scenes."""
+"""The training data in memory: simulated scenes and IT2P photographs, as pools to draw from."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2pImage, find_it2p, it2p_scene, load_it2p
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
-from clue_ros.lab.training.augment import ScenePool
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.lab.training.augment import Picture, ScenePool
+from clue_ros.lab.training.options import SourceOptions, TrainingOptions
+
+SIMULATED, PHOTOS = "tabletop", "it2p"  # as `--data` calls them
+HELD_OUT = 400  # simulated validation scenes at most
 
 
 @dataclass
 class TrainingData:
-    """Pools at the model's input size, and the IT2P records in the order of `photos`.
+    """Pools of pictures at the model's input size.
 
-    world: of the simulated scenes, and what language is spoken of everything. kinds: those that the
-    scenes can hold, the user's own and those of `--mix` among them. via: `--via`.
+    world: of the simulated scenes, which decides the language of all sentences. kinds: the kinds
+    that the scenes can hold, of the user's own meshes and of `--mix` too. via: whether a grounding
+    names the boxes that it counts before the target's (`--via`).
     """
 
     scenes: ScenePool
     photos: ScenePool
-    records: list[It2pImage]
     held_out: ScenePool
     held_out_photos: ScenePool
-    held_out_records: list[It2pImage]
     world: str = DEFAULT_WORLD
     kinds: tuple[str, ...] = KINDS
     via: bool = False
@@ -45,97 +48,75 @@ class TrainingData:
 
     @property
     def language(self) -> Grammar:
-        """How people speak of the pictures."""
+        """The sentences about the pictures."""
         return grammar_of(self.world, via=self.via)
 
+    def draw(self, rng: np.random.Generator, photo_share: float, *, turns: bool = False) -> Picture:
+        """A random picture, augmented; a photograph with probability `photo_share`."""
+        photo = len(self.photos) > 0 and (rng.uniform() < photo_share or not len(self.scenes))
+        pool = self.photos if photo else self.scenes
+        return pool.augmented(int(rng.integers(len(pool))), rng, turns=turns)
 
-def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options shared by every command that reads what training reads."""
-    parser.add_argument(
-        "--tabletop",
-        type=Path,
-        default=DEFAULT_FOLDER,
-        help="simulator shards (clue data tabletop)",
+    def notes(self, options: TrainingOptions) -> dict[str, Any]:
+        """What a run's notes say of its data; a run with other data is not resumed."""
+        return {
+            "world": self.world,
+            "mix": options.mix,
+            "scenes": len(self.scenes),
+            "photos": len(self.photos),
+        }
+
+
+def load_training_data(
+    options: TrainingOptions,
+    size: int,
+    *,
+    sources: Collection[str] = (SIMULATED, PHOTOS),
+    via: bool = False,
+) -> TrainingData:
+    """Read pictures into memory, about 150 kB each at 224 px.
+
+    sources: SIMULATED, PHOTOS or both; the other's pools stay empty. Raises FileNotFoundError
+    that says what to make, ClueError that names a damaged shard or says that IT2P is missing.
+    """
+    photos = it2p_folder(options) if PHOTOS in sources else None
+    if photos is None and SIMULATED not in sources:
+        raise ClueError("IT2P not found: set CLUE_IT2P or give --it2p DIR (it holds data/)")
+    if photos is None and PHOTOS in sources:
+        print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)
+    scenes = _training_scenes(options) if SIMULATED in sources else iter(())
+    data = TrainingData(
+        _pool(scenes, size),
+        load_photos(photos, "train", size),
+        load_scenes(options, size) if SIMULATED in sources else ScenePool((), size),
+        load_photos(photos, "val", size),
+        options.world,
+        all_kinds(options),
+        via,
     )
-    parser.add_argument(
-        "--world",
-        choices=tuple(WORLDS),
-        default=DEFAULT_WORLD,
-        help="of the shards, and how people speak of them",
+    print(
+        f"{len(data.scenes)} training scenes, {len(data.photos)} IT2P photographs;"
+        f" validation {len(data.held_out)} and {len(data.held_out_photos)}",
+        file=sys.stderr,
     )
-    parser.add_argument(
-        "--it2p",
-        type=Path,
-        default=None,
-        help="IT2P folder; default: where CLUE_IT2P says, else none",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--threads", type=int, default=0, help="CPU threads; 0 leaves PyTorch's default"
-    )
+    return data
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options shared by every command that trains."""
-    add_source_arguments(parser)
-    parser.add_argument(
-        "--scenes", type=int, default=None, help="use at most this many training scenes"
-    )
-    parser.add_argument(
-        "--mix",
-        type=mixed_world,
-        action="append",
-        default=[],
-        metavar="WORLD=SCENES",
-        help="so many training scenes of another world beside them, spoken of as in --world",
-    )
-    parser.add_argument(
-        "--run",
-        type=Path,
-        default=Path("runs/tabletop"),
-        help="states and logs; resumed when present",
-    )
-    parser.add_argument("--seed", type=int, default=0)
+def load_validation_data(options: SourceOptions, size: int) -> TrainingData:
+    """Validation scenes and photographs; the pools to draw training pictures from stay empty."""
+    scenes, photos = load_scenes(options, size), load_photos(it2p_folder(options), "val", size)
+    none = ScenePool((), size)
+    kinds = kinds_in(options.tabletop, "train", options.world)
+    return TrainingData(none, none, scenes, photos, options.world, kinds)
 
 
-def data_notes(args: argparse.Namespace, data: TrainingData) -> dict[str, Any]:
-    """What a run's notes say of its data; a run with other data is not resumed."""
-    return {
-        "world": args.world,
-        "mix": [list(more) for more in args.mix],
-        "scenes": len(data.scenes),
-        "photos": len(data.photos),
-    }
+def load_scenes(options: SourceOptions, size: int) -> ScenePool:
+    """Simulated validation scenes of `--world`."""
+    return _pool(read_scenes(options.tabletop, "val", HELD_OUT, options.world), size)
 
 
-def add_via_argument(parser: argparse.ArgumentParser) -> None:
-    """The option of the commands that teach what is said."""
-    parser.add_argument(
-        "--via",
-        action="store_true",
-        help='answer "the third mug from the left" with the boxes of the three in turn',
-    )
-
-
-def mixed_world(text: str) -> tuple[str, int]:
-    """An option's WORLD=SCENES. ArgumentTypeError says what is wrong with it."""
-    world, _, count = text.partition("=")
-    if world not in WORLDS or not count.isdecimal() or int(count) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: want WORLD=SCENES, for example blocks=2000; worlds: {', '.join(WORLDS)}"
-        )
-    return world, int(count)
-
-
-def all_kinds(args: argparse.Namespace) -> tuple[str, ...]:
-    """The kinds that the training scenes of the options can hold, those of `--world` first."""
-    worlds = [args.world, *(world for world, _ in args.mix)]
-    kinds = (kind for world in worlds for kind in kinds_in(args.tabletop, "train", world))
-    return tuple(dict.fromkeys(kinds))
-
-
-def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, list[It2pImage]]:
-    """IT2P photographs of a split as scenes; one with an unknown colour is named and left out."""
+def load_photos(root: Path | None, split: str, size: int) -> ScenePool:
+    """IT2P photographs of a split; one with an unknown colour is named and left out."""
     records: list[It2pImage] = []
     scenes: list[Scene] = []
     if root is not None:
@@ -145,59 +126,36 @@ def load_photos(root: Path | None, split: str, size: int) -> tuple[ScenePool, li
                 records.append(record)
             except ValueError as error:
                 print(f"left out: {error}", file=sys.stderr)
-    return ScenePool(scenes, size), records
+    return ScenePool(scenes, size, records)
 
 
-def load_training_data(
-    args: argparse.Namespace,
-    size: int,
-    *,
-    held_out: int = 400,
-    names: Sequence[str] = ("tabletop", "it2p"),
-) -> TrainingData:
-    """Read everything into memory: about 150 kB a picture at 224 px.
+def it2p_folder(options: SourceOptions) -> Path | None:
+    """The folder of `--it2p` or `$CLUE_IT2P`."""
+    return options.it2p if options.it2p is not None else find_it2p()
 
-    names: which of the two; the other's pools stay empty. FileNotFoundError says what to make,
-    ClueError names a shard that is damaged.
-    """
-    root = (args.it2p if args.it2p is not None else find_it2p()) if "it2p" in names else None
-    if root is None and "tabletop" not in names:
-        raise ClueError("IT2P not found: set CLUE_IT2P or give --it2p DIR (it holds data/)")
-    if root is None and "it2p" in names:
-        print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)
-    photos, records = load_photos(root, "train", size)
-    val_photos, val_records = load_photos(root, "val", size)
+
+def all_kinds(options: TrainingOptions) -> tuple[str, ...]:
+    """The kinds that the training scenes can hold, those of `--world` first."""
+    worlds = [options.world, *(world for world, _ in options.mix)]
+    kinds = (kind for world in worlds for kind in kinds_in(options.tabletop, "train", world))
+    return tuple(dict.fromkeys(kinds))
+
+
+def _pool(scenes: Iterator[Scene], size: int) -> ScenePool:
     try:
-        shards = args.tabletop if "tabletop" in names else None
-        scenes = ScenePool(_training_scenes(shards, args) if shards else (), size)
-        val = ScenePool(read_scenes(shards, "val", held_out, args.world) if shards else (), size)
+        return ScenePool(scenes, size)
     except ValueError as error:
         raise ClueError(str(error)) from error
-    print(
-        f"{len(scenes)} training scenes, {len(photos)} IT2P photographs;"
-        f" validation {len(val)} and {len(val_photos)}",
-        file=sys.stderr,
-    )
-    return TrainingData(
-        scenes,
-        photos,
-        records,
-        val,
-        val_photos,
-        val_records,
-        args.world,
-        all_kinds(args),
-        via=getattr(args, "via", False),
-    )
 
 
-def _training_scenes(shards: Path, args: argparse.Namespace) -> Iterator[Scene]:
-    """Those of `--world`, then of each `--mix`; FileNotFoundError where a mixed world has fewer."""
-    yield from read_scenes(shards, "train", args.scenes, args.world)
-    for world, count in args.mix:
-        colors = set(world_spec(world).colors) - set(world_spec(args.world).colors)
+def _training_scenes(options: TrainingOptions) -> Iterator[Scene]:
+    """The scenes of `--world`, then of each `--mix`."""
+    shards = options.tabletop
+    yield from read_scenes(shards, "train", options.scenes, options.world)
+    for world, count in options.mix:
+        colors = set(world_spec(world).colors) - set(world_spec(options.world).colors)
         if colors:
-            raise ClueError(f"--mix {world}: {args.world} has no {', '.join(sorted(colors))}")
+            raise ClueError(f"--mix {world}: {options.world} has no {', '.join(sorted(colors))}")
         scenes = list(read_scenes(shards, "train", count, world))
         yield from scenes
         if len(scenes) < count:

@@ -1,9 +1,10 @@
 """`clue train ivg`: adapter B on the frozen base (section III-A), which asks or grounds.
 
-Token cross-entropy on the suffix only, over pairs made by cumulative reveal. Where masks are known
-(the simulator, and IT2P's estimated ones) each suffix token's attention is also shown its object,
-and location tokens are taught with narrow Gaussian targets (a neighbouring bin is nearly right).
-`--look-weight 0 --point-weight 0 --location-sigma 0` is the paper's loss alone, InViG's default.
+`ivg_loss` is the paper's loss: token cross-entropy on the suffix only, over pairs made by
+cumulative reveal. Where object masks are known (the simulator, and estimated ones of IT2P) the
+attention is taught its objects too, and location tokens get narrow Gaussian targets, because a
+neighbouring bin is nearly right. `--look-weight 0 --point-weight 0 --location-sigma 0` is the
+paper's loss alone, the default for InViG.
 
 One process, or several with `accelerate launch` (config/accelerate/, docs/training.md): `--batch`
 is the whole step's, each process takes its share of it, and the loss is the same.
@@ -16,230 +17,403 @@ import contextlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
-from clue_ros.lab.training.adapter_samples import base_name, frozen_base
-from clue_ros.lab.training.datasets import add_data_arguments, add_via_argument
-from clue_ros.lab.training.decoder import (
-    LOCATION_SIGMA,
-    LOOK_WEIGHT,
-    POINT_WEIGHT,
-    PackedDecoder,
-    Teaching,
-    combine,
-)
-from clue_ros.lab.training.ivg_data import (
-    MASKED,
-    IvgData,
-    Picture,
-    Slot,
-    add_ivg_data_arguments,
-    load_ivg_data,
-)
-from clue_ros.lab.training.loop import Ahead, Group, PartLosses, Parts, Settings, train
-from clue_ros.lab.training.packing import Packed
+from clue_ros.lab.training.adapters import base_name, frozen_base
+from clue_ros.lab.training.ivg_data import DIALOGUES, MASKED, IvgDataOptions, Slot, load_ivg_data
+from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, prefetch, train
+from clue_ros.lab.training.options import AdapterOptions, add_options, option, read_options
+from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
+from clue_ros.lab.training.samples import Sample, one_query_each
+from clue_ros.lab.training.vision import LOC_BINS, soft_bins
 from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.multi_view import MOST_LOOKS
 
+Number = TypeVar("Number", Tensor, float)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    add_ivg_data_arguments(parser)
-    add_data_arguments(parser)
-    add_via_argument(parser)
-    option = parser.add_argument
-    option("--model", default="models/tabletop", help="the base: a folder or a hub id")
-    option("--out", type=Path, default=None, help="adapter folder; default MODEL/ivg")
-    option("--steps", type=int, default=260)
-    option("--batch", type=int, default=8, help="pictures a step, over all processes")
-    option("--accumulate", type=int, default=1, help="parts of each process's share of a step")
-    option("--lr", type=float, default=7e-4, help="the paper's, for the full-size model: 1e-4")
-    option("--warmup", type=float, default=0.05, help="share of the steps of linear warm-up")
-    option("--weight-decay", type=float, default=1e-4)
-    option("--rank", type=int, default=16, help="of the LoRA")
-    option("--alpha", type=int, default=32, help="of the LoRA")
-    option("--dropout", type=float, default=0.05, help="of the LoRA")
-    masks = "of the attention's losses; default {} with tabletop or it2p, 0 for InViG (no masks)"
-    option("--look-weight", type=float, default=None, help=masks.format(LOOK_WEIGHT))
-    option("--point-weight", type=float, default=None, help=masks.format(POINT_WEIGHT))
-    option(
-        "--location-sigma",
-        type=float,
-        default=None,
-        help="width of location targets in bins, 0: plain cross-entropy; "
-        f"default {LOCATION_SIGMA} with tabletop or it2p, else 0",
+
+def ivg_loss(
+    logits: Tensor, labels: Tensor, first_location: int, sigma: float = 0.0
+) -> dict[str, Tensor]:
+    """The loss of interactive visual grounding: token cross-entropy on the suffix (section III-A).
+
+        L = - sum_t log p(y_t | image, C(k), y_<t)
+
+    C(k) is the dialogue so far, the prefix; the suffix y is the next question or, at the end, the
+    four location tokens of the box. Only suffix tokens count.
+
+    logits: (S, V) float32, each row predicting one of the S suffix tokens of a batch. labels: (S,)
+    int64. first_location: id of <loc0000>. sigma: 0 for the paper's loss; above 0, the target of a
+    location token is a Gaussian of this width in bins instead of its single bin.
+
+    Returns sums over the batch, to be divided by their counts (`combine`): "suffix" (), the loss;
+    "word_right", words predicted right; "box_right", boxes with an IoU of at least 0.5.
+    """
+    log_p = logits.log_softmax(-1)
+    is_location = _is_location(labels, first_location)
+    bins = labels[is_location] - first_location
+    words = log_p[~is_location]
+    locations = log_p[is_location][:, first_location : first_location + LOC_BINS]
+    loss = F.nll_loss(words, labels[~is_location], reduction="sum")
+    if sigma > 0:
+        loss = loss - (soft_bins(bins.float(), sigma) * locations).sum()
+    else:
+        loss = loss + F.nll_loss(locations, bins, reduction="sum")
+    with torch.no_grad():
+        word_right = (words.argmax(-1) == labels[~is_location]).float().sum()
+        box_right = boxes_right(locations.argmax(-1), bins).sum()
+    return {"suffix": loss, "word_right": word_right, "box_right": box_right}
+
+
+def attention_losses(
+    decoder: PackedDecoder, attention: Mapping[int, Tensor], packed: Packed, teaching: Teaching
+) -> dict[str, Tensor]:
+    """Summed cross-entropies of the attention to the objects' patches; not in the paper.
+
+    attention: (B, H, T, N) by block. "look": the map of each query's words (equations 1 and 2, at
+    the block that the detector reads) against the objects meant. "point": each suffix token, one
+    block later, against the object that it names.
+    """
+    sums = {}
+    if teaching.look:
+        maps = query_maps(attention[decoder.block], packed)
+        sums["look"] = cross_entropy_sum(packed.maps, maps)
+    if teaching.point:
+        maps = pointer_maps(attention[decoder.block + 1], packed)
+        sums["point"] = cross_entropy_sum(packed.points, maps)
+    return sums
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """The losses beside the suffix's cross-entropy, and the width of location targets.
+
+    look, point: weights of `attention_losses`, 0 for none. sigma: width of the location tokens'
+    Gaussian targets in bins; 0 for the paper's plain cross-entropy. first_sigma: their width when a
+    stage begins (`at`). dense: weight of the tower's dense targets (`vision`) in stage 2.
+    """
+
+    look: float = 0.15
+    point: float = 0.15
+    sigma: float = 1.5
+    dense: float = 0.0
+    first_sigma: float = 8.0
+
+    def at(self, progress: float) -> Teaching:
+        """The teaching at a share of a stage's steps: the width narrows until 0.7 of them."""
+        if self.sigma <= 0:
+            return self
+        wider = max(1.0, self.first_sigma / self.sigma) ** max(0.0, 1 - progress / 0.7)
+        return replace(self, sigma=self.sigma * wider)
+
+
+def summed_losses(
+    decoder: PackedDecoder,
+    features: Tensor,
+    packed: Packed,
+    teaching: Teaching,
+    *,
+    image_sees_prefix: bool,
+) -> dict[str, Tensor]:
+    """Losses and figures summed over a batch, so that parts of a larger one add up.
+
+    features: (B, N, width), one row a sequence.
+    """
+    packed = packed.to(decoder.device)
+    blocks = [decoder.block, decoder.block + 1] if teaching.look or teaching.point else []
+    hidden, attention = decoder.run(
+        features, packed, image_sees_prefix=image_sees_prefix, blocks=blocks
     )
-    option("--precision", choices=PRECISIONS, default="auto", help="auto: bf16 where it is fast")
-    option("--base-dtype", choices=PRECISIONS[1:], default="float32", help="of the frozen base")
-    option("--gradient-checkpointing", action="store_true", help="less memory, more time")
-    option("--max-new-tokens", type=int, default=48, help="of a question, at run time")
-    option(
-        "--looks",
-        type=int,
+    sequence, at = (packed.labels != -100).nonzero().unbind(1)
+    # A token is predicted at the position before it.
+    logits = decoder.logits(hidden[sequence, at + decoder.tokens - 1])
+    labels = packed.labels[sequence, at]
+    return {
+        **ivg_loss(logits, labels, decoder.first_location, teaching.sigma),
+        **attention_losses(decoder, attention, packed, teaching),
+    }
+
+
+def loss_counts(packed: Packed, teaching: Teaching, first_location: int) -> dict[str, float]:
+    """The number of tokens, maps, words and boxes that each of `summed_losses` is a sum over."""
+    labels = packed.labels[packed.labels != -100]
+    locations = int(_is_location(labels, first_location).sum())
+    return {
+        "suffix": float(len(labels)),
+        "look": float(len(packed.map_rows)) if teaching.look else 0.0,
+        "point": float(len(packed.point_rows)) if teaching.point else 0.0,
+        "word_right": float(len(labels) - locations),
+        "box_right": locations / 4,
+    }
+
+
+def combine(
+    sums: Mapping[str, Number], counts: Mapping[str, float], teaching: Teaching
+) -> dict[str, Number]:
+    """The means of summed losses and the weighted "loss" of them.
+
+    With the counts of a larger batch: a part's contribution to that batch's means.
+    """
+    means = {name: total / max(counts[name], 1) for name, total in sums.items()}
+    loss = means["suffix"]
+    for name in ("look", "point", "dense"):
+        if name in means:
+            loss = loss + getattr(teaching, name) * means[name]
+    # the mean of nothing is no figure
+    return {"loss": loss, **{k: v for k, v in means.items() if counts[k] > 0}}
+
+
+def cross_entropy_sum(target: Tensor, predicted: Tensor) -> Tensor:
+    """Summed cross-entropy between distributions (M, N), less the targets' own entropy.
+
+    Nothing can lower that entropy; without it, targets of many and of few patches weigh the same.
+    """
+    entropy = -(target * (target + 1e-9).log()).sum(-1)
+    return (-(target * (predicted + 1e-6).log()).sum(-1) - entropy).sum()
+
+
+def boxes_right(found: Tensor, truth: Tensor) -> Tensor:
+    """Whether each box has an IoU of at least 0.5: (n,) 0. or 1.
+
+    found, truth: (4 n,) bins in the order y1 x1 y2 x2.
+    """
+    a, b = found.view(-1, 4).float(), truth.view(-1, 4).float()
+    low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
+    both = (high - low).clamp(min=0).prod(1)
+    area_a, area_b = ((x[:, 2:] - x[:, :2]).clamp(min=0).prod(1) for x in (a, b))
+    return (both / (area_a + area_b - both).clamp(min=1) >= 0.5).float()
+
+
+def _is_location(labels: Tensor, first_location: int) -> Tensor:
+    return (labels >= first_location) & (labels < first_location + LOC_BINS)
+
+
+# --- the command
+
+USUAL = Teaching()
+PAPER = Teaching(look=0.0, point=0.0, sigma=0.0)
+_ATTENTION = "weight of the attention loss on the {}; default: {} if objects have masks, else 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvgOptions(IvgDataOptions, AdapterOptions):
+    """The options of `clue train ivg`."""
+
+    steps: int = option(260, "optimizer steps")
+    batch: int = option(8, "pictures a step, over all processes")
+    accumulate: int = option(1, "number of parts that each process divides its share of a step in")
+    lr: float = option(7e-4, "learning rate; the paper's, for the full-size model, is 1e-4")
+    warmup: float = option(0.05, "share of the steps with linear warm-up")
+    weight_decay: float = option(1e-4, "weight decay of AdamW")
+    rank: int = option(16, "rank of the LoRA")
+    alpha: int = option(32, "alpha of the LoRA")
+    dropout: float = option(0.05, "dropout of the LoRA")
+    look_weight: float | None = option(None, _ATTENTION.format("objects meant", USUAL.look))
+    point_weight: float | None = option(None, _ATTENTION.format("object named", USUAL.point))
+    location_sigma: float | None = option(
+        None,
+        "width of location targets in bins, 0 for plain cross-entropy; default:"
+        f" {USUAL.sigma} if objects have masks, else 0",
+    )
+    precision: str = option(
+        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+    )
+    gradient_checkpointing: bool = option(False, "use less memory and more time")
+    max_new_tokens: int = option(48, "longest question in tokens, when the model is used")
+    looks: int = option(
+        1,
+        "number of views averaged for the box, when the model is used",
         choices=range(1, MOST_LOOKS + 1),
-        default=1,
-        help="at a picture before it points, at run time",
     )
-    option("--workers", type=int, default=2, help="threads that prepare pictures ahead")
-    option("--save-every", type=int, default=200, help="steps between states to resume from")
-    option("--log-every", type=int, default=20, help="steps between rows of the log")
+    workers: int = option(2, "number of threads that prepare pictures ahead of their step")
+    log_every: int = option(20, "steps between two rows of the log")
 
+    @property
+    def teaching(self) -> Teaching:
+        """The given weights, or the data's defaults."""
+        usual = USUAL if MASKED & set(self.data) else PAPER
+        given = {"look": self.look_weight, "point": self.point_weight, "sigma": self.location_sigma}
+        return replace(usual, **{name: v for name, v in given.items() if v is not None})
 
-def teaching_of(args: argparse.Namespace) -> Teaching:
-    """The options' weights, or the data's defaults."""
-    masked = bool(MASKED & set(args.data))
-    given = (
-        (args.look_weight, LOOK_WEIGHT),
-        (args.point_weight, POINT_WEIGHT),
-        (args.location_sigma, LOCATION_SIGMA),
-    )
-    look, point, sigma = ((value if masked else 0.0) if v is None else v for v, value in given)
-    return Teaching(look, point, sigma)
+    @property
+    def settings(self) -> TrainingSettings:
+        """The loop's settings."""
+        return TrainingSettings(
+            self.steps,
+            self.batch,
+            self.lr,
+            weight_decay=self.weight_decay,
+            warmup=self.warmup,
+            schedule="linear",
+            seed=self.seed,
+            save_every=self.save_every,
+        )
+
+    def check_shares(self, processes: int) -> None:
+        """Raises ClueError if a step has fewer pictures than parts."""
+        parts = processes * self.accumulate
+        if self.accumulate < 1 or self.batch < parts:
+            raise ClueError(
+                f"--batch {self.batch} cannot be shared by {processes} processes with"
+                f" --accumulate {self.accumulate}: want at least {parts} pictures a step"
+            )
 
 
 class IvgTrainer:
     """Steps of adapter B, in parts, on this process's share of the pictures."""
 
     def __init__(
-        self,
-        backbone: Backbone,
-        decoder: PackedDecoder,
-        teaching: Teaching,
-        processes: Processes,
-        accumulate: int,
+        self, decoder: PackedDecoder, teaching: Teaching, processes: Processes, accumulate: int = 1
     ) -> None:
-        self.backbone = backbone
         self.decoder = decoder
         self.teaching = teaching
         self.processes = processes
         self.accumulate = accumulate
 
-    def shares(self, slots: Sequence[Slot]) -> list[list[Picture]]:
-        """This process's pictures of a step, in `accumulate` parts; fills the slots."""
+    def shares(self, slots: Sequence[Slot]) -> list[list[Sample]]:
+        """This process's pictures of a step, in `accumulate` parts; reads them."""
         parts = self.processes.count * self.accumulate
         first = self.processes.rank * self.accumulate
         mine = [slots[first + part :: parts] for part in range(self.accumulate)]
         return [[slot() for slot in part] for part in mine if part]
 
-    def step(self, parts: Sequence[Sequence[Picture]]) -> Parts:
+    def step(self, shares: Sequence[Sequence[Sample]]) -> Parts:
         """The losses of this process's share."""
-        packed = [self.decoder.pack(_sequences(part)) for part in parts]
+        packed = [self._pack(samples) for samples in shares]
 
         def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:
-            for part, texts in zip(parts, packed, strict=True):
-                yield partial(self._losses, part, texts, totals)
+            for samples, texts in zip(shares, packed, strict=True):
+                yield partial(self._losses, samples, texts, totals)
 
         return Parts(self._counts(packed), losses)
 
     def _losses(
-        self, pictures: Sequence[Picture], texts: Packed, totals: Mapping[str, float]
+        self, samples: Sequence[Sample], packed: Packed, totals: Mapping[str, float]
     ) -> dict[str, Tensor]:
-        return combine(self._sums(pictures, texts), totals, self.teaching)
+        return combine(self._sums(samples, packed), totals, self.teaching)
+
+    def _pack(self, samples: Sequence[Sample]) -> Packed:
+        return self.decoder.pack(one_query_each(samples)[0])
+
+    def _sums(self, samples: Sequence[Sample], packed: Packed) -> dict[str, Tensor]:
+        features = self.decoder.features([scene for scene, _ in samples])
+        rows = features[one_query_each(samples)[1]]
+        return summed_losses(self.decoder, rows, packed, self.teaching, image_sees_prefix=True)
 
     def _counts(self, packed: Sequence[Packed]) -> dict[str, float]:
+        first = self.decoder.first_location
+        counts = [loss_counts(part, self.teaching, first) for part in packed]
         names = ("suffix", "look", "point", "word_right", "box_right")
-        counts = [self.decoder.counts(part, self.teaching) for part in packed]
         return {name: sum(count[name] for count in counts) for name in names}
 
-    def _sums(self, pictures: Sequence[Picture], texts: Packed) -> dict[str, Tensor]:
-        features = self.decoder.features([picture[0][0] for picture in pictures])
-        rows = [i for i, picture in enumerate(pictures) for _ in picture]
-        return self.decoder.sums(features[rows], texts, self.teaching, image_sees_prefix=True)
-
     def training_mode(self) -> None:
-        """Dropout on, but for the frozen tower."""
-        self.backbone.model.train()
-        self.backbone.model.model.vision_tower.eval()
+        """Dropout on, except in the frozen tower."""
+        self.decoder.model.train()
+        self.decoder.model.model.vision_tower.eval()
 
     @torch.no_grad()
     def evaluate(self, held_out: Mapping[str, Sequence[Slot]], size: int) -> dict[str, float]:
         """Means over held-out pictures, `size` at a time; every process takes its share."""
-        self.backbone.model.eval()
+        self.decoder.model.eval()
         figures: dict[str, float] = {}
         for name, slots in held_out.items():
             mine = slots[self.processes.rank :: self.processes.count]
             counts = self._counts([])
             sums = dict.fromkeys(counts, 0.0)
             for i in range(0, len(mine), size):
-                pictures = [slot() for slot in mine[i : i + size]]
-                texts = self.decoder.pack(_sequences(pictures))
-                for key, value in self._counts([texts]).items():
+                samples = [slot() for slot in mine[i : i + size]]
+                packed = self._pack(samples)
+                for key, value in self._counts([packed]).items():
                     counts[key] += value
-                for key, total in self._sums(pictures, texts).items():
+                for key, total in self._sums(samples, packed).items():
                     sums[key] += float(total)
-            sums, counts = self.processes.add_up(sums), self.processes.add_up(counts)
+            sums, counts = self.processes.sum(sums), self.processes.sum(counts)
             means = combine(sums, counts, self.teaching)
             figures.update({f"{name}_{key}": round(mean, 4) for key, mean in means.items()})
         self.training_mode()
         return figures
 
 
-def _sequences(pictures: Sequence[Picture]) -> list[tuple[Any, list[Any]]]:
-    """One query a sequence, with PaliGemma's own mask."""
-    return [(scene, [query]) for picture in pictures for scene, query in picture]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_options(parser, IvgOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter B and write its folder."""
-    processes = start_processes(args.device, args.precision)
-    _run(args, processes)
+    options = read_options(IvgOptions, args)
+    processes = start_processes(str(options.start_device()), options.precision)
+    train_ivg(options, processes)
     processes.close()
     return 0
 
 
-def _run(args: argparse.Namespace, processes: Processes) -> None:
-    settings = Settings(
-        args.steps,
-        args.batch,
-        args.lr,
-        args.weight_decay,
-        args.warmup,
-        "linear",
-        args.seed,
-        args.save_every,
-    )
-    out = _check(args, processes)
-    backbone, processor, adapters = _with_adapter(args, processes, out)
+def train_ivg(options: IvgOptions, processes: Processes) -> None:
+    """Train adapter B and write its folder."""
+    options.check_shares(processes.count)
+    out = options.folder(IVG)
+    base = find_base(find_model(options.model))
+    backbone, processor = frozen_base(options, base, processes.device)
+    adapters = _new_adapter(options, backbone, out)
     decoder = PackedDecoder(
         backbone.model, processor.tokenizer, processes.device, processes.precision
     )
-    teaching = teaching_of(args)
-    trainer = IvgTrainer(backbone, decoder, teaching, processes, args.accumulate)
-    folder = args.run / "ivg"
+    trainer = IvgTrainer(decoder, options.teaching, processes, options.accumulate)
+    folder = options.run_folder(options.model) / IVG
+    # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else _silence():
         report = folder / "left_out.txt" if processes.is_main else None
-        data = load_ivg_data(args, processor, report)
-    notes = _notes(args, teaching, data, fingerprint(find_base(find_model(args.model))))
+        data = load_ivg_data(options, processor, report)
+    teaching = options.teaching
+    notes = {
+        "fingerprint": fingerprint(base),
+        "base_dtype": options.base_dtype,
+        "data": sorted(options.data),
+        **data.notes(options),
+        "via": options.via,
+        "look_weight": teaching.look,
+        "point_weight": teaching.point,
+        "location_sigma": teaching.sigma,
+        "rank": options.rank,
+        "alpha": options.alpha,
+        "dropout": options.dropout,
+    }
+    if DIALOGUES & set(options.data):
+        notes |= {"pairs": options.pairs, "invig_share": data.dialogue_share}
+        notes |= {"invig_language": options.invig_language}
     held_out = data.held_out()
-    size = -(-args.batch // (processes.count * args.accumulate))
+    size = -(-options.batch // (processes.count * options.accumulate))
     figures: dict[str, float] = {}
 
     def evaluate() -> dict[str, float]:
         figures.update(trainer.evaluate(held_out, size))
         return figures
 
+    def draw(step: int) -> list[list[Sample]]:
+        return trainer.shares(data.slots(options.settings, step))
+
     trainer.training_mode()
-    with Ahead(
-        lambda step: trainer.shares(data.slots(settings, step)), args.workers, args.steps
-    ) as batches:
+    with prefetch(draw, options.workers, options.steps) as shares:
         train(
-            lambda step: trainer.step(batches(step)),
+            lambda step: trainer.step(shares(step)),
             [Group([p for p in adapters.parameters(IVG) if p.requires_grad])],
-            settings,
+            options.settings,
             folder,
             evaluate=evaluate,
-            log_every=args.log_every,
+            log_every=options.log_every,
             notes=notes,
             processes=processes,
         )
@@ -247,81 +421,31 @@ def _run(args: argparse.Namespace, processes: Processes) -> None:
         evaluate()
     if processes.is_main:
         adapters.save(IVG, out)
-        told = {"steps": args.steps, "batch": args.batch, "lr": args.lr, "seed": args.seed}
+        recipe = {name: getattr(options, name) for name in ("steps", "batch", "lr", "seed")}
         reply = IvgSettings(
-            max_new_tokens=args.max_new_tokens,
-            max_boxes=MAX_BOXES if args.via else 1,
-            looks=args.looks,
+            max_new_tokens=options.max_new_tokens,
+            max_boxes=MAX_BOXES if options.via else 1,
+            looks=options.looks,
         )
-        save_ivg_settings(reply, out, validation=figures, training={**told, **notes})
+        save_ivg_settings(reply, out, validation=figures, training={**recipe, **notes})
         print(json.dumps({"out": str(out), **figures}))
 
 
-def _with_adapter(
-    args: argparse.Namespace, processes: Processes, out: Path
-) -> tuple[Backbone, Any, Adapters]:
-    """The frozen base, its processor, and a new adapter B that is ready to learn."""
-    base = find_base(find_model(args.model))
-    placed = {**vars(args), "model": base, "device": str(processes.device)}
-    backbone, processor, _ = frozen_base(argparse.Namespace(**placed))
+def _new_adapter(options: IvgOptions, backbone: Backbone, out: Path) -> Adapters:
+    """A new adapter B on the base, ready to learn."""
     adapters = Adapters(backbone)
     config = lora_config(
-        range(backbone.blocks), rank=args.rank, alpha=args.alpha, dropout=args.dropout
+        range(backbone.blocks), rank=options.rank, alpha=options.alpha, dropout=options.dropout
     )
     adapters.add(IVG, config)
-    config.base_model_name_or_path = base_name(args.model, out)
+    config.base_model_name_or_path = base_name(options.model, out)
     adapters.use(IVG, train=True)
-    if args.gradient_checkpointing:
-        _checkpoint(backbone.model)
-    return backbone, processor, adapters
-
-
-def _checkpoint(model: Any) -> None:
-    """Keep each block's input only and run the block again in the backward pass."""
-    if hasattr(model, "activation_checkpointing_enable"):  # its name from transformers 5.21 on
-        model.activation_checkpointing_enable({"use_reentrant": False})
-    else:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if options.gradient_checkpointing:  # the first is its name from transformers 5.21 on
+        model = backbone.model
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    return adapters
 
 
 def _silence() -> contextlib.redirect_stderr[io.StringIO]:
-    """Every process reads the data, one says so."""
     return contextlib.redirect_stderr(io.StringIO())
-
-
-def _check(args: argparse.Namespace, processes: Processes) -> Path:
-    """Refuse options that cannot work, before anything is loaded; the adapter's folder."""
-    parts = processes.count * args.accumulate
-    if args.accumulate < 1 or args.batch < parts:
-        raise ClueError(
-            f"--batch {args.batch} cannot be shared by {processes.count} processes with"
-            f" --accumulate {args.accumulate}: want at least {parts} pictures a step"
-        )
-    if args.out is not None:
-        return Path(args.out)
-    if not Path(args.model).is_dir():
-        raise ClueError(f"--out is needed: {args.model} is no folder to put the adapter in")
-    return Path(args.model) / IVG
-
-
-def _notes(
-    args: argparse.Namespace, teaching: Teaching, data: IvgData, base: str
-) -> dict[str, Any]:
-    """What decides the run beside the settings; also for ivg.json."""
-    notes = {
-        "fingerprint": base,
-        "base_dtype": args.base_dtype,
-        "data": sorted(args.data),
-        **data.notes(args),
-        "via": args.via,
-        "look_weight": teaching.look,
-        "point_weight": teaching.point,
-        "location_sigma": teaching.sigma,
-        "rank": args.rank,
-        "alpha": args.alpha,
-        "dropout": args.dropout,
-    }
-    if {"invig", "episodes"} & set(args.data):
-        notes |= {"pairs": args.pairs, "invig_share": data.invig_share}
-        notes |= {"invig_language": args.invig_language}
-    return notes

@@ -1,12 +1,12 @@
-"""What is asked of one picture while training: prefix, suffix, and where the words should look.
+"""Training samples: queries about a picture, with the objects that their words should attend to.
 
-A query's `looks` are the objects its sentence can mean; its `pointers` say which object each
-suffix token speaks of (the four location tokens, a colour in a question).
+The base (stage 2) learns queries of several tasks (`base_samples`), the adapters learn moments of
+dialogues (`adapter_samples`). What a step draws is a function of (seed, step) alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,35 +16,149 @@ from clue_ros.lab.language.dialogues import DialogueState, Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.words import mirrored_text
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.training.augment import Mirror
+from clue_ros.lab.training.augment import Mirror, Picture
+from clue_ros.lab.training.datasets import TrainingData
+from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.vision import side_bins
 from clue_ros.model.location_tokens import BETWEEN, to_text
 
 PLAIN = grammar_of()
-OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
-LISTED = 3  # objects that a "detect" suffix lists at most
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
-# Where counting is said aloud: few requests do, and each number has to be learned.
+# With `--via`: few requests count, and each number has to be learned.
 VIA_TASKS = (
     ("clarify", 0.56), ("order", 0.1), ("size", 0.1), ("list", 0.12), ("look", 0.12),
 )  # fmt: skip
-SORT_TASKS = ("order", "size")  # sorts of requests, drawn by themselves
+SORT_TASKS = ("order", "size")  # sorts of requests that are drawn by themselves
+LISTED = 3  # objects that a "detect" suffix lists at most
+OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
+
+BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
+BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
+PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
 
 @dataclass(frozen=True)
 class Query:
     """One training sample on a picture.
 
-    suffix: None where only the attention is taught. looks: objects meant. pointers: (index of the
-    suffix token, object). ambiguous: the detector's label.
+    suffix: the text to learn; None if only the attention is taught. meant: the objects that the
+    sentence can mean. pointers: (index of a suffix token, the object that it names). ambiguous: the
+    detector's label.
     """
 
     instruction: str
     context: str
     suffix: str | None
-    looks: tuple[int, ...]
+    meant: tuple[int, ...]
     pointers: tuple[tuple[int, int], ...]
     ambiguous: bool
+
+
+Sample = tuple[Scene, list[Query]]
+Ask = Callable[[Picture, np.random.Generator], list[Query]]
+
+
+def base_samples(
+    data: TrainingData, settings: TrainingSettings, step: int, per_picture: int
+) -> list[Sample]:
+    """The pictures and queries of a step of the base's stage 2."""
+    rng = np.random.default_rng((settings.seed, 7, step))
+    return _draw(data, settings.batch, rng, BASE_PHOTOS, _base_queries(data, per_picture))
+
+
+def held_out_base_samples(data: TrainingData, per_picture: int) -> dict[str, list[Sample]]:
+    """Fixed validation samples of the base, by data set."""
+    rng = np.random.default_rng(1)
+    return _held_out(data, rng, _base_queries(data, per_picture), BASE_HELD_OUT)
+
+
+def adapter_samples(
+    data: TrainingData, settings: TrainingSettings, step: int, instruction: str
+) -> list[Sample]:
+    """The pictures and queries of a step of an adapter."""
+    rng = np.random.default_rng((settings.seed, 11, step))
+    return _draw(data, settings.batch, rng, ADAPTER_PHOTOS, _moments(data, instruction))
+
+
+def held_out_adapter_samples(
+    data: TrainingData, instruction: str, *, per_picture: int = 4
+) -> dict[str, list[Sample]]:
+    """Fixed validation samples of an adapter, by data set.
+
+    Their sentences have the forms that people use, for the threshold; training balances
+    them.
+    """
+    ask = _moments(data, instruction, per_picture, balanced=False)
+    return _held_out(data, np.random.default_rng(2), ask)
+
+
+def one_query_each(samples: Sequence[Sample]) -> tuple[list[Sample], list[int]]:
+    """The samples with one query each, and the index of the picture of each."""
+    rows = [i for i, (_, queries) in enumerate(samples) for _ in queries]
+    return [(scene, [query]) for scene, queries in samples for query in queries], rows
+
+
+def _draw(
+    data: TrainingData, count: int, rng: np.random.Generator, photo_share: float, ask: Ask
+) -> list[Sample]:
+    samples: list[Sample] = []
+    while len(samples) < count:
+        picture = data.draw(rng, photo_share)
+        if queries := ask(picture, rng):
+            samples.append((picture.scene, queries))
+    return samples
+
+
+def _held_out(
+    data: TrainingData, rng: np.random.Generator, ask: Ask, most: int | None = None
+) -> dict[str, list[Sample]]:
+    """Fixed samples: "val" from the simulator and "photo" from IT2P, where there are any."""
+    out: dict[str, list[Sample]] = {"val": [], "photo": []}
+    for name, pool, count in (
+        ("val", data.held_out, most),
+        ("photo", data.held_out_photos, None),
+    ):
+        for i in range(len(pool))[:count]:
+            picture = Picture(pool[i], record=pool.record(i))
+            if queries := ask(picture, rng):
+                out[name].append((picture.scene, queries))
+    return {name: samples for name, samples in out.items() if samples}
+
+
+def _base_queries(data: TrainingData, count: int) -> Ask:
+    def ask(picture: Picture, rng: np.random.Generator) -> list[Query]:
+        if picture.record is None:
+            return scene_queries(picture.scene, count, rng, data.language)
+        return photo_queries(
+            picture.record, picture.scene, picture.mirror, count, rng, data.language
+        )
+
+    return ask
+
+
+def _moments(
+    data: TrainingData, instruction: str, count: int = PER_PICTURE, *, balanced: bool = True
+) -> Ask:
+    """Moments of random dialogues: for "clarify" what adapter B says, else the detector's view."""
+
+    def one(picture: Picture, rng: np.random.Generator) -> Query | None:
+        scene, language = picture.scene, data.language
+        if picture.record is not None and rng.uniform() < 0.85:
+            states = photo_states(picture.record, scene, picture.mirror, rng, language)
+        else:
+            states = language.dialogue(scene.objects, rng, balanced=balanced)
+        if not states:
+            return None
+        # The first moment is what is measured first: half of the samples.
+        state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
+        if instruction == "clarify":
+            return dialogue_query(state, scene.objects)
+        return detect_query(state.context, state.candidates, instruction)
+
+    def ask(picture: Picture, rng: np.random.Generator) -> list[Query]:
+        return [query for _ in range(count) if (query := one(picture, rng))]
+
+    return ask
 
 
 def box_suffix(o: SceneObject) -> str:
@@ -54,42 +168,42 @@ def box_suffix(o: SceneObject) -> str:
 
 
 def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Query:
-    """The paper's pair: context so far, then a question or the box.
+    """The paper's training pair: the dialogue so far, then a question or the box.
 
-    Before the box come those of what is gone through (`DialogueState.via`), if the state says it.
+    The boxes of the objects that `DialogueState.via` counts come before the target's.
     """
-    looks, instruction = state.candidates, "clarify"
+    meant, instruction = state.candidates, "clarify"
     if state.question is not None:
-        return Query(instruction, state.context, state.question, looks, state.options, True)
-    boxes = (*state.via, looks[0])
+        return Query(instruction, state.context, state.question, meant, state.options, True)
+    boxes = (*state.via, meant[0])
     pointers = tuple((5 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
     suffix = BETWEEN.join(box_suffix(objects[i]) for i in boxes)
-    return Query(instruction, state.context, suffix, looks, pointers, False)
+    return Query(instruction, state.context, suffix, meant, pointers, False)
 
 
-def detect_query(context: str, looks: Sequence[int], instruction: str = "detect") -> Query:
-    """The detector's view of a context: where to look, and nothing to say."""
-    return Query(instruction, context, None, tuple(looks), (), len(looks) != 1)
+def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
+    """The detector's sample: a dialogue so far, the objects to attend to, and no suffix."""
+    return Query(instruction, context, None, tuple(meant), (), len(meant) != 1)
 
 
-def list_query(context: str, looks: Sequence[int], objects: Sequence[SceneObject]) -> Query:
+def list_query(context: str, meant: Sequence[int], objects: Sequence[SceneObject]) -> Query:
     """PaliGemma's "detect": a box and a name for each object meant, from left to right."""
-    order = sorted(looks, key=lambda i: objects[i].center[0])[:LISTED]
+    order = sorted(meant, key=lambda i: objects[i].center[0])[:LISTED]
     parts, pointers, at = [], [], 0
     for i in order:
-        parts.append(f"{box_suffix(objects[i])} {objects[i].color} {objects[i].kind}")
-        named = 4 + len(f"{objects[i].color} {objects[i].kind}".split())  # and four locations
-        pointers += [(at + k, i) for k in range(named)]
-        at += named + 1  # ";"
-    return Query(
-        "detect", context, " ; ".join(parts), tuple(looks), tuple(pointers), len(looks) != 1
-    )
+        name = f"{objects[i].color} {objects[i].kind}"
+        parts.append(f"{box_suffix(objects[i])} {name}")
+        tokens = 4 + len(name.split())
+        pointers += [(at + k, i) for k in range(tokens)]
+        at += tokens + 1  # ";"
+    suffix = " ; ".join(parts)
+    return Query("detect", context, suffix, tuple(meant), tuple(pointers), len(meant) != 1)
 
 
 def scene_queries(
     scene: Scene, count: int, rng: np.random.Generator, language: Grammar = PLAIN
 ) -> list[Query]:
-    """Random queries about a scene, of all tasks; fewer than `count` if little can be said."""
+    """Random queries about a scene, of all tasks; fewer than `count` if the scene gives few."""
     queries: list[Query] = []
     tasks = VIA_TASKS if language.via else TASKS
     names, shares = [name for name, _ in tasks], [share for _, share in tasks]
@@ -97,7 +211,7 @@ def scene_queries(
         if len(queries) == count:
             break
         query = (
-            _reference_query(scene, rng, language)
+            _naming_query(scene, rng, language)
             if task == "list"
             else _state_query(scene, str(task), rng, language)
         )
@@ -106,7 +220,35 @@ def scene_queries(
     return queries
 
 
-def _reference_query(scene: Scene, rng: np.random.Generator, language: Grammar) -> Query | None:
+def photo_queries(
+    record: It2pImage,
+    scene: Scene,
+    mirror: Mirror,
+    count: int,
+    rng: np.random.Generator,
+    language: Grammar = PLAIN,
+) -> list[Query]:
+    """Random queries about an IT2P photograph: mostly its own, some in the simulator's language."""
+    queries: list[Query] = []
+    for _ in range(2 * count):
+        if len(queries) == count:
+            break
+        if rng.uniform() < 0.25:
+            query = (
+                _naming_query(scene, rng, language)
+                if rng.uniform() < 0.5
+                else _state_query(scene, "clarify", rng, language)
+            )
+        else:
+            states = photo_states(record, scene, mirror, rng, language)
+            task = "look" if rng.uniform() < 0.2 else "clarify"
+            query = _query_of(states, scene, task, rng) if states else None
+        if query is not None:
+            queries.append(query)
+    return queries
+
+
+def _naming_query(scene: Scene, rng: np.random.Generator, language: Grammar) -> Query | None:
     named = language.noun_phrase(scene.objects, rng)
     return list_query(named[0], named[1], scene.objects) if named else None
 
@@ -118,10 +260,10 @@ def _state_query(
         states = language.dialogue_of_sort(scene.objects, rng, task)
     else:
         states = language.dialogue(scene.objects, rng)
-    return _of_state(states, scene, task, rng) if states else None
+    return _query_of(states, scene, task, rng) if states else None
 
 
-def _of_state(
+def _query_of(
     states: Sequence[DialogueState], scene: Scene, task: str, rng: np.random.Generator
 ) -> Query:
     state = states[int(rng.integers(len(states)))]
@@ -137,7 +279,7 @@ def photo_states(
     rng: np.random.Generator,
     language: Grammar = PLAIN,
 ) -> list[DialogueState]:
-    """A dialogue from IT2P's own commands, told of the (perhaps mirrored) photograph.
+    """A dialogue from IT2P's own commands about the (perhaps mirrored) photograph.
 
     scene: the photograph after augmentation, objects in the order of `record.blocks`.
     """
@@ -148,9 +290,9 @@ def photo_states(
         chosen = ambiguous[int(rng.integers(len(ambiguous)))]
         candidates = tuple(sorted({_block_at(record, p) for p in chosen.candidates}))
         if rng.uniform() < OWN_WORDS:
-            told = _told_in_its_words(record, chosen.text, candidates, scene, mirror, rng, language)
-            if told:
-                return told
+            own = _own_words(record, chosen.text, candidates, scene, mirror, rng, language)
+            if own:
+                return own
         text = chosen.text
     else:
         clear = [c for c in record.commands if c.text not in record.contradictory]
@@ -163,7 +305,7 @@ def photo_states(
     return language.dialogue_from(mirrored_text(text, mirror), candidates, scene.objects, rng)
 
 
-def _told_in_its_words(
+def _own_words(
     record: It2pImage,
     text: str,
     candidates: tuple[int, ...],
@@ -172,16 +314,15 @@ def _told_in_its_words(
     rng: np.random.Generator,
     language: Grammar,
 ) -> list[DialogueState]:
-    """An ambiguous command, a question, and the data set's own answer; [] where it has none.
+    """An ambiguous command, a question, and the data set's own answer; [] if it has none.
 
-    Its people answer in one word ("lowerright"), often another than was asked for.
+    IT2P's people answer in one word ("lowerright"), often another word than the question offers.
     """
     dialogues = [d for d in record.interactive if d.text == text]
     if not dialogues:
         return []
     dialogue = dialogues[int(rng.integers(len(dialogues)))]
-    told = mirrored_text(text, mirror)
-    first, *_ = language.dialogue_from(told, candidates, scene.objects, rng)
+    first, *_ = language.dialogue_from(mirrored_text(text, mirror), candidates, scene.objects, rng)
     if first.question is None:
         return []
     word = mirrored_text(dialogue.answers[int(rng.integers(len(dialogue.answers)))], mirror)
@@ -192,31 +333,3 @@ def _told_in_its_words(
 def _block_at(record: It2pImage, point: tuple[float, float]) -> int:
     distance = [np.hypot(b.point[0] - point[0], b.point[1] - point[1]) for b in record.blocks]
     return int(np.argmin(distance))
-
-
-def photo_queries(
-    record: It2pImage,
-    scene: Scene,
-    mirror: Mirror,
-    count: int,
-    rng: np.random.Generator,
-    language: Grammar = PLAIN,
-) -> list[Query]:
-    """Queries about an IT2P photograph: mostly its own, some in the simulator's language."""
-    queries: list[Query] = []
-    for _ in range(2 * count):
-        if len(queries) == count:
-            break
-        if rng.uniform() < 0.25:
-            query = (
-                _reference_query(scene, rng, language)
-                if rng.uniform() < 0.5
-                else _state_query(scene, "clarify", rng, language)
-            )
-        else:
-            states = photo_states(record, scene, mirror, rng, language)
-            task = "look" if rng.uniform() < 0.2 else "clarify"
-            query = _of_state(states, scene, task, rng) if states else None
-        if query is not None:
-            queries.append(query)
-    return queries

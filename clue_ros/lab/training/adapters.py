@@ -1,0 +1,54 @@
+"""The frozen base that an adapter is trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.language.vocabulary import vocabulary
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.lab.training.options import AdapterOptions
+from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.prompts import load_processor
+
+
+def frozen_base(options: AdapterOptions, base: Path, device: torch.device) -> tuple[Backbone, Any]:
+    """The base in a folder with no weight to learn, and its processor; sets the seed."""
+    torch.manual_seed(options.seed)
+    backbone = load_backbone(base, device=device, dtype=getattr(torch, options.base_dtype))
+    processor = load_processor(base)
+    check_words(processor.tokenizer, options.world, str(base))
+    backbone.model.requires_grad_(False)
+    return backbone, processor
+
+
+def check_words(tokenizer: Any, world: str, model: str) -> None:
+    """Raises ClueError naming words of a world that a word-level tokenizer lacks.
+
+    Any other tokenizer splits the words that it lacks.
+    """
+    if world == DEFAULT_WORLD:  # every base of ours has them
+        return
+    missing = [
+        word
+        for word in vocabulary(world)
+        if tokenizer.unk_token_id in tokenizer(word, add_special_tokens=False)["input_ids"]
+    ]
+    if missing:
+        nouns = {word for names in world_spec(world).nouns.values() for word in names}
+        missing.sort(key=lambda word: word not in nouns)  # a noun says more than a misspelt word
+        raise ClueError(
+            f"{model} lacks {len(missing)} words of the world {world!r}"
+            f" ({', '.join(missing[:4])} ...): train a base with `clue train base --world {world}`"
+        )
+
+
+def base_name(model: str, out: Path) -> str | None:
+    """The base's name for adapter_config.json, as in peft; None if `out` lies in its folder."""
+    if not Path(model).is_dir():
+        return model
+    folder = Path(model).resolve()
+    return None if folder in out.resolve().parents else str(folder)
