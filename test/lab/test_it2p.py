@@ -18,7 +18,6 @@ from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import (
     Block,
     It2pError,
-    block_boxes,
     candidate_points,
     find_it2p,
     head_color,
@@ -27,6 +26,7 @@ from clue_ros.lab.data.it2p import (
     read_question_words,
     split_of,
 )
+from clue_ros.lab.data.it2p_boxes import block_boxes
 
 
 @pytest.fixture

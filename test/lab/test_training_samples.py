@@ -11,7 +11,8 @@ from drawn_scenes import draw_scene, random_scenes
 from it2p_files import write_it2p
 from tiny_model import write_random_model
 
-from clue_ros.lab.data.it2p import It2pImage, it2p_scene, load_it2p
+from clue_ros.lab.data.it2p import It2pImage, load_it2p
+from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary

@@ -12,7 +12,7 @@ One of the data sets that the paper trains and tests on, in the layout its autho
 Nothing is dropped in silence: a row that cannot be read becomes a :class:`Problem` with its file
 and line, and so does a command that the data set calls both clear and ambiguous (both are kept).
 Points are (x, y) in pixels of the photograph, x to the right, y down. The data set has no boxes:
-:func:`block_boxes` estimates them from the colours around each point.
+`it2p_boxes` estimates them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,14 @@ import pickle
 import pickletools
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from clue_ros.errors import ClueError
-from clue_ros.images import load_image
-from clue_ros.lab.simulator.optics import INSTANCE_GRID
-from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
 
 Point = tuple[float, float]
 """(x, y) in pixels of the photograph, x to the right, y down."""
@@ -80,7 +75,6 @@ class Block:
 class ClearCommand:
     """A clear command and the point of the one block it means."""
 
-    image_id: str
     text: str
     point: Point
 
@@ -92,7 +86,6 @@ class AmbiguousCommand:
     candidates: inferred from the words; empty where the words do not tell.
     """
 
-    image_id: str
     text: str
     words: tuple[str, ...]
     candidates: tuple[Point, ...]
@@ -106,11 +99,8 @@ class InteractiveCommand:
     does, then the position words. source: "test_simulator" or "question_ambiguous".
     """
 
-    image_id: str
     text: str
     point: Point
-    color: str | None
-    position: tuple[str, ...]
     answers: tuple[str, ...]
     source: str
 
@@ -138,7 +128,6 @@ class It2pImage:
 class It2p:
     """The whole data set, by image id in order, and every row that could not be used as it is."""
 
-    root: Path
     images: tuple[It2pImage, ...]
     problems: tuple[Problem, ...]
 
@@ -207,7 +196,14 @@ def load_it2p(root: str | Path) -> It2p:
         for path in sorted((data / folder).glob("*.txt")):
             if path.stem not in photographs:
                 reader.problem(path, 0, f"no photograph train_img/{path.stem}.jpg for it")
-    return It2p(root, images, tuple(reader.problems))
+    return It2p(images, tuple(reader.problems))
+
+
+class _SimulatorRow(NamedTuple):
+    text: str
+    point: Point
+    color: str | None
+    words: tuple[str, ...]
 
 
 class _Reader:
@@ -255,12 +251,12 @@ class _Reader:
             if point is None or len(parts) < 3:
                 self.problem(path, number, f"expected 'x y command', found {line[:60]!r}")
             else:
-                rows.append(ClearCommand(image_id, parts[2], point))
+                rows.append(ClearCommand(parts[2], point))
         return tuple(rows)
 
-    def _simulator(self, image_id: str) -> list[InteractiveCommand]:
-        source, rows = "test_simulator", []
-        for path, number, line in self._lines(source, image_id):
+    def _simulator(self, image_id: str) -> list[_SimulatorRow]:
+        rows = []
+        for path, number, line in self._lines("test_simulator", image_id):
             parts = [part.strip() for part in line.split(",")]
             point = _point(parts[:2])
             if point is None or len(parts) != 5 or not parts[2]:
@@ -270,12 +266,11 @@ class _Reader:
             color = parts[3] if parts[3] in BLOCK_COLORS else None
             if color is None:
                 self.problem(path, number, f"{parts[3]!r} is not a colour of the data set")
-            words = tuple(parts[4].split())
-            rows.append(InteractiveCommand(image_id, parts[2], point, color, words, (), source))
+            rows.append(_SimulatorRow(parts[2], point, color, tuple(parts[4].split())))
         return rows
 
     def _ambiguous(
-        self, image_id: str, blocks: tuple[Block, ...], simulator: list[InteractiveCommand]
+        self, image_id: str, blocks: tuple[Block, ...], simulator: list[_SimulatorRow]
     ) -> tuple[AmbiguousCommand, ...]:
         path = self.data / "question_ambiguous" / f"{image_id}.npz"
         words_of = read_question_words(path) if path.is_file() else {}
@@ -288,7 +283,7 @@ class _Reader:
             else:
                 candidates = candidate_points(text, words, blocks)
             unique = tuple(dict.fromkeys(candidates))
-            found.append(AmbiguousCommand(image_id, text, words, unique))
+            found.append(AmbiguousCommand(text, words, unique))
         return tuple(found)
 
     def _contradictions(
@@ -417,7 +412,7 @@ _COLOR_CLAUSE = re.compile(r"\bwhich (?:color|colour) is (\w+)")
 
 
 def _blocks(
-    commands: Iterable[ClearCommand], simulator: Iterable[InteractiveCommand]
+    commands: Iterable[ClearCommand], simulator: Iterable[_SimulatorRow]
 ) -> tuple[Block, ...]:
     """Merge near points into blocks, with the colour where the commands that name one agree."""
     named = [(command.point, head_color(command.text)) for command in commands]
@@ -524,14 +519,15 @@ def place_words(point: Point, others: list[Point], words: Iterable[str]) -> tupl
 def _interactive(
     blocks: tuple[Block, ...],
     ambiguous: tuple[AmbiguousCommand, ...],
-    simulator: list[InteractiveCommand],
+    simulator: list[_SimulatorRow],
 ) -> tuple[InteractiveCommand, ...]:
     """One sample a target: from test_simulator where it has the command, else from the words."""
     samples = []
     for row in simulator:
         same = [other for other in simulator if other.text == row.text]
         rivals = [other.color for other in same if math.dist(other.point, row.point) > MERGE_PX]
-        samples.append(replace(row, answers=_answers(row.color, rivals, row.position)))
+        answers = _answers(row.color, rivals, row.words)
+        samples.append(InteractiveCommand(row.text, row.point, answers, "test_simulator"))
     simulated = {row.text for row in simulator}
     for item in ambiguous:
         for point in () if item.text in simulated else item.candidates:
@@ -540,10 +536,7 @@ def _interactive(
             color = nearest(blocks, point).color
             places = place_words(point, others, item.words)
             answers = _answers(color if color in item.words else None, rivals, places)
-            source = "question_ambiguous"
-            samples.append(
-                InteractiveCommand(item.image_id, item.text, point, color, places, answers, source)
-            )
+            samples.append(InteractiveCommand(item.text, point, answers, "question_ambiguous"))
     return tuple(sample for sample in samples if sample.answers)
 
 
@@ -553,126 +546,3 @@ def _answers(
     """The words that tell a target apart: its colour if no rival has it, then its place words."""
     by_color = (color,) if color and color not in rival_colors else ()
     return tuple(dict.fromkeys((*by_color, *places)))
-
-
-# -------------------------------------------------------------------------------------------------
-# Boxes and masks of the blocks, estimated from the photograph around each annotated point.
-
-_REACH = 30  # a block reaches at most this many pixels from its point along x and y (widest: 55 px)
-_FALLBACK = 36.0  # side of the box where no plausible region is found, in pixels
-_SEED = 6  # half side of the square around the point whose colours are the block's
-_MIN_SIDE, _MAX_SIDE, _MIN_AREA = 22, 60, 450
-_NEAR = 0.38  # share of the way from the table's colour to the block's at which the block begins
-
-
-@dataclass(frozen=True)
-class BlockRegion:
-    """One block: box (x_min, y_min, x_max, y_max) in pixels, max exclusive; mask bool (H, W).
-
-    estimated: False where the region was implausible and a fixed square is used instead.
-    """
-
-    box: tuple[float, float, float, float]
-    mask: NDArray[np.bool_]
-    estimated: bool
-
-
-def block_boxes(image: NDArray[np.uint8], points: Sequence[Point]) -> list[BlockRegion]:
-    """Box and mask of the block at each point, in the order of `points`.
-
-    Args:
-        image: uint8 RGB (H, W, 3), an IT2P photograph (250 x 250).
-        points: (x, y) in pixels.
-    """
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise ValueError(f"expected a uint8 RGB image (H, W, 3), got {image.dtype} {image.shape}")
-    if not points:
-        return []
-    smooth = cv2.medianBlur(np.ascontiguousarray(image), 3)
-    scaled = smooth.astype(np.float32) / 255.0
-    lab = np.asarray(cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB), np.float32)
-    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
-    owner = np.argmin([(columns - x) ** 2 + (rows - y) ** 2 for x, y in points], axis=0)
-    return [_region(lab, owner == index, point) for index, point in enumerate(points)]
-
-
-def _region(lab: NDArray[np.float32], owned: NDArray[np.bool_], point: Point) -> BlockRegion:
-    """The region around a point. owned: the pixels that no other point is nearer to."""
-    height, width = lab.shape[:2]
-    x, y = round(point[0]), round(point[1])
-    window = np.zeros((height, width), bool)
-    window[max(0, y - _REACH) : y + _REACH + 1, max(0, x - _REACH) : x + _REACH + 1] = True
-    seed = lab[max(0, y - _SEED) : y + _SEED + 1, max(0, x - _SEED) : x + _SEED + 1].reshape(-1, 3)
-    if len(seed):
-        # The blocks carry a dark cross in the middle: the brighter half of the seed is the face.
-        face = np.median(seed[seed[:, 0] >= np.median(seed[:, 0])], axis=0)
-        hull = _hull_around(_like(lab, face) & window & owned, x, y)
-        if hull is not None:
-            mask = np.zeros((height, width), np.uint8)
-            cv2.fillConvexPoly(mask, hull, 1)
-            left, top, wide, high = cv2.boundingRect(hull)
-            sides_fit = min(wide, high) >= _MIN_SIDE and max(wide, high) <= _MAX_SIDE
-            if sides_fit and mask.sum() >= _MIN_AREA:
-                return BlockRegion((left, top, left + wide, top + high), mask.astype(bool), True)
-    half = _FALLBACK / 2
-    box = (
-        max(0.0, point[0] - half),
-        max(0.0, point[1] - half),
-        min(float(width), point[0] + half),
-        min(float(height), point[1] + half),
-    )
-    square = np.zeros((height, width), bool)
-    square[int(box[1]) : int(box[3]), int(box[0]) : int(box[2])] = True
-    return BlockRegion(box, square, False)
-
-
-def _like(lab: NDArray[np.float32], face: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Pixels between the table's colour and the block's: lit faces and shaded ones."""
-    pixels = lab.reshape(-1, 3)
-    # The table's colour is the median of the darkest half of the picture.
-    table = np.median(pixels[pixels[:, 0] <= np.median(pixels[:, 0])], axis=0).astype(np.float32)
-    # Hue tells a dark block from the table better than lightness does.
-    weight = np.array([1.0, 2.0, 2.0], np.float32)
-    axis = (face - table) * weight
-    offset = (lab - table) * weight
-    length = float(np.linalg.norm(axis)) + 1e-6
-    along = offset @ (axis / length)
-    across = np.linalg.norm(offset - along[..., None] * (axis / length), axis=-1)
-    return np.asarray((along > _NEAR * length) & (across < 0.55 * np.maximum(along, length * 0.6)))
-
-
-def _hull_around(near: NDArray[np.bool_], x: int, y: int) -> NDArray[np.int32] | None:
-    """Convex hull of the connected region at (x, y), thin whiskers removed, or None."""
-    kernel = np.ones((5, 5), np.uint8)
-    closed = cv2.morphologyEx(near.astype(np.uint8), cv2.MORPH_CLOSE, kernel)
-    solid = cv2.morphologyEx(closed, cv2.MORPH_OPEN, kernel)
-    _, labels = cv2.connectedComponents(solid, connectivity=4)
-    here = labels[max(0, y - 5) : y + 6, max(0, x - 5) : x + 6]
-    here = here[here > 0]
-    if here.size == 0:
-        return None
-    rows, columns = np.nonzero(labels == np.bincount(here).argmax())
-    points = np.stack([columns, rows], axis=1).astype(np.int32)
-    return np.asarray(cv2.convexHull(points), np.int32)
-
-
-def it2p_scene(record: It2pImage) -> Scene:
-    """The photograph as a scene of the simulator, with one object a block as in `record.blocks`.
-
-    Boxes and masks are those of `block_boxes`. Raises ValueError when a block's colour is unknown
-    (no command names it).
-    """
-    image = load_image(record.path)
-    height, width = image.shape[:2]
-    instances = np.zeros((height, width), dtype=np.uint8)
-    objects: list[SceneObject] = []
-    regions = block_boxes(image, [block.point for block in record.blocks])
-    for block, region in zip(record.blocks, regions, strict=True):
-        if block.color not in COLORS:
-            raise ValueError(f"{record.path}: the block at {block.point} has no known colour")
-        instances[region.mask] = len(objects) + 1
-        x0, y0, x1, y1 = region.box
-        box = (x0 / width, y0 / height, x1 / width, y1 / height)
-        objects.append(SceneObject("block", block.color, box))
-    grid = cv2.resize(instances, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST)
-    return Scene(image, tuple(objects), np.asarray(grid, dtype=np.uint8))

@@ -29,10 +29,10 @@ from clue_ros.lab.data.it2p import (
     ClearCommand,
     It2pImage,
     Point,
-    block_boxes,
     find_it2p,
     load_it2p,
 )
+from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.metrics import center_inside, iou, mean, ratio, rounded
 from clue_ros.lab.evaluation.protocol import note, require_folder, write_records

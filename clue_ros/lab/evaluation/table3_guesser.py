@@ -29,14 +29,13 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs
 from clue_ros.lab.data.it2p import (
-    BlockRegion,
     It2pImage,
     Point,
-    block_boxes,
     find_it2p,
     load_it2p,
     nearest,
 )
+from clue_ros.lab.data.it2p_boxes import BlockRegion, block_boxes
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose
 from clue_ros.lab.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
 from clue_ros.lab.evaluation.protocol import (

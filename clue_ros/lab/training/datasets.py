@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.it2p import It2pImage, find_it2p, it2p_scene, load_it2p
+from clue_ros.lab.data.it2p import It2pImage, find_it2p, load_it2p
+from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.scene import KINDS, Scene
