@@ -1,25 +1,24 @@
-"""Fit CONFIDENCE of clue_ros/voice/sphinx.py: how likely what the grammar heard is right.
+"""Fit CONFIDENCE of clue_ros/voice/sphinx.py: the probability that the grammar's text is right.
 
     scripts/run python benchmarks/voice_confidence.py [--voices en-us+m3 ...] [--json]
 
-espeak-ng says sentences that the grammar has and sentences that it has not; a logistic regression
-on the comparisons of the decodes tells right from wrong. Neither its sentences nor its voices are
-those of benchmarks/voice_roundtrip.py or of the tests, so that those measure and do not repeat.
+espeak-ng says sentences inside and outside the grammar, and a logistic regression on the
+comparisons of the decodings separates right from wrong. Its sentences and voices differ from those
+of benchmarks/voice_roundtrip.py and of the tests, which therefore measure it on new ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.voice_roundtrip import say
 from benchmarks.word_error_rate import word_errors
-from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, to_int16
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.sphinx import Sphinx
 
@@ -38,18 +37,7 @@ OTHER = (
     "let me call you back in an hour", "what did the doctor tell you", "thank you", "good morning",
 )  # fmt: skip
 VOICES = ("en-us+m3", "en-gb-x-rp", "en-us+f2", "en-029")
-RIDGE = 0.02  # of the regression, for its few samples
-
-
-def say(text: str, voice: str, folder: Path) -> Audio:
-    """Have espeak-ng say it, in a quiet room."""
-    wav = folder / "said.wav"
-    command = ["espeak-ng", "-v", voice, "-s", "155", "-w", str(wav), text]
-    subprocess.run(command, check=True)
-    words = resample(read_audio(wav))
-    whole = join([silence(0.3), words, silence(0.6)])
-    noise = np.random.default_rng(0).normal(0, 8, len(whole.samples))
-    return Audio(to_int16(whole.samples + noise))
+RIDGE = 0.02  # L2 penalty per sample
 
 
 def collect(voices: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -67,7 +55,8 @@ def collect(voices: list[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
         for voice in voices:
             for sentences, hints, known in groups:
                 for sentence in sentences:
-                    heard = engine.recognize(say(sentence, voice, Path(folder)), hints)
+                    said = say(sentence, voice, Path(folder), rate=155, before=0.3, after=0.6)
+                    heard = engine.recognize(said, hints)
                     if heard.features:
                         rows.append(heard.features)
                         right.append(known and word_errors(sentence, heard.text)[0] == 0)
@@ -90,10 +79,10 @@ def fit(
 
 
 def main() -> None:
-    """Collect, fit, and say how well it tells right from wrong."""
+    """Collect, fit, and print the weights and how well they separate right from wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--voices", nargs="+", default=list(VOICES))
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--voices", nargs="+", default=list(VOICES), help="voices of espeak-ng")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     features, right = collect(options.voices)
     weights = fit(features, right)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Whole spoken dialogues on the ROS 2 graph: heard, asked, pointed at, and how long it took.
+"""Measure whole spoken dialogues on the ROS 2 graph: recognition, outcome, and times.
 
     scripts/run python benchmarks/voice_dialogues.py [--voices V ...] [--every N] [--records FILE]
         [--skip-dialogues] [--skip-echo] [--questions N] [--model M]
 
-Dialogues: espeak-ng says each request and answer of a fixed list in four voices into a room that
-the speech node hears through one microphone, the robot's own voice in it. Right is a dialogue whose
-box has its centre on the object that the person means. The person says yes or no to "did you say
-...?" and repeats what was not understood, three times at most. The robot's questions are recognized
-back. Echo: the robot says 50 questions into the same room, and nothing of it may be heard. It
-measures and judges nothing.
+Dialogues: espeak-ng says each request and answer of a fixed list in four voices, in a room that the
+speech node hears through one microphone together with the robot's own voice. A dialogue is right if
+the centre of its box is on the object that the person means. The person says yes or no to "Did you
+say ...?" and repeats a phrase that was not understood, three times at most. The robot's questions
+are recognized, too. Echo: the robot says 50 questions in the same room, and none of them may be
+heard. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.word_error_rate import word_error_rate
 from clue_ros.dialogue.words import plain
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes import messages
-from clue_ros.nodes.tts_node import LATEST
+from clue_ros.nodes.tts_node import LATEST, LEAD
 from clue_ros.voice.audio import join, read_audio, resample, silence, write_wav
 from clue_ros.voice.endpointing import PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
@@ -40,15 +40,15 @@ from demo.graph import Processes, Watcher, stay_on_this_machine
 from demo.scenes import FOLDER
 from demo.spoken import Room
 
-ATTEMPTS = 3
-PATIENCE = 6.0  # seconds of silence until the person says again what was not understood
+ATTEMPTS = 3  # at each phrase
+PATIENCE = 6.0  # seconds of silence until the person repeats the last phrase
 LIMIT = 180.0  # seconds a dialogue may last
 STAGES = ("end of speech noticed", "recognition", "reply", "synthesis", "all")
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a person wants: `target` is the object's box in the picture, in pixels, by hand."""
+    """A dialogue to play: `target` is the box of the object in pixels, annotated by hand."""
 
     image: str
     request: str
@@ -71,7 +71,7 @@ SCRIPTS = (
 
 @dataclass
 class Run:
-    """How one dialogue went."""
+    """The record of one dialogue."""
 
     voice: str
     request: str
@@ -168,7 +168,7 @@ class Person:
         return run
 
     def echo(self, texts: list[str]) -> dict[str, int]:
-        """Have the robot say the texts; how many phrases of its own it heard, or acted on."""
+        """Have the robot say the texts; count the phrases of its own that it heard."""
         self._leave()
         before, loud = len(self.transcripts), len(self._speaking)
         for text in texts:
@@ -181,14 +181,14 @@ class Person:
         return {"said": said, "heard itself": len(self.transcripts) - before}
 
     def _belongs_to_more(self, text: str, run: Run) -> bool:
-        """Whether words are a question's, or go with a result that comes on a topic of its own."""
+        """Whether a text belongs to a question or grounding, which have topics of their own."""
         if any(text == question for question, _ in run.asked):
             return True
         time.sleep(0.5)  # topics overtake each other
         return any(kind in ("question", "grounding") for kind, _ in list(self._events.queue))
 
     def _answers(self, text: str, run: Run, voice: str) -> bool:
-        """Answer what the robot says to be sure of what it heard; False if it is something else."""
+        """Answer the speech node's "Did you say ...?" and the like; False for any other text."""
         if text.startswith("Did you say"):
             meant = plain(self._last) == plain(text.partition(":")[2])
             last = self._last
@@ -201,7 +201,7 @@ class Person:
         return False
 
     def _next(self, seconds: float) -> tuple[str, Any, float] | None:
-        """The robot's next word, or None when nothing happens for so long and it is silent."""
+        """The next event; None if nothing happened during so many seconds of silence."""
         quiet = time.monotonic()
         while time.monotonic() - quiet < seconds:
             if self._room.robot_speaks or self._room.person_speaks:
@@ -229,14 +229,14 @@ class Person:
             time.sleep(0.02)
 
     def _recognized(self) -> str:
-        """Recognize the robot's newest words, without any help."""
+        """Recognize the robot's latest sentence, without hints."""
         self._wait_for_silence(0.8)
         newest = max((self._folder / "said").glob("*.wav"))
         audio = join([silence(0.3), resample(read_audio(newest)), silence(0.5)])
         return self._engine.recognize(audio, Hints(Expecting.ANYTHING)).text
 
     def _time(self, run: Run, heard: tuple[Transcript, float] | None, at: float) -> None:
-        """Split the time from the end of the person's speech to the robot's, where it is known."""
+        """Record the stages from the end of the person's speech to the robot's reply, if known."""
         if heard is None or heard[0].status != Transcript.ACCEPTED:
             return
         deadline = time.monotonic() + 20.0
@@ -247,7 +247,7 @@ class Person:
         transcript, arrived = heard
         latency = messages.seconds(transcript.latency)
         noticed = PhraseLimits().end_silence
-        sounding = later[0] + 0.1  # tts tells it so much earlier
+        sounding = later[0] + LEAD
         times = (
             noticed,
             latency - noticed,
@@ -265,7 +265,7 @@ class Person:
         run.right = bool(left <= x < right and top <= y < bottom)
 
     def _leave(self) -> None:
-        """End what is still open."""
+        """End an open dialogue."""
         self._wait_for_silence(1.5)
         self._watcher.transition("deactivate")
         self._watcher.transition("activate")
@@ -274,7 +274,7 @@ class Person:
 
 
 def share(values: list[bool]) -> float | None:
-    """The share of what is true, or None of nothing."""
+    """The fraction of values that are true; None if there are none."""
     return round(sum(values) / len(values), 3) if values else None
 
 
@@ -303,13 +303,17 @@ def summary(runs: list[Run]) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--voices", nargs="+", default=list(VOICES), help="of espeak-ng")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth dialogue")
-    parser.add_argument("--questions", type=int, default=50, help="for the echo")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="a line for each dialogue")
-    parser.add_argument("--skip-dialogues", action="store_true")
+    parser.add_argument("--voices", nargs="+", default=list(VOICES), help="voices of espeak-ng")
+    parser.add_argument("--every", type=int, default=1, help="play every Nth dialogue only")
+    parser.add_argument(
+        "--questions", type=int, default=50, help="number of questions for the echo"
+    )
+    parser.add_argument(
+        "--records", type=Path, metavar="FILE", help="write a line of JSON for each dialogue"
+    )
+    parser.add_argument("--skip-dialogues", action="store_true", help="play no dialogues")
     add_model_argument(parser)
-    parser.add_argument("--skip-echo", action="store_true")
+    parser.add_argument("--skip-echo", action="store_true", help="do not measure echoes")
     options = parser.parse_args()
     stay_on_this_machine()
     report: dict[str, Any] = {}

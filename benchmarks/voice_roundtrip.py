@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How well the recognizer hears: words in four voices, and the robot's own voice.
+"""Measure the recognizer: word error rates in four voices, and echoes of the robot's own voice.
 
     scripts/run python benchmarks/voice_roundtrip.py [--voices V ...] [--every N] [--skip-words]
         [--skip-echo] [--questions N]
 
-Words: espeak-ng says each command and answer of a fixed list in four voices; the recognizer hears
-them with and without the grammar. Echo: the robot's 50 questions come back to its microphone;
-nothing of it may be heard. No ROS: benchmarks/voice_dialogues.py measures the whole graph. It
-judges nothing; test/test_voice_roundtrip.py is a short version that does.
+Words: espeak-ng says each command and answer of a fixed list in four voices, recognized with and
+without the grammar. Echo: 50 questions of the robot come back to its microphone, and none of them
+may be heard. No ROS is needed; benchmarks/voice_dialogues.py measures the whole graph. Nothing is
+judged here; test/voice/test_voice_roundtrip.py is a short version that does.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from clue_ros.voice.endpointing import Phrase, PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints
 from clue_ros.voice.listener import PhraseStream
 from clue_ros.voice.sphinx import Sphinx
+from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
 
 VOICES = ("en-us", "en-gb", "en-us+f3", "en-gb-scotland")
 COMMANDS = (
@@ -47,23 +48,34 @@ ANSWERS = (
 ASKED = ("the left one", "the right one", "the red one", "the blue one", "the yellow one")
 OBJECTS = ("block", "ball", "can", "cube", "cylinder")
 COLORS = ("red", "green", "blue", "yellow", "purple", "orange")
-ECHO_GAIN = 0.5  # of the robot's voice at its own microphone
+ECHO_GAIN = 0.5  # amplitude of the robot's voice at its own microphone
 ECHO_DELAY = 0.06  # seconds
-REVERBERATION = 0.25  # seconds until the room has swallowed it
+REVERBERATION = 0.25  # seconds until it has decayed to a thousandth
 
 
-def say(text: str, voice: str, folder: Path) -> Audio:
-    """Have espeak-ng say it at 16 kHz, in a quiet room."""
+def say(
+    text: str,
+    voice: str,
+    folder: Path,
+    *,
+    rate: int = 150,
+    before: float = 0.5,
+    after: float = 1.0,
+) -> Audio:
+    """Have espeak-ng say a text, and return it at 16 kHz in a quiet room.
+
+    `rate` is in words per minute; `before` and `after` are the seconds of silence around it.
+    """
     wav = folder / "said.wav"
-    command = ["espeak-ng", "-v", voice, "-s", "150", "-w", str(wav), text]
+    command = ["espeak-ng", "-v", voice, "-s", str(rate), "-w", str(wav), text]
     subprocess.run(command, check=True)
-    whole = join([silence(0.5), resample(read_audio(wav)), silence(1.0)])
+    whole = join([silence(before), resample(read_audio(wav)), silence(after)])
     noise = np.random.default_rng(0).normal(0, 8, len(whole.samples))
     return Audio(to_int16(whole.samples + noise))
 
 
 def listen(audio: Audio, own: OwnVoice | None = None, start: float = 0.0) -> list[Phrase]:
-    """The phrases that the speech node would find, in chunks of 30 ms."""
+    """The phrases that the speech node would find in chunks of 30 ms."""
     stream = PhraseStream(PhraseLimits(), own or OwnVoice(0.4))
     found = []
     for i in range(0, len(audio.samples), 480):
@@ -137,9 +149,9 @@ def questions(count: int) -> list[str]:
 
 
 def echoed(said: Audio) -> Audio:
-    """What comes back to the microphone: later, softer, with the room's reverberation."""
+    """The robot's voice as its microphone hears it: later, softer, with reverberation."""
     length = round(REVERBERATION * said.rate)
-    decay = np.exp(-6.9 * np.arange(length) / length)  # to a thousandth
+    decay = np.exp(-6.9 * np.arange(length) / length)
     rng = np.random.default_rng(1)
     room = rng.normal(0, 1, len(decay)) * decay
     room = 0.3 * room / np.linalg.norm(room)
@@ -152,9 +164,7 @@ def echoed(said: Audio) -> Audio:
 
 
 def measure_echo(count: int) -> dict[str, Any]:
-    """Phrases found in the robot's own voice, with and without muting."""
-    from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
-
+    """Count the phrases found in the robot's own voice, with and without muting."""
     own, now, heard, unmuted = OwnVoice(0.4), 0.0, 0, 0
     engine = Synthesizer(VoiceSettings(timeout=60.0))
     with tempfile.TemporaryDirectory() as folder:
@@ -176,11 +186,13 @@ def main() -> None:
     """Measure and print."""
     summary = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(description=summary)
-    parser.add_argument("--voices", nargs="+", default=list(VOICES), help="of espeak-ng")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth sentence")
-    parser.add_argument("--questions", type=int, default=50, help="for the echo")
-    parser.add_argument("--skip-words", action="store_true")
-    parser.add_argument("--skip-echo", action="store_true")
+    parser.add_argument("--voices", nargs="+", default=list(VOICES), help="voices of espeak-ng")
+    parser.add_argument("--every", type=int, default=1, help="measure every Nth sentence only")
+    parser.add_argument(
+        "--questions", type=int, default=50, help="number of questions for the echo"
+    )
+    parser.add_argument("--skip-words", action="store_true", help="do not measure words")
+    parser.add_argument("--skip-echo", action="store_true", help="do not measure echoes")
     options = parser.parse_args()
     report: dict[str, Any] = {}
     if not options.skip_echo:

@@ -1,4 +1,4 @@
-"""Word error rate: the smallest number of wrong, missing and additional words, over words said."""
+"""Word error rate: substituted, missing and inserted words (edit distance) per word said."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from clue_ros.dialogue.words import plain
 
 
 def word_errors(said: str, heard: str) -> tuple[int, int]:
-    """(errors, words said); case and punctuation do not count."""
+    """The number of errors and of words said; case and punctuation are ignored."""
     reference, hypothesis = plain(said).split(), plain(heard).split()
     row = list(range(len(hypothesis) + 1))
     for i, word in enumerate(reference, start=1):
@@ -20,7 +20,7 @@ def word_errors(said: str, heard: str) -> tuple[int, int]:
 
 
 def word_error_rate(pairs: Iterable[tuple[str, str]]) -> float:
-    """Over (said, heard) pairs: all errors over all words said; NaN where nothing was said."""
+    """All errors per word said, over (said, heard) pairs; NaN if nothing was said."""
     counts = [word_errors(said, heard) for said, heard in pairs]
     words = sum(count for _, count in counts)
     return sum(errors for errors, _ in counts) / words if words else float("nan")

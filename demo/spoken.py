@@ -1,8 +1,7 @@
 """The spoken demo: `scripts/demo --voice` plays dialogues from sound files, without a sound device.
 
-The person's files and the robot's own voice reach the speech node through one microphone (a ROS
-topic), so everything a real room does to a dialogue is there: the robot must not hear itself, and
-asks back what it is not sure of.
+The person's sound files and the robot's own voice reach the speech node through one microphone, a
+ROS topic. As in a real room, the robot must not hear itself, and reads back an unsure phrase.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
 # The demo's room: a microphone that hears the person's sound files, and the robot's own voice.
 
 BLOCK = 480  # samples: 30 ms
-ECHO = -12.0  # dB: how loud the robot's voice comes back to its microphone
-LONGEST = 1800 * RATE  # samples of the recording that are kept
+ECHO = -12.0  # dB: gain of the robot's voice at its microphone
+LONGEST = 1800 * RATE  # samples; the recording stops there
 
 
 class Room:
-    """Sends sound on `audio` without a pause, as a microphone does, and records it."""
+    """Publishes sound on `audio` without a pause, as a microphone does, and records it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -66,7 +65,7 @@ class Room:
 
     @property
     def robot_speaks(self) -> bool:
-        """Whether the robot says so, or is still to be heard."""
+        """Whether the robot reports that it speaks, or its voice is still being played."""
         with self._lock:
             return self._robot_speaks or len(self._robot) > 0
 
@@ -84,7 +83,7 @@ class Room:
                 self._person.append(samples[i : i + BLOCK])
 
     def save(self, folder: Path) -> list[Path]:
-        """Stop, and write what the microphone heard and what each side said, of equal length."""
+        """Stop, and write three WAV files of equal length: the microphone and each side alone."""
         self.close()
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
@@ -95,7 +94,7 @@ class Room:
         return paths
 
     def close(self) -> None:
-        """Be silent from now on; to be called before the node is destroyed."""
+        """Stop publishing; call this before the node is destroyed."""
         self._stopping.set()
         self._thread.join(2.0)
 
@@ -138,12 +137,12 @@ class Room:
 
 
 def _filled(samples: Samples) -> Samples:
-    """The samples and silence, a whole block."""
+    """The samples, filled up with silence to a whole block."""
     return np.concatenate([samples, np.zeros(BLOCK - len(samples), np.int16)])
 
 
 REPLY_TIMEOUT = 300.0  # seconds
-ATTEMPTS = 3  # at saying something that is not understood
+ATTEMPTS = 3  # at a phrase that is not understood
 STATUS = {
     Transcript.ACCEPTED: "accepted",
     Transcript.UNCONFIRMED: "asked back",
@@ -153,7 +152,7 @@ STATUS = {
 
 
 class SpokenDialogue:
-    """The graph, the room, and the person in it."""
+    """Plays the person of a spoken dialogue with the running nodes."""
 
     def __init__(self, processes: Processes, watcher: Watcher, out: Path) -> None:
         self._processes, self._watcher, self._out = processes, watcher, out
@@ -177,7 +176,7 @@ class SpokenDialogue:
             self._watcher.wait(lambda n=node: self._is_active(n), f"{node} to be active", 120.0)
 
     def play(self, number: int, scene: DemoScene) -> str:
-        """Play one scene; return "" or what was wrong with how it went."""
+        """Play one scene; return "" or what went wrong."""
         _print(f"\nscene {number}: {scene.image.name}")
         self._watcher.show(scene.image.resolve())
         events = self._watcher.events
@@ -194,7 +193,7 @@ class SpokenDialogue:
                 questions.append(message.text)
                 if not answers:
                     return f"scene {number}: nobody here can answer {message.text!r}"
-                self._robot(message.text)
+                self._note("robot", message.text)
                 self._person(scene.image.parent / answers.pop(0))
             elif kind == "grounding":
                 grounded = True
@@ -204,7 +203,7 @@ class SpokenDialogue:
                     f"y {box.y_min:.0f} to {box.y_max:.0f}; {message.target.label!r}"
                 )
             elif message not in questions and not self._asks_back(scene, message):
-                self._robot(message)
+                self._note("robot", message)
                 self._wait_for_silence()
                 return scene.problem(number, Played(tuple(questions), grounded, message))
 
@@ -230,7 +229,7 @@ class SpokenDialogue:
         return events.get()
 
     def _hears(self, message: Transcript) -> bool:
-        """Take what the speech node heard; the person says it again if it was not understood."""
+        """Note a transcript; repeat a phrase that was not understood, and give up (False) at last."""
         heard = f'heard "{message.text}" ({message.confidence:.2f}, {STATUS[message.status]})'
         self._note("heard", heard)
         if message.status == Transcript.NOT_UNDERSTOOD:
@@ -241,22 +240,19 @@ class SpokenDialogue:
         return True
 
     def _asks_back(self, scene: DemoScene, text: str) -> bool:
-        """Answer "did you say ...?" with yes or no; say it again after no."""
+        """Answer the speech node's own texts such as "Did you say ...?"; False for any other."""
         folder = scene.image.parent / "voice"
         if text.startswith("Did you say"):
-            self._robot(text)
+            self._note("robot", text)
             meant = plain(self._said.stem.replace("_", " "))
             right = meant == plain(text.partition(":")[2])
             self._say_file(folder / ("yes.wav" if right else "no.wav"))
             return True
         if text.startswith(("Then please say", "I did not hear", "Sorry,")):
-            self._robot(text)
+            self._note("robot", text)
             self._person(self._said, again=True)
             return True
         return False
-
-    def _robot(self, text: str) -> None:
-        self._note("robot", text)
 
     def _person(self, path: Path, *, again: bool = False) -> None:
         self._attempts = self._attempts if again else 0
@@ -264,7 +260,7 @@ class SpokenDialogue:
         self._say_file(path)
 
     def _say_file(self, path: Path) -> None:
-        """Say it when the robot has finished: one does not interrupt."""
+        """Play a file of the person when the robot is silent."""
         self._wait_for_silence()
         self._note("person", f"{path.stem.replace('_', ' ')}  [{path.name}]")
         self._room.play(path)

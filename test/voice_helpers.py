@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from clue_ros.voice.audio import RATE, Audio, join, read_audio, resample, silence, to_int16
+from benchmarks.voice_roundtrip import say
+from clue_ros.voice.audio import Audio
 
 
 def need_espeak() -> None:
@@ -21,17 +20,7 @@ def need_espeak() -> None:
 
 
 @lru_cache(maxsize=256)
-def spoken(text: str, voice: str = "en-us", rate: int = 150) -> Audio:
+def spoken(text: str, voice: str = "en-us") -> Audio:
     """Return the sentence at 16 kHz, with half a second of a quiet room before and one after it."""
     with tempfile.TemporaryDirectory() as folder:
-        wav = Path(folder) / "said.wav"
-        command = ["espeak-ng", "-v", voice, "-s", str(rate), "-w", str(wav), text]
-        subprocess.run(command, check=True, timeout=60)
-        words = resample(read_audio(wav))
-    return room_noise(join([silence(0.5), words, silence(1.0)]))
-
-
-def room_noise(audio: Audio) -> Audio:
-    """Return the sound with the faint noise of a microphone on it, about -72 dB."""
-    noise = np.random.default_rng(0).normal(0.0, 8.0, len(audio.samples))
-    return Audio(to_int16(audio.samples + noise), RATE)
+        return say(text, voice, Path(folder))

@@ -5,15 +5,14 @@ The short version of benchmarks/voice_roundtrip.py, which measures with more sen
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from voice_helpers import need_espeak
+from voice_helpers import need_espeak, spoken
 
+from benchmarks import voice_roundtrip as benchmark
+from benchmarks.word_error_rate import word_error_rate
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import join, read_audio, resample, silence
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
@@ -23,18 +22,6 @@ from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SPOKEN = ROOT / "demo" / "voice"
-
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    path = ROOT / "benchmarks" / "voice_roundtrip.py"
-    spec = importlib.util.spec_from_file_location("voice_roundtrip", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["voice_roundtrip"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -64,34 +51,34 @@ def test_what_the_demos_person_says_is_heard_and_acted_on(
 
 
 def test_the_grammar_hears_what_the_language_model_does_not(
-    benchmark: ModuleType, recognizer: RecognizerProcess, tmp_path: Path
+    recognizer: RecognizerProcess,
 ) -> None:
     """In a voice that no confidence was fitted on: over four commands, the grammar errs less."""
     need_espeak()
     pairs, plain = [], []
     for sentence in benchmark.COMMANDS[:4]:
-        for phrase in benchmark.listen(benchmark.say(sentence, "en-us", tmp_path)):
+        for phrase in benchmark.listen(spoken(sentence)):
             heard = recognizer.recognize(phrase.audio, Hints())
             pairs.append((sentence, heard.text))
             plain.append((sentence, heard.unaided))
     assert len(pairs) == 4, "each sentence is one phrase"
-    rate, rate_plain = benchmark.word_error_rate(pairs), benchmark.word_error_rate(plain)
+    rate, rate_plain = word_error_rate(pairs), word_error_rate(plain)
     assert rate < 0.25
     assert rate < rate_plain
 
 
 def test_speech_that_is_no_command_is_not_acted_on(
-    benchmark: ModuleType, recognizer: RecognizerProcess, tmp_path: Path
+    recognizer: RecognizerProcess,
 ) -> None:
     need_espeak()
     for sentence in ("i went to the cinema with my aunt", "what is the weather like in spain"):
-        (phrase,) = benchmark.listen(benchmark.say(sentence, "en-us", tmp_path))
+        (phrase,) = benchmark.listen(spoken(sentence))
         heard = recognizer.recognize(phrase.audio, Hints())
         decision = Confirmer(Thresholds()).decide(heard)
         assert decision.action is not Action.ACCEPT, heard
 
 
-def test_of_fifty_questions_the_robot_hears_none_itself(benchmark: ModuleType) -> None:
+def test_of_fifty_questions_the_robot_hears_none_itself() -> None:
     engine = Synthesizer(VoiceSettings(timeout=60.0))
     try:
         engine.open()
