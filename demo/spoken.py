@@ -229,7 +229,7 @@ class SpokenDialogue:
         return events.get()
 
     def _hears(self, message: Transcript) -> bool:
-        """Note a transcript; repeat a phrase that was not understood, and give up (False) at last."""
+        """Note a transcript; repeat a phrase that was not understood, or give up (False)."""
         heard = f'heard "{message.text}" ({message.confidence:.2f}, {STATUS[message.status]})'
         self._note("heard", heard)
         if message.status == Transcript.NOT_UNDERSTOOD:
