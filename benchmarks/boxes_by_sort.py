@@ -34,7 +34,7 @@ from clue_ros.lab.training.augment import ScenePool, pixels
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.decoding import Generation, Vocabulary, generate
 from clue_ros.model.loading import find_base, find_model
-from clue_ros.model.multi_view import MOST_LOOKS, agreed, windows
+from clue_ros.model.multi_view import MAX_VIEWS, agreed, windows
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
 
 TRIES = 60
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--scenes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--max-boxes", type=int, default=1, help="4 for a base taught with --via")
-    parser.add_argument("--looks", type=int, choices=range(1, MOST_LOOKS + 1), default=1)
+    parser.add_argument("--looks", type=int, choices=range(1, MAX_VIEWS + 1), default=1)
     args = parser.parse_args()
     pointer = Pointer(args.model, args.max_boxes, args.looks)
     grammar = rich_grammar(args.world)

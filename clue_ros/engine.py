@@ -13,6 +13,7 @@ adapters share one model.
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,7 +48,7 @@ Image = npt.NDArray[np.uint8]
 class View:
     """An image that was looked at: its pixels, and the vision tower's features.
 
-    Its owner keeps those of further looks here too (`Clue.looks`), once it has had to point.
+    Its owner keeps the features of further views here too (`Clue.num_views`), once it has pointed.
     """
 
     def __init__(self, image: Image, features: Any, owner: Clue) -> None:
@@ -79,14 +80,14 @@ class Clue:
         name: str,
         policy: str,
         threshold: float | None,
-        looks: int | None,
+        num_views: int | None,
     ) -> None:
         self._checkpoint = checkpoint
         self._name = name
         self._lock = RLock()
         self.policy = policy
         self.threshold = threshold
-        self.looks = looks
+        self.num_views = num_views
 
     @classmethod
     def load(
@@ -97,11 +98,12 @@ class Clue:
         dtype: str = "auto",
         policy: str = DEFAULT_POLICY,
         threshold: float | None = None,
-        looks: int | None = None,
+        num_views: int | None = None,
         detector: str | Path | None = None,
         ivg: str | Path | None = None,
         revision: str | None = None,
         quantization: str = "none",
+        looks: int | None = None,
     ) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
@@ -109,8 +111,8 @@ class Clue:
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector", the "decoder" or "both" (see `ambiguity`); a model with one
         adapter alone takes that one for "both". threshold: 0..1,
-        None for the model's own. looks: at a picture before it points, None for the model's own
-        (see `looks`). detector: the folder of another detector that `clue train
+        None for the model's own. num_views: views of the picture that are averaged
+        before it points, None for the model's own; looks: its old name. detector: the folder of another detector that `clue train
         detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
         ivg: the folder of another adapter B; None: the model's own. revision: a hub id's branch,
         tag or commit (as well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4
@@ -121,7 +123,10 @@ class Clue:
         if threshold is not None:
             _check_threshold(threshold)
         if looks is not None:
-            _check_looks(looks)
+            warnings.warn("looks= is now num_views=", DeprecationWarning, stacklevel=2)
+            num_views = looks
+        if num_views is not None:
+            _check_views(num_views)
         try:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
@@ -140,7 +145,7 @@ class Clue:
         )
         if policy == "both" and policy not in checkpoint.policies:
             policy = checkpoint.policies[-1]  # the one adapter that is there decides alone
-        return cls(checkpoint, str(model), policy, threshold, looks)
+        return cls(checkpoint, str(model), policy, threshold, num_views)
 
     @property
     def model_name(self) -> str:
@@ -203,20 +208,20 @@ class Clue:
         self._threshold = threshold if threshold is None else float(threshold)
 
     @property
-    def looks(self) -> int:
-        """How many looks at a picture have a say in where it points, 1 to 5.
+    def num_views(self) -> int:
+        """Number of views of a picture that agree on the box, 1 to 5 (test-time augmentation).
 
-        One is the paper's. With more, the others move or scale the picture a little; they agree on
-        a box, and its score falls where they do not (`clue_ros.model.multi_view`). The first alone
-        decides whether to ask. Set it to None for the model's own.
+        1 is the paper's. The further views shift or scale the picture a little; the box's score
+        falls where they disagree (`clue_ros.model.multi_view`). The first view alone decides
+        whether to ask. Set it to None for the model's own number.
         """
-        return self._checkpoint.ivg.looks if self._looks is None else self._looks
+        return self._checkpoint.ivg.num_views if self._num_views is None else self._num_views
 
-    @looks.setter
-    def looks(self, looks: int | None) -> None:
-        if looks is not None:
-            _check_looks(looks)
-        self._looks = looks
+    @num_views.setter
+    def num_views(self, num_views: int | None) -> None:
+        if num_views is not None:
+            _check_views(num_views)
+        self._num_views = num_views
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
@@ -251,7 +256,7 @@ class Clue:
 
     def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, Prefill | None]:
         """The estimate, and the context as the decoder has read it if it was asked too."""
-        from clue_ros.model.attention import find_peaks
+        from clue_ros.model.peaks import find_peaks
 
         start = time.perf_counter()
         features, prefill = self._features(view), None
@@ -270,7 +275,7 @@ class Clue:
 
         In the order of `estimate.peaks`, which is that of a question's candidates.
         """
-        from clue_ros.model.attention import peak_masks
+        from clue_ros.model.peaks import peak_masks
 
         return peak_masks(estimate.attention, estimate.peaks, view.width, view.height)
 
@@ -317,16 +322,16 @@ class Clue:
         return Question(text, candidates, offered_answers(text), estimate)
 
     def _agreement(self, said: Generation, view: View, context: str) -> Agreement:
-        """What the first look found, or what it and the further ones agree on."""
+        """The box of the first view, or the one that all views agree on."""
         from clue_ros.model.multi_view import agreed, windows
 
-        through = windows(self.looks, view.width, view.height)
+        through = windows(self.num_views, view.width, view.height)
         further = self._further(view, through[1:])
         others = [] if further is None else self._checkpoint.point(further, context)
         return agreed([said, *others], through)
 
     def _further(self, view: View, through: Sequence[Window]) -> Any:
-        """Features (n, N, D) of the looks after the first; None of none."""
+        """Features (n, N, D) of the views after the first; None if there are none."""
         if not through:
             return None
         mine = view._owner is self
@@ -354,11 +359,11 @@ def _check_threshold(threshold: float) -> None:
         raise ModelError(f"threshold {threshold!r} is no probability: want a number from 0 to 1")
 
 
-def _check_looks(looks: int) -> None:
-    from clue_ros.model.multi_view import MOST_LOOKS
+def _check_views(number: int) -> None:
+    from clue_ros.model.multi_view import MAX_VIEWS
 
-    if not isinstance(looks, int) or isinstance(looks, bool) or not 1 <= looks <= MOST_LOOKS:
-        raise ModelError(f"looks {looks!r}: want a whole number from 1 to {MOST_LOOKS}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_VIEWS:
+        raise ModelError(f"num_views {number!r}: want a whole number from 1 to {MAX_VIEWS}")
 
 
 def _check_image(image: Image) -> None:

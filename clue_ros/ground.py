@@ -33,7 +33,7 @@ from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
-from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
@@ -78,8 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold", type=float, help="ask from this probability on (the model's own)"
     )
     parser.add_argument(
-        "--looks", type=int, metavar="N", help="at the picture before it points (the model's own)"
+        "--views",
+        type=int,
+        metavar="N",
+        help="number of augmented views of the picture that agree on the box (the model's own)",
     )
+    parser.add_argument("--looks", dest="views", type=int, help=argparse.SUPPRESS)  # its old name
     parser.add_argument(
         "--max-turns",
         type=int,
@@ -118,8 +122,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
     if args.threshold is not None and not 0.0 <= args.threshold <= 1.0:
         raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
-    if args.looks is not None and not 1 <= args.looks <= MOST_LOOKS:
-        raise ClueError(f"--looks must be between 1 and {MOST_LOOKS}, not {args.looks}")
+    if args.views is not None and not 1 <= args.views <= MAX_VIEWS:
+        raise ClueError(f"--views must be between 1 and {MAX_VIEWS}, not {args.views}")
     if args.save is not None:
         if args.save.suffix.lower() not in _SAVED_AS:
             raise ClueError(f"--save {args.save}: the name must end in {', '.join(_SAVED_AS)}")
@@ -145,7 +149,7 @@ def _load(args: argparse.Namespace) -> Clue:
         dtype=args.dtype,
         policy=args.policy,
         threshold=args.threshold,
-        looks=args.looks,
+        num_views=args.views,
         detector=args.detector,
         ivg=args.ivg,
         quantization=args.quantization,
@@ -217,12 +221,14 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
         if isinstance(reply, NotFound):
             row["missing"] = reply.missing
     else:
+        via = [_rounded(box.as_list()) for box in reply.intermediate_boxes]
         row = {
             "type": "grounding",
             "box": _rounded(reply.box.as_list()),
             "label": reply.label,
             "score": _number(reply.score),
-            "via": [_rounded(box.as_list()) for box in reply.via],
+            "intermediate_boxes": via,
+            "via": via,  # its name until 0.1
         }
     row |= {
         "probability": _number(estimate.probability),
@@ -258,7 +264,7 @@ def outcome_picture(
         return draw(
             image,
             attention=estimate.attention,
-            via=reply.via,
+            via=reply.intermediate_boxes,
             box=reply.box,
             caption="\n".join(lines),
         )

@@ -33,26 +33,27 @@ def share_the_heap() -> None:
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)
 
 
-def set_aside() -> None:
+def freeze_garbage() -> None:
     """Take what lives now out of the collector's sight, for looking at the rest to be quick."""
     gc.collect()
     gc.freeze()
 
 
 @contextlib.contextmanager
-def setting_aside() -> Iterator[None]:
-    """`set_aside` for as long as something runs, however it ends."""
-    set_aside()
+def frozen_garbage() -> Iterator[None]:
+    """`freeze_garbage` for as long as something runs, however it ends."""
+    freeze_garbage()
     try:
         yield
     finally:
-        give_back(everything=True)
+        trim(everything=True)
 
 
-def give_back(*, everything: bool = False) -> None:
+def trim(*, everything: bool = False) -> None:
     """Collect cycles, and return the pages of every heap that hold nothing to the system.
 
-    Takes milliseconds after `set_aside`. everything: what was set aside too, which takes longer.
+    Takes milliseconds after `freeze_garbage`. everything: frozen objects too, which takes
+    longer.
     """
     if everything:
         gc.unfreeze()

@@ -195,10 +195,8 @@ def described(reply: Any) -> Record:
     record: Record = {"type": type(reply).__name__, "is_ambiguous": bool(estimate.is_ambiguous)}
     if isinstance(reply, Grounding):
         record |= {"box": _corners(reply.box), "label": reply.label, "score": _number(reply.score)}
-        record["via"] = [
-            _corners(box)
-            for box in getattr(reply, "intermediate_boxes", None) or getattr(reply, "via", ())
-        ]
+        passed: Any = getattr(reply, "intermediate_boxes", ()) or getattr(reply, "via", ())
+        record["via"] = [_corners(box) for box in passed]
     else:
         record |= {"text": reply.text, "suggested_answers": list(reply.suggested_answers)}
         record["candidates"] = [_corners(box) for box in reply.candidates]

@@ -130,18 +130,18 @@ class NotFound(Question):
 class Grounding:
     """The robot points.
 
-    `score`: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
-    within 2 % of the image's width or height of where the box has it; with several looks the mean
-    of theirs, 0 of one that found another thing (`Clue.looks`). `via`: what was counted on the way,
-    in turn, where the model counts aloud: the first and the second mug of "the third mug from the
-    left".
+    score: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
+    within 2 % of the image's width or height of where the box has it; with several views
+    (`Clue.num_views`) the mean of their scores, 0 for a view that found another thing.
+    intermediate_boxes: boxes that the reply went through before the last one, in order: the first
+    and the second mug of "the third mug from the left".
     """
 
     box: Box
     label: str
     score: float
     ambiguity: AmbiguityEstimate
-    via: tuple[Box, ...] = ()
+    intermediate_boxes: tuple[Box, ...] = ()
 
 
 Reply = Question | Grounding

@@ -37,7 +37,7 @@ from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.fusion import MEAN, Fusion, load_fusion
 from clue_ros.model.loading import find_base, find_model, read_json, write_json
-from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import (
     NONE,
@@ -59,30 +59,32 @@ class IvgSettings:
     """ivg.json: how adapter B is asked and what it may reply.
 
     instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
-    the last of which is meant; 1 is the paper's. looks: at a picture before it points (`looks`); 1
+    the last of which is meant; 1 is the paper's. num_views: of a picture that agree on the box; 1
     is the paper's.
     """
 
     instruction: str = "clarify"
     max_new_tokens: int = 48
     max_boxes: int = 1
-    looks: int = 1
+    num_views: int = 1
 
 
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
     """Read and check ivg.json; fields it does not know are notes. Raises ModelError."""
     path = Path(folder) / SETTINGS_FILE
     content = read_json(path)
+    if "looks" in content:  # its name until 0.1
+        content.setdefault("num_views", content["looks"])
     known = IvgSettings.__dataclass_fields__
     settings = IvgSettings(**{key: content[key] for key in known if key in content})
     if not isinstance(settings.instruction, str):
         raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
-    for name in ("max_new_tokens", "max_boxes", "looks"):
+    for name in ("max_new_tokens", "max_boxes", "num_views"):
         limit = getattr(settings, name)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
-    if settings.looks > MOST_LOOKS:
-        raise ModelError(f"{path}: looks {settings.looks!r}, want {MOST_LOOKS} at most")
+    if settings.num_views > MAX_VIEWS:
+        raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
     return settings
 
 

@@ -32,7 +32,7 @@ WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (0.03, 0.03, 1.03, 1.03),
 )
 """Of each look in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
-MOST_LOOKS = len(WINDOWS)
+MAX_VIEWS = len(WINDOWS)
 
 
 @dataclass(frozen=True)

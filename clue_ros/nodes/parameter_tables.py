@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
-from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter, Value, disorder, find
 from clue_ros.nodes.voice_parameters import SPEECH, TTS
 
@@ -83,7 +83,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "looks",
         0,
         "Looks at a picture that agree on a box before it points; 0: as in the model's folder.",
-        range=(0, MOST_LOOKS),
+        range=(0, MAX_VIEWS),
         unit="1",
     ),
     Parameter(

@@ -151,7 +151,7 @@ class PerceptionNode(LifecycleNode):
             ivg=self._value("ivg") or None,
             quantization=self._value("quantization"),
         )
-        memory.set_aside()
+        memory.freeze_garbage()
         return clue
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -199,7 +199,7 @@ class PerceptionNode(LifecycleNode):
 
     def _free(self) -> None:
         self._clue = None
-        memory.give_back(everything=True)
+        memory.trim(everything=True)
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
         model = (self._clue, self._worker, self._spinner)
@@ -235,7 +235,7 @@ class PerceptionNode(LifecycleNode):
         if clue is not None:
             clue.policy = self._value("policy")
             clue.threshold = None if threshold < 0 else threshold
-            clue.looks = self._value("looks") or None
+            clue.num_views = self._value("looks") or None
 
     async def _converse(self, session: Session, feedback: Feedback | None = None) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
@@ -264,7 +264,7 @@ class PerceptionNode(LifecycleNode):
     def _close(self, session: Session) -> None:
         """Let the next request in, and give back what those before this one held."""
         self._gate.close(session)
-        self._worker.submit(memory.give_back, lambda _result, _error: None)
+        self._worker.submit(memory.trim, lambda _result, _error: None)
 
     def _note(self, outcome: Outcome) -> None:
         self._health.failed(outcome.code, outcome.message)

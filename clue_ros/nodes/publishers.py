@@ -84,7 +84,11 @@ class Outputs:
 def _picture(session: Session, reply: Question | Grounding) -> Image:
     estimate = reply.ambiguity
     if isinstance(reply, Grounding):
-        via, box, caption = reply.via, reply.box, f"{reply.label or session.conversation.request}"
+        via, box, caption = (
+            reply.intermediate_boxes,
+            reply.box,
+            f"{reply.label or session.conversation.request}",
+        )
     else:
         via, box, caption = (), None, reply.text
     pixels = draw(

@@ -27,6 +27,7 @@ from clue_ros import memory
 MODEL_CODE = (
     "clue_ros.model.checkpoint",
     "clue_ros.model.attention",
+    "clue_ros.model.peaks",
     "clue_ros.model.location_tokens",
     "clue_ros.dialogue.words",
     "transformers.models.gemma2.modeling_gemma2",
@@ -69,7 +70,7 @@ class Keeper:
         """Return the node's exit status; 128 + the signal that ended it after a stop."""
         # What the parent holds moves to where the collector of the child does not touch it: pages
         # that nobody writes stay shared.
-        memory.set_aside()
+        memory.freeze_garbage()
         for number in _STOPS:
             signal.signal(number, self._stop)
         pause = PAUSE

@@ -172,7 +172,7 @@ def test_each_picture_is_looked_at_once_and_a_broken_one_is_told() -> None:
     ]
     clue, told = FakeClue(set(), {}), list[str]()
     report = evaluate(clue, samples, problem=told.append)
-    assert clue.looks == 1
+    assert clue.num_views == 1
     assert len(report.clear) == 3
     assert told == ["bad.jpg: left out, disk on fire"]
 

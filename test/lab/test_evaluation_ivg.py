@@ -110,7 +110,7 @@ def test_the_whole_dialogue_is_heard_and_each_picture_seen_once() -> None:
     ]
     clue = Pointer(Box(0, 0, 10, 10))
     guesses = guess_all(clue, items, problem=pytest.fail)
-    assert clue.looks == [1, 2]
+    assert clue.num_views == [1, 2]
     assert clue.heard[0] == (
         1,
         "that one assistant: which one ? user: the left one assistant: red ? user: yes",

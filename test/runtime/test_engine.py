@@ -145,7 +145,7 @@ def test_what_a_reply_leads_past_is_told_in_pixels(
     """Boxes in turn, the last one the grounding; none before it unless the adapter may say them."""
     plain = clue.reply(view, Dialogue("the block"), force_grounding=True)
     assert isinstance(plain, Grounding)
-    assert plain.via == ()
+    assert plain.intermediate_boxes == ()
     monkeypatch.setattr(clue.checkpoint.ivg, "max_boxes", 3)
     codes: list[Codes] = [(0, 0, 1023, 1023), (0, 0, 512, 512), (256, 128, 768, 1023)]
     said = Generation((), (0.5,) * 12, codes[-1], tuple(codes[:-1]))
@@ -153,7 +153,7 @@ def test_what_a_reply_leads_past_is_told_in_pixels(
     reply = clue.reply(view, Dialogue("the third block"), force_grounding=True)
     assert isinstance(reply, Grounding)
     found = [decode_box(c, 80, 60) for c in codes]
-    assert (*reply.via, reply.box) == tuple(found)
+    assert (*reply.intermediate_boxes, reply.box) == tuple(found)
     assert found[0] == Box(0, 0, 80, 60)
     assert reply.score == pytest.approx(0.5)
 

@@ -98,14 +98,14 @@ def test_what_was_set_aside_stays_and_later_cycles_go() -> None:
         assert loaded() is not None
         kept = Cycle()
         aside = weakref.ref(kept)
-        memory.set_aside()
+        memory.freeze_garbage()
         assert loaded() is None
         del kept
         dialogue = weakref.ref(Cycle())
-        memory.give_back()
+        memory.trim()
         assert dialogue() is None
         assert aside() is not None
-        memory.give_back(everything=True)
+        memory.trim(everything=True)
         assert aside() is None
     finally:
         gc.unfreeze()

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from clue_ros.model.attention import attention_map, find_peaks, image_attention, min_max, peak_mask
+from clue_ros.model.attention import attention_map, image_attention, min_max
+from clue_ros.model.peaks import find_peaks, peak_mask
 
 Array = npt.NDArray[Any]
 

@@ -208,7 +208,7 @@ def test_a_detector_for_a_deeper_model_is_refused(folder: Path) -> None:
     assert "block 14" in reason(folder)
 
 
-@pytest.mark.parametrize("name", ["max_new_tokens", "max_boxes", "looks"])
+@pytest.mark.parametrize("name", ["max_new_tokens", "max_boxes", "num_views"])
 @pytest.mark.parametrize("value", [0, True, 2.5, "5", None])
 def test_a_limit_of_replies_that_is_no_number_is_refused(
     folder: Path, name: str, value: object
@@ -220,8 +220,8 @@ def test_a_limit_of_replies_that_is_no_number_is_refused(
 
 def test_more_looks_than_there_are_windows_are_refused(folder: Path) -> None:
     path = folder / "ivg" / "ivg.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "looks": 6}))
-    assert "looks 6, want 5 at most" in reason(folder)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_views": 6}))
+    assert "num_views 6, want 5 at most" in reason(folder)
 
 
 def test_an_adapter_for_another_width_is_refused(folder: Path, tmp_path: Path) -> None:

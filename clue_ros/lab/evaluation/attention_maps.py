@@ -27,11 +27,12 @@ from clue_ros.dialogue.types import Peak, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.evaluation.report import figure_path, new_figure, save_figure
-from clue_ros.model.attention import attention_map, find_peaks
+from clue_ros.model.attention import attention_map
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import check_processor, choose_device, choose_dtype, load_checkpoint
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.loading import add_model_argument, find_base, find_model
+from clue_ros.model.peaks import find_peaks
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
 
 EXAMPLES = (

@@ -120,14 +120,14 @@ def _looks(clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: i
 
     The picture is new each time, and its first look not counted.
     """
-    before = clue.looks
+    before = clue.num_views
 
     def seconds(looks: int) -> float:
-        clue.looks, view = looks, clue.look(image)
+        clue.num_views, view = looks, clue.look(image)
         return _times(lambda: clue.reply(view, dialogue, force_grounding=True), 1)[0]
 
     ratio = _in_turns(seconds, 3, 1, runs)
-    clue.looks = before
+    clue.num_views = before
     return ratio
 
 

@@ -326,7 +326,7 @@ def _on(peak: Peak, candidate: Candidate, size: tuple[int, int]) -> bool:
 def _mask_iou(
     estimate: AmbiguityEstimate, peak: Peak, candidate: Candidate, size: tuple[int, int]
 ) -> float:
-    from clue_ros.model.attention import peak_mask
+    from clue_ros.model.peaks import peak_mask
 
     width, height = size
     found = peak_mask(estimate.attention, peak, width, height)

@@ -347,7 +347,7 @@ def load_clue(args: argparse.Namespace) -> Clue:
         device=args.device,
         policy=args.policy,
         threshold=args.threshold,
-        looks=args.looks,
+        num_views=args.looks,
         detector=args.detector,
         ivg=args.ivg,
     )

@@ -40,7 +40,7 @@ from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.loading import find_base, find_model, fingerprint
-from clue_ros.model.multi_view import MOST_LOOKS
+from clue_ros.model.multi_view import MAX_VIEWS
 
 Number = TypeVar("Number", Tensor, float)
 
@@ -233,10 +233,11 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
     )
     gradient_checkpointing: bool = option(False, "use less memory and more time")
     max_new_tokens: int = option(48, "longest question in tokens, when the model is used")
-    looks: int = option(
+    views: int = option(
         1,
-        "number of views averaged for the box, when the model is used",
-        choices=range(1, MOST_LOOKS + 1),
+        "number of augmented views that agree on the box, when the model is used",
+        choices=range(1, MAX_VIEWS + 1),
+        old_name="looks",
     )
     workers: int = option(2, "number of threads that prepare pictures ahead of their step")
     log_every: int = option(20, "steps between two rows of the log")
@@ -425,7 +426,7 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
         reply = IvgSettings(
             max_new_tokens=options.max_new_tokens,
             max_boxes=MAX_BOXES if options.via else 1,
-            looks=options.looks,
+            num_views=options.views,
         )
         save_ivg_settings(reply, out, validation=figures, training={**recipe, **notes})
         print(json.dumps({"out": str(out), **figures}))

@@ -185,7 +185,7 @@ def train(
         mininterval=2,
         disable=not processes.is_main,
     )
-    with memory.setting_aside():
+    with memory.frozen_garbage():
         for step in bar:
             # dropout repeats after a resume, and differs between processes
             torch.manual_seed(settings.seed * 1_000_003 + step + (processes.rank << 40))
@@ -198,7 +198,7 @@ def train(
                 optimizer.step()
             done = step + 1
             if done % TRIM_EVERY == 0:
-                memory.give_back()
+                memory.trim()
             if done % log_every == 0 or done == settings.steps:
                 row = run.means.take()
                 bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)

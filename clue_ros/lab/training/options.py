@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option. more: settings of argparse's option."""
+    """A dataclass field that is a command-line option. more: settings of argparse's option;
+    old_name: of an option that was renamed.
+    """
     return field(default=default, metadata={"help": help, **more})
 
 
@@ -38,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     hints = get_type_hints(options)
     for declared in fields(options):
         hint, settings = hints[declared.name], dict(declared.metadata)
+        old_name = settings.pop("old_name", None)
         if declared.default is not MISSING:
             default = declared.default
             settings["default"] = list(default) if isinstance(default, tuple) else default
@@ -50,6 +53,13 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         elif get_origin(hint) is not tuple:
             settings["type"] = (get_args(hint) or (hint,))[0]  # of `Path | None`: Path
         parser.add_argument(f"--{declared.name.replace('_', '-')}", **settings)
+        if old_name:  # accepted for a release
+            hidden = {
+                "dest": declared.name,
+                "help": argparse.SUPPRESS,
+                "default": argparse.SUPPRESS,
+            }
+            parser.add_argument(f"--{old_name}", **{**settings, **hidden})
 
 
 def read_options(options: type[T], args: argparse.Namespace) -> T:

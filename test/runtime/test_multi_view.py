@@ -11,7 +11,7 @@ from clue_ros.errors import ModelError
 from clue_ros.images import load_image
 from clue_ros.model.decoding import Generation
 from clue_ros.model.location_tokens import Codes, encode_box
-from clue_ros.model.multi_view import MOST_LOOKS, WINDOWS, Window, agreed, windows
+from clue_ros.model.multi_view import MAX_VIEWS, WINDOWS, Window, agreed, windows
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 200, 100
@@ -50,19 +50,19 @@ def test_a_window_shows_a_part_and_repeats_the_rim(picture: Image) -> None:
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
 def test_every_window_shows_something_of_any_picture(width: int, height: int) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    for window in windows(MOST_LOOKS, width, height):
+    for window in windows(MAX_VIEWS, width, height):
         shown = window.onto(image)
         assert shown.shape == (window.y_max - window.y_min, window.x_max - window.x_min, 3)
         assert set(map(tuple, shown.reshape(-1, 3))) <= set(map(tuple, image.reshape(-1, 3)))
 
 
-@pytest.mark.parametrize("look", range(MOST_LOOKS))
+@pytest.mark.parametrize("look", range(MAX_VIEWS))
 def test_a_box_lies_where_its_pixels_are(look: int) -> None:
     """A white rectangle, found by its colour in each window, is where it was drawn."""
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     drawn = Box(50, 40, 90, 70)
     image[40:70, 50:90] = 255
-    window = windows(MOST_LOOKS, WIDTH, HEIGHT)[look]
+    window = windows(MAX_VIEWS, WIDTH, HEIGHT)[look]
     shown = window.onto(image)
     rows, columns = np.nonzero(shown[..., 0])
     there = Box(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
@@ -127,24 +127,24 @@ def clue(random_model: Path) -> Clue:
 
 
 def test_looks_are_the_models_own_unless_they_are_set(clue: Clue, random_model: Path) -> None:
-    assert clue.looks == clue.checkpoint.ivg.looks == 1, "the paper's"
-    clue.looks = 4
-    assert clue.looks == 4
-    clue.looks = None
-    assert clue.looks == 1
-    for wrong in (0, MOST_LOOKS + 1, True, 2.0, "3"):
-        with pytest.raises(ModelError, match="looks"):
-            clue.looks = wrong  # type: ignore[assignment]
-        with pytest.raises(ModelError, match="looks"):
-            Clue.load(random_model, looks=wrong)  # type: ignore[arg-type]
-    assert clue.looks == 1
+    assert clue.num_views == clue.checkpoint.ivg.num_views == 1, "the paper's"
+    clue.num_views = 4
+    assert clue.num_views == 4
+    clue.num_views = None
+    assert clue.num_views == 1
+    for wrong in (0, MAX_VIEWS + 1, True, 2.0, "3"):
+        with pytest.raises(ModelError, match="num_views"):
+            clue.num_views = wrong  # type: ignore[assignment]
+        with pytest.raises(ModelError, match="num_views"):
+            Clue.load(random_model, num_views=wrong)  # type: ignore[arg-type]
+    assert clue.num_views == 1
 
 
 def test_more_looks_change_where_it_points_and_nothing_else(clue: Clue, picture: Image) -> None:
     view = clue.look(picture)
     found = []
     for looks in (1, 3, 5, 3, 1):
-        clue.looks = looks
+        clue.num_views = looks
         reply = clue.reply(view, REQUEST, force_grounding=True)
         assert isinstance(reply, Grounding)
         assert Box(0, 0, 80, 60).iou(reply.box) > 0
@@ -152,20 +152,20 @@ def test_more_looks_change_where_it_points_and_nothing_else(clue: Clue, picture:
         found.append(reply)
     assert [found[3].box, found[4].box] == [found[1].box, found[0].box], "kept looks do no harm"
     assert len({reply.ambiguity.probability for reply in found}) == 1
-    clue.looks = None
+    clue.num_views = None
 
 
 def test_a_view_of_another_clue_is_looked_at_again(
     clue: Clue, random_model: Path, picture: Image
 ) -> None:
-    other = Clue.load(random_model, device="cpu", looks=3)
-    clue.looks = 3
+    other = Clue.load(random_model, device="cpu", num_views=3)
+    clue.num_views = 3
     foreign, own = other.look(picture), clue.look(picture)
     there, here = (clue.reply(v, REQUEST, force_grounding=True) for v in (foreign, own))
     assert isinstance(there, Grounding)
     assert isinstance(here, Grounding)
     assert there.box == here.box
-    clue.looks = None
+    clue.num_views = None
 
 
 def test_three_looks_of_a_trained_model_agree_on_what_is_plain() -> None:
@@ -174,7 +174,7 @@ def test_three_looks_of_a_trained_model_agree_on_what_is_plain() -> None:
     view = clue.look(image)
     boxes = []
     for looks in (1, 3):
-        clue.looks = looks
+        clue.num_views = looks
         reply = clue.reply(view, Dialogue("the yellow block on the left"), force_grounding=True)
         assert isinstance(reply, Grounding)
         boxes.append(reply.box)
