@@ -110,13 +110,14 @@ class Clue:
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector", the "decoder" or "both" (see `ambiguity`); a model with one
-        adapter alone takes that one for "both". threshold: 0..1,
-        None for the model's own. num_views: views of the picture that are averaged
-        before it points, None for the model's own; looks: its old name. detector: the folder of another detector that `clue train
-        detector` made, or a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first");
-        ivg: the folder of another adapter B; None: the model's own. revision: a hub id's branch,
-        tag or commit (as well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4
-        bits) for the decoder's weights, which needs bitsandbytes.
+        adapter alone takes that one for "both". threshold: 0..1, None for the model's own.
+        num_views: views of the picture that agree on the box, None for the model's own (`looks` is
+        its old name). detector: the folder of another detector that `clue train detector` made, or
+        a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
+        another adapter B; None: the model's own. revision: a hub id's branch, tag or commit (as
+        well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4 bits) for the
+        decoder's weights, which needs bitsandbytes.
+
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from clue_ros.dialogue.sayings import ending
 from clue_ros.dialogue.types import (
@@ -36,9 +36,6 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.dialogue.words import asks_yes_or_no, means_yes
 from clue_ros.errors import ClueError
-
-if TYPE_CHECKING:
-    from clue_ros.engine import Clue, View
 
 
 class Phase(Enum):
@@ -179,9 +176,18 @@ class Conversation:
         return self.outcome
 
 
+class Grounder(Protocol):
+    """The part of `clue_ros.engine.Clue` that a conversation needs."""
+
+    def reply(
+        self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Ask or point; with `force_grounding` point."""
+
+
 def converse(
-    clue: Clue,
-    view: View,
+    clue: Grounder,
+    view: Any,
     conversation: Conversation,
     answer: Callable[[Question], str | None],
     on_reply: Callable[[Question | Grounding], None] = lambda _reply: None,

@@ -21,8 +21,8 @@ if platform.libc_ver()[0] != "glibc":
 # Prints how many heaps there are after eight threads have each taken memory at the same time.
 COUNT = """
 import ctypes, re, tempfile, threading
-from clue_ros import heap
-heap.share_the_heap()
+from clue_ros import memory
+memory.share_the_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 together = threading.Barrier(8)
@@ -46,7 +46,7 @@ with tempfile.NamedTemporaryFile() as file:
 # Prints the resident MB before and after holes of 60 MB between pieces that stay are given back.
 HOLES = """
 import ctypes
-from clue_ros import heap
+from clue_ros import memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 def resident():
@@ -56,7 +56,7 @@ for piece in pieces: ctypes.memset(piece, 1, 30_000)
 kept = pieces[::20]
 for piece in set(pieces) - set(kept): libc.free(piece)
 before = resident()
-heap.give_back()
+memory.trim()
 print(before, resident())
 """
 
