@@ -71,13 +71,13 @@ class FakeClue:
 
     def __init__(self, unsure: set[str], settles: dict[str, Box], policy: str = "detector") -> None:
         self.unsure, self.settles, self.policy = unsure, settles, policy
-        self.looks = 0
+        self.looked = 0
         self.heard: list[str] = []
 
     def look(self, image: npt.NDArray[np.uint8]) -> int:
         """Count the look."""
-        self.looks += 1
-        return self.looks
+        self.looked += 1
+        return self.looked
 
     def ambiguity(self, view: int, expression: str | Dialogue) -> AmbiguityEstimate:
         """Unsure of what it was told to be unsure of."""
@@ -172,7 +172,7 @@ def test_each_picture_is_looked_at_once_and_a_broken_one_is_told() -> None:
     ]
     clue, told = FakeClue(set(), {}), list[str]()
     report = evaluate(clue, samples, problem=told.append)
-    assert clue.num_views == 1
+    assert clue.looked == 1
     assert len(report.clear) == 3
     assert told == ["bad.jpg: left out, disk on fire"]
 

@@ -52,13 +52,13 @@ class Pointer:
 
     def __init__(self, box: Box, *, obeys: bool = True) -> None:
         self.box, self.obeys = box, obeys
-        self.looks: list[int] = []
+        self.looked: list[int] = []
         self.heard: list[tuple[int, str]] = []
 
     def look(self, image: npt.NDArray[np.uint8]) -> int:
         """The number of this look; remembers the grey of the first pixel."""
-        self.looks.append(int(image[0, 0, 0]))
-        return len(self.looks)
+        self.looked.append(int(image[0, 0, 0]))
+        return len(self.looked)
 
     def ambiguity(self, view: int, expression: str | Dialogue) -> AmbiguityEstimate:
         """Always unsure."""
@@ -110,7 +110,7 @@ def test_the_whole_dialogue_is_heard_and_each_picture_seen_once() -> None:
     ]
     clue = Pointer(Box(0, 0, 10, 10))
     guesses = guess_all(clue, items, problem=pytest.fail)
-    assert clue.num_views == [1, 2]
+    assert clue.looked == [1, 2]
     assert clue.heard[0] == (
         1,
         "that one assistant: which one ? user: the left one assistant: red ? user: yes",

@@ -149,7 +149,7 @@ def test_converse_holds_a_dialogue_to_its_end(force: bool, code: str, forced: in
     heard: list[Reply] = []
     clue: Any = FakeClue(questions=9)
     conversation = Conversation("pick up the block", 2, force_grounding=force)
-    outcome = converse(clue, None, conversation, lambda _question: "that one", heard.append)  # type: ignore[arg-type]
+    outcome = converse(clue, None, conversation, lambda _question: "that one", heard.append)
     assert outcome is not None
     assert (outcome.code, clue.forced) == (code, forced)
     assert len(heard) == 3
@@ -159,5 +159,5 @@ def test_converse_holds_a_dialogue_to_its_end(force: bool, code: str, forced: in
 def test_converse_waits_where_nobody_answers() -> None:
     clue: Any = FakeClue(questions=1)
     conversation = Conversation("pick up the block")
-    assert converse(clue, None, conversation, lambda _question: None) is None  # type: ignore[arg-type]
+    assert converse(clue, None, conversation, lambda _question: None) is None
     assert conversation.phase is Phase.WAITING

@@ -24,8 +24,9 @@ T = TypeVar("T")
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option. more: settings of argparse's option;
-    old_name: of an option that was renamed.
+    """A dataclass field that is a command-line option.
+
+    more: settings of argparse's option; old_name: of an option that was renamed.
     """
     return field(default=default, metadata={"help": help, **more})
 
