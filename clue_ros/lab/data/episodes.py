@@ -13,8 +13,8 @@ from clue_ros.lab.data.invig import Invig, InvigError, InvigSample, load_invig
 def load_episodes(folder: str | Path) -> Invig:
     """The dialogues of a folder that ended in a box, as InViG samples.
 
-    The box is the one the robot answered with: nobody has checked it, unless a person has since
-    (`bbox` and `outcome` may be edited). Dialogues that ended otherwise are counted in `problems`.
+    The box is the robot's own: it is unchecked, unless a person has edited `bbox` and `outcome`
+    since. Dialogues that ended without a box are counted in `problems`.
 
     Raises:
         InvigError: no such folder, or no dialogue in it that ended in a box.
@@ -26,7 +26,9 @@ def load_episodes(folder: str | Path) -> Invig:
     ends = {path.stem: _outcome(path) for path in files}
     counted = Counter(ends.values())
     if not counted[GROUNDED]:
-        raise InvigError(f"{folder}: none of {len(files)} dialogues ended in a box{_told(counted)}")
+        raise InvigError(
+            f"{folder}: none of {len(files)} dialogues ended in a box{_others(counted)}"
+        )
     good = {name for name, outcome in ends.items() if outcome == GROUNDED}
     samples: list[InvigSample] = []
     problems: list[str] = []
@@ -42,7 +44,7 @@ def load_episodes(folder: str | Path) -> Invig:
     if not samples:
         raise InvigError(f"{folder}: no usable episode; the first: {problems[0]}")
     if len(good) < len(files):
-        problems.append(f"{folder}: left out, as they ended without a box{_told(counted)}")
+        problems.append(f"{folder}: left out, as they ended without a box{_others(counted)}")
     return Invig(tuple(samples), tuple(problems))
 
 
@@ -55,6 +57,7 @@ def _outcome(path: Path) -> str:
         return "unreadable"
 
 
-def _told(counted: Counter[str]) -> str:
+def _others(counted: Counter[str]) -> str:
+    """How the other episodes ended: ": 2 OPEN, 1 CANCELED"."""
     rest = ", ".join(f"{count} {name}" for name, count in counted.items() if name != GROUNDED)
     return f": {rest}" if rest else ""

@@ -73,7 +73,7 @@ def split_name(name: str) -> str:
 
 
 def read_rows(source: str | Path, split: str | None) -> Iterator[Row | str]:
-    """All rows of a source, or of one split; a line that is no row comes as its reason.
+    """All rows of a source, or of one split. A line that is no row is yielded as a problem.
 
     Raises InvigError.
     """
@@ -100,7 +100,7 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def _split_of(path: Path, root: Path) -> str | None:
-    """The split that a file's name, or its folder's below `root`, tells."""
+    """The split named by a file, or by a folder that holds it below `root`."""
     for name in (path.stem, *(p.name for p in path.parents if p != root and root in p.parents)):
         word = _SPLIT_WORD.search(name.lower())
         if word:
@@ -111,7 +111,7 @@ def _split_of(path: Path, root: Path) -> str | None:
 def _file_rows(
     files: list[Path], root: Path, wanted: str | None, source: str
 ) -> Iterator[Row | str]:
-    """Files whose names tell no split are used for any."""
+    """Rows of the wanted split's files, and of those that name no split."""
     splits = {path: _split_of(path, root) for path in files}
     chosen = [path for path in files if wanted is None or splits[path] in (wanted, None)]
     if not chosen:
@@ -119,7 +119,8 @@ def _file_rows(
         raise InvigError(f"{source}: no split {wanted} in it; it has {there}")
     for path in chosen:
         if path.suffix == ".parquet":
-            data = _load(str(path), "parquet", data_files=str(path), split="train")
+            name = str(path)
+            data = _from_datasets(name, "load_dataset", "parquet", data_files=name, split="train")
             yield from _table_rows(data, path.name, root)
         elif path.suffix == ".jsonl":
             yield from _json_lines(path, root)
@@ -164,29 +165,25 @@ def _json_lines(path: Path, root: Path) -> Iterator[Row | str]:
         raise InvigError(f"{path} cannot be read: {error}") from None
 
 
-def _datasets(source: str) -> Any:
+def _from_datasets(source: str, function: str, *args: Any, **options: Any) -> Any:
+    """Call a function of the package `datasets`; its failures become InvigError of one line."""
     try:
-        return importlib.import_module("datasets")
+        datasets = importlib.import_module("datasets")
     except ImportError as error:
         raise InvigError(
             f"{source}: this needs the Python package datasets, which cannot be imported here"
             f" ({error}): pip install {DATASETS}; JSON files need nothing"
         ) from None
-
-
-def _load(source: str, *args: Any, **options: Any) -> Any:
-    """`datasets.load_dataset`, with its refusals as one clear line."""
-    datasets = _datasets(source)
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(*args, **options)
+        return getattr(datasets, function)(*args, **options)
     except Exception as error:  # noqa: BLE001 - any failure of the library means: no data
         raise InvigError(f"{source}: {_reason(source, error)}") from None
 
 
 def _reason(source: str, error: Exception) -> str:
-    """What went wrong in `datasets` and what to do."""
+    """The cause of a failure in `datasets`, and its remedy."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
@@ -216,7 +213,7 @@ _UNREACHABLE = {
 def _hub_rows(source: str, wanted: str | None) -> Iterator[Row | str]:
     if not _HUB_ID.fullmatch(source):
         raise InvigError(f"{source}: no such file or folder, and no hub id such as jxu124/invig")
-    found = _load(source, source, split=wanted)
+    found = _from_datasets(source, "load_dataset", source, split=wanted)
     parts = {wanted: found} if wanted is not None else dict(found)
     for name, part in parts.items():
         yield from _table_rows(part, str(name), None)
@@ -224,12 +221,7 @@ def _hub_rows(source: str, wanted: str | None) -> Iterator[Row | str]:
 
 def _saved_rows(path: Path, wanted: str | None) -> Iterator[Row | str]:
     """A folder that `save_to_disk` of `datasets` wrote."""
-    try:
-        found = _datasets(str(path)).load_from_disk(str(path))
-    except InvigError:
-        raise
-    except Exception as error:  # noqa: BLE001 - any failure of the library means: no data
-        raise InvigError(f"{path}: {_reason(str(path), error)}") from None
+    found = _from_datasets(str(path), "load_from_disk", str(path))
     if not isinstance(found, dict):
         yield from _table_rows(found, path.name, path)
         return
@@ -243,16 +235,14 @@ def _saved_rows(path: Path, wanted: str | None) -> Iterator[Row | str]:
 
 def _table_rows(data: Any, name: str, folder: Path | None) -> Iterator[Row]:
     """Rows of a `datasets.Dataset`; pictures stay in the file until they are read."""
+    pictures: Any = None
     if "image" in data.column_names:
         if type(data.features["image"]).__name__ == "Image":
             data = data.cast_column("image", type(data.features["image"])(decode=False))
-        pictures = data.select_columns(["image"])
-        for number, values in enumerate(data.remove_columns(["image"])):
-            lazy = values | {"image": partial(_cell, pictures, number)}
-            yield Row(f"{name}:{number}", lazy, folder)
-    else:
-        for number, values in enumerate(data):
-            yield Row(f"{name}:{number}", values, folder)
+        pictures, data = data.select_columns(["image"]), data.remove_columns(["image"])
+    for number, values in enumerate(data):
+        lazy = {} if pictures is None else {"image": partial(_cell, pictures, number)}
+        yield Row(f"{name}:{number}", values | lazy, folder)
 
 
 def _cell(pictures: Any, number: int) -> Any:
@@ -277,7 +267,7 @@ _UNNAMED = "the picture in the file"
 
 
 def _value(held: Any) -> Any:
-    """A name or the bytes of a picture file, whichever way the row holds it."""
+    """The name or the bytes of a picture file."""
     value = held() if callable(held) else held
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
@@ -294,7 +284,7 @@ def _decode_held(held: Any) -> npt.NDArray[np.uint8]:
 
 
 def _inside(name: str, folder: Path | None) -> Path:
-    """The file that a name means, never outside the data's folder. Raises BadRow."""
+    """The file of a name, never outside the data's folder. Raises BadRow."""
     if folder is None:
         raise BadRow(f"image {name!r:.60} is a name, and the data set has no folder of images")
     relative = PurePosixPath(name)

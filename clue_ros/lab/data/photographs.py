@@ -1,7 +1,7 @@
-"""Photographs with the truth of requests about them: a folder with `photos.json` and the pictures.
+"""Photographs with labelled requests: a folder with `photos.json` and the pictures.
 
-`docs/photographs.md` has the layout. Everything is checked when it is read, since a truth that is
-wrong would be measured as the model's mistake.
+`docs/photographs.md` has the layout. Everything is checked when it is read, since a wrong label
+would count as the model's mistake.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ TRUTHS = {"clear": "exactly one", "ambiguous": "two or more", "absent": "none"} 
 
 
 class PhotographsError(ClueError):
-    """The folder cannot be used: which photograph, which request, what is wrong."""
+    """The folder cannot be used; the message names the photograph, the request and the reason."""
 
     code = "BAD_PHOTOGRAPHS"
 
 
 @dataclass(frozen=True)
 class PhotoRequest:
-    """A request, and what it is true of in its photograph.
+    """A request about a photograph, with the objects that it means there.
 
-    truth: "clear" (`boxes` has the one thing it means), "ambiguous" (all it can mean), "absent" (no
-    such thing; no boxes). boxes: pixels of the picture as `load_image` gives it.
+    truth: "clear" (one object), "ambiguous" (several objects fit) or "absent" (none). boxes: those
+    objects, in pixels of the picture as `load_image` gives it.
     """
 
     text: str
@@ -41,7 +41,7 @@ class PhotoRequest:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A picture file and what is asked about it. title: what it shows."""
+    """A picture file and the requests about it. title: a description of the picture."""
 
     path: Path
     title: str
@@ -49,7 +49,7 @@ class Photograph:
 
 
 def load_photographs(folder: Path) -> list[Photograph]:
-    """The photographs of a folder. Raises PhotographsError naming what is wrong, in one line."""
+    """Read the photographs of a folder. Raises PhotographsError with the reason in one line."""
     index = folder / INDEX
     if not index.is_file():
         raise PhotographsError(f"{folder} has no {INDEX}: see docs/photographs.md for its layout")
@@ -78,7 +78,7 @@ def _photograph(folder: Path, where: str, row: Any) -> Photograph:
     size = image_size(path, str(path))
     requests = [_request(f"{where}, request {n}", r, size) for n, r in enumerate(rows, start=1)]
     if not requests:
-        raise PhotographsError(f"{where}: nothing is asked about it")
+        raise PhotographsError(f"{where}: there are no requests about it")
     return Photograph(path, title, tuple(requests))
 
 
