@@ -215,7 +215,7 @@ def test_a_bad_request_is_one_line_that_says_where(
         ({"file": "a\0b"}, "no name of a file"),
         ({"file": 5}, "must be text"),
         ({"requests": {}}, "requests a list"),
-        ({"requests": []}, "nothing is asked about it"),
+        ({"requests": []}, "there are no requests about it"),
         ({"licence": "CC0"}, 'unknown field "licence"'),
     ],
 )
