@@ -1,4 +1,4 @@
-"""Writes what is made from the parameter tables: config/clue.yaml, the tables of docs and README.
+"""Writes what is made from the parameter tables: config/clue.yaml, the tables of docs/ros.md.
 
 python -m scripts.parameter_docs        # in the repository
 """
@@ -15,7 +15,7 @@ from clue_ros.nodes.parameter_tables import NODES
 from clue_ros.nodes.parameters import Change, Parameter
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "docs" / "ros.md", ROOT / "README.md")  # where tables of parameters stand
+PAGES = (ROOT / "docs" / "ros.md",)  # where tables of parameters stand
 _HEAD = """\
 # Every parameter of every node with its default, made by `python -m scripts.parameter_docs`
 # from what the nodes declare. `/**/` matches any namespace.

@@ -103,7 +103,7 @@ def documented(name: str, of: str) -> dict[str, str]:
     return {f"/{n}".replace("/~", "/perception").replace("//", "/"): k for n, k in found.items()}
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/ros.md"])
+@pytest.mark.parametrize("document", ["docs/ros.md"])
 def test_the_documents_name_what_the_node_has(client: Client, document: str) -> None:
     def real(by_node: Any) -> dict[str, str]:
         return {
