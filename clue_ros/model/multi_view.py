@@ -3,7 +3,7 @@
 A look is a window onto the picture: all of it, a little less, or more with its rim repeated. Where
 the decoder sees the same thing in each, the median of its boxes is right more often than any of
 them; where it does not, the box is mostly wrong, so the score of a box falls with each look that
-finds another one. docs/model-notes.md has the figures.
+finds another one. models/household/NOTES.md has the figures.
 """
 
 from __future__ import annotations
