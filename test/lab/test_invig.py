@@ -400,10 +400,9 @@ def test_reveal_pairs_are_the_papers() -> None:
 # --- writing ---
 
 
-@pytest.mark.parametrize("form", ["newer", "older"])
-def test_what_is_written_reads_back_the_same(tmp_path: Path, form: str) -> None:
+def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
     samples = load_invig(NEW).samples
-    path = write_invig(samples, tmp_path, split="val", form=form)
+    path = write_invig(samples, tmp_path, split="val")
     assert path == tmp_path / "validation.json"
     back = load_invig(tmp_path, split="validation")
     assert back.problems == ()
@@ -413,8 +412,7 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path, form: str) -> None:
         assert _key(before) == _key(after)
         assert after.box == pytest.approx(before.box, abs=1e-12)
         np.testing.assert_array_equal(before.load(), after.load())
-        if form == "newer":
-            assert (before.id, before.category) == (after.id, after.category)
+        assert (before.id, before.category) == (after.id, after.category)
 
 
 def _key(sample: InvigSample) -> tuple[str, str, tuple[tuple[str, str], ...]]:
@@ -432,8 +430,6 @@ def test_names_in_samples_do_not_choose_where_files_go(tmp_path: Path) -> None:
     assert load_invig(tmp_path / "out").samples[0].image_id == "../../y"
     with pytest.raises(InvigError, match="unknown split"):
         write_invig([sample], tmp_path, split="../up")
-    with pytest.raises(InvigError, match="unknown form"):
-        write_invig([sample], tmp_path, form="oldest")
 
 
 def test_ids_that_repeat_are_made_different_and_said(folder: Callable[..., Path]) -> None:

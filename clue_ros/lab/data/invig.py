@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -427,14 +427,9 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
 
 
 def write_invig(
-    samples: Iterable[InvigSample],
-    folder: str | Path,
-    *,
-    split: str = "train",
-    form: str = "newer",
-    part: str = "",
+    samples: Iterable[InvigSample], folder: str | Path, *, split: str = "train", part: str = ""
 ) -> Path:
-    """Write samples as InViG: `split.json` and `images/*.png`; returns the JSON file's path.
+    """Write samples in the newer layout: `split.json` and `images/*.png`; returns the JSON's path.
 
     Read back with `load_invig(folder)`. Samples of one image_id share a picture. Existing files of
     the same names are replaced.
@@ -443,12 +438,8 @@ def write_invig(
         samples: the dialogues.
         folder: folder to write, made if needed.
         split: train, validation or test.
-        form: "newer" (a row an image, fractions) or "older" (a row a dialogue, pixels; without ids
-            and categories).
         part: follows the split in the files' names, for data in several files.
     """
-    if form not in ("newer", "older"):
-        raise InvigError(f"unknown form {form!r}: use newer or older")
     folder, split = Path(folder), split_name(split) + part
     (folder / "images").mkdir(parents=True, exist_ok=True)
     images: dict[str, list[InvigSample]] = {}
@@ -460,24 +451,20 @@ def write_invig(
         pixels = group[0].load()
         height, width = pixels.shape[:2]
         Image.fromarray(pixels).save(folder / "images" / name)
-        if form == "newer":
-            refs = [
-                {"bbox": list(sample.box), "category": sample.category, **_dialogs(sample),
-                 "id": sample.id}
-                for sample in group
-            ]  # fmt: skip
-            info = {"file_name": name, "height": height, "id": image_id, "width": width}
-            rows.append({"ref_list": refs, "image_info": info})
-        else:
-            for sample in group:
-                sides = zip(sample.box, (width, height, width, height), strict=True)
-                bbox = [share * side for share, side in sides]
-                rows.append({**_dialogs(sample), "bbox": bbox, "image": name, "image_id": image_id})
+        info = {"file_name": name, "height": height, "id": image_id, "width": width}
+        rows.append({"ref_list": [_ref(sample) for sample in group], "image_info": info})
     path = folder / f"{split}.json"
     path.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def _dialogs(sample: InvigSample) -> dict[str, Sequence[object]]:
-    """As the authors' files have them: the robot first, its place before the request empty."""
-    return {"dialog": [["", sample.request], *map(list, sample.exchanges)], "dialog_cn": []}
+def _ref(sample: InvigSample) -> dict[str, object]:
+    """A dialogue as the authors' files have it: the robot first, no words before the request."""
+    dialog = [["", sample.request], *map(list, sample.exchanges)]
+    return {
+        "bbox": list(sample.box),
+        "category": sample.category,
+        "dialog": dialog,
+        "dialog_cn": [],
+        "id": sample.id,
+    }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from clue_ros.lab.language.phrases import Phrasing
 from clue_ros.lab.language.questions import MAX_OPTIONS, ClarifyingQuestion, partitions
 from clue_ros.lab.language.references import (
@@ -35,6 +33,7 @@ from clue_ros.lab.language.words import (
     SIZES,
     UNSURE,
     YES,
+    Rng,
     pick,
 )
 
@@ -54,7 +53,7 @@ class Respondent:
     candidates: Candidates
     objects: Objects
     phrasing: Phrasing
-    rng: np.random.Generator
+    rng: Rng
 
     def answer(self, question: ClarifyingQuestion, *, unsure: float = UNSURE_RATE) -> Answer | None:
         """Answer a question; None when no words tell the target from any candidate.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
-
 from clue_ros.lab.language.questions import ClarifyingQuestion
 from clue_ros.lab.language.references import Candidates, Objects
+from clue_ros.lab.language.words import Rng
 
 MAX_ASKED = 3
 """Questions in a generated dialogue at most."""
@@ -47,12 +46,7 @@ class Grammar(ABC):
 
     @abstractmethod
     def dialogue(
-        self,
-        objects: Objects,
-        rng: np.random.Generator,
-        want: str | None = None,
-        *,
-        balanced: bool = True,
+        self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
         """Draw a dialogue; [] when no request of the wanted kind was found.
 
@@ -65,14 +59,10 @@ class Grammar(ABC):
         """
 
     @abstractmethod
-    def noun_phrase(
-        self, objects: Objects, rng: np.random.Generator
-    ) -> tuple[str, Candidates] | None:
+    def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
         """Draw a noun phrase and the objects it can mean; None where people would differ."""
 
-    def dialogue_of_sort(
-        self, objects: Objects, rng: np.random.Generator, sort: str
-    ) -> list[DialogueState]:
+    def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
         """Draw a dialogue whose request is of a sort ("order", "size"); [] when none was found."""
         return []
 
@@ -81,12 +71,7 @@ class Grammar(ABC):
         return []
 
     def dialogue_from(
-        self,
-        text: str,
-        candidates: Candidates,
-        objects: Objects,
-        rng: np.random.Generator,
-        missing: str = "",
+        self, text: str, candidates: Candidates, objects: Objects, rng: Rng, missing: str = ""
     ) -> list[DialogueState]:
         """Draw the dialogue that begins with the request `text`, which means `candidates`.
 
@@ -114,12 +99,7 @@ class Grammar(ABC):
 
     @abstractmethod
     def _question(
-        self,
-        candidates: Candidates,
-        objects: Objects,
-        rng: np.random.Generator,
-        asked: int,
-        missing: str,
+        self, candidates: Candidates, objects: Objects, rng: Rng, asked: int, missing: str
     ) -> ClarifyingQuestion:
         """Ask about the candidates; asked: number of questions before."""
 
@@ -130,6 +110,6 @@ class Grammar(ABC):
         target: int,
         candidates: Candidates,
         objects: Objects,
-        rng: np.random.Generator,
+        rng: Rng,
     ) -> tuple[str, Candidates] | None:
         """Answer with the target in mind: the words, and the candidates that they leave."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from clue_ros.lab.language.references import Landmark, Reference
 from clue_ros.lab.language.words import (
     ANY_NOUNS,
@@ -20,6 +18,7 @@ from clue_ros.lab.language.words import (
     RELATIONS,
     REQUESTS,
     SIZES,
+    Rng,
     indefinite,
     pick,
     plural,
@@ -69,11 +68,11 @@ class Phrasing:
     misspellings: Mapping[str, tuple[str, ...]]
     rate: float = MISSPELT_RATE
 
-    def noun(self, kind: str | None, rng: np.random.Generator) -> str:
+    def noun(self, kind: str | None, rng: Rng) -> str:
         """A noun for a kind; None: for any object."""
         return pick(rng, ANY_NOUNS if kind is None else self.nouns.get(kind, (kind,)))
 
-    def typed(self, text: str, rng: np.random.Generator) -> str:
+    def typed(self, text: str, rng: Rng) -> str:
         """The text, in a share of draws with one word misspelt."""
         if rng.uniform() >= self.rate:
             return text
@@ -85,7 +84,7 @@ class Phrasing:
         words[at] = pick(rng, self.misspellings[words[at]])
         return " ".join(words)
 
-    def phrase(self, reference: Reference, rng: np.random.Generator) -> str:
+    def phrase(self, reference: Reference, rng: Rng) -> str:
         """The reference as a noun phrase with "the"."""
         if reference.plural is not None:
             return self._plural(reference, rng)
@@ -117,7 +116,7 @@ class Phrasing:
             after.append(pick(rng, forms).format(c=reference.not_color, n=noun))
         return " ".join(["the", *before, noun, *after])
 
-    def _plural(self, reference: Reference, rng: np.random.Generator) -> str:
+    def _plural(self, reference: Reference, rng: Rng) -> str:
         kind, color, count = reference.kind, reference.color, reference.plural
         noun = pick(rng, ANY_PLURALS) if kind is None else plural(self.noun(kind, rng))
         rest = f"{color} {noun}" if color is not None else noun
@@ -126,12 +125,12 @@ class Phrasing:
             return pick(rng, forms).format(n=NUMBERS.get(count, "all"), r=rest)
         return pick(rng, ("the {r}", "the {r}", "all the {r}", "one of the {r}")).format(r=rest)
 
-    def landmark(self, landmark: Landmark, rng: np.random.Generator) -> str:
+    def landmark(self, landmark: Landmark, rng: Rng) -> str:
         """The landmark as a noun phrase with "the"."""
         color = "" if landmark.color is None else f"{landmark.color} "
         return f"the {color}{self.noun(landmark.kind, rng)}"
 
-    def request(self, reference: Reference, rng: np.random.Generator) -> str:
+    def request(self, reference: Reference, rng: Rng) -> str:
         """A whole request, as it was typed."""
         phrase = self.phrase(reference, rng)
         return self.typed(pick(rng, REQUESTS).format(phrase), rng)

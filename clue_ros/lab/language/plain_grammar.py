@@ -36,6 +36,7 @@ from clue_ros.lab.language.words import (
     PLACE_BEFORE_NOUN,
     PLAIN_BY_COLOR,
     WHERE,
+    Rng,
     indefinite,
     pick,
 )
@@ -79,12 +80,7 @@ class PlainGrammar(Grammar):
     """The grammar of the worlds blocks and novel."""
 
     def dialogue(
-        self,
-        objects: Objects,
-        rng: np.random.Generator,
-        want: str | None = None,
-        *,
-        balanced: bool = True,
+        self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
         """See `Grammar.dialogue`; requests are always in similar forms."""
         if want is None:
@@ -104,31 +100,19 @@ class PlainGrammar(Grammar):
         return []
 
     def dialogue_from(
-        self,
-        text: str,
-        candidates: Candidates,
-        objects: Objects,
-        rng: np.random.Generator,
-        missing: str = "",
+        self, text: str, candidates: Candidates, objects: Objects, rng: Rng, missing: str = ""
     ) -> list[DialogueState]:
         """See `Grammar.dialogue_from`; the state after the third answer is left out."""
         return super().dialogue_from(text, candidates, objects, rng, missing)[:MAX_ASKED]
 
-    def noun_phrase(
-        self, objects: Objects, rng: np.random.Generator
-    ) -> tuple[str, Candidates] | None:
+    def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
         """See `Grammar.noun_phrase`."""
         reference = plain_reference(objects, rng)
         found = referents(reference, objects)
         return (plain_phrase(reference, rng), found) if found else None
 
     def _question(
-        self,
-        candidates: Candidates,
-        objects: Objects,
-        rng: np.random.Generator,
-        asked: int,
-        missing: str,
+        self, candidates: Candidates, objects: Objects, rng: Rng, asked: int, missing: str
     ) -> ClarifyingQuestion:
         opening = pick(rng, OPENINGS)
         if not candidates:
@@ -141,12 +125,12 @@ class PlainGrammar(Grammar):
         target: int,
         candidates: Candidates,
         objects: Objects,
-        rng: np.random.Generator,
+        rng: Rng,
     ) -> tuple[str, Candidates] | None:
         return plain_answer(question, target, candidates, objects, rng)
 
 
-def plain_reference(objects: Objects, rng: np.random.Generator) -> Reference:
+def plain_reference(objects: Objects, rng: Rng) -> Reference:
     """Draw a reference to an object of the scene; it may mean several."""
     o = objects[int(rng.integers(len(objects)))]
     kind = o.kind if rng.uniform() < 0.8 else None
@@ -155,17 +139,17 @@ def plain_reference(objects: Objects, rng: np.random.Generator) -> Reference:
     return Reference(kind, color, place=place)
 
 
-def absent_reference(rng: np.random.Generator) -> Reference:
+def absent_reference(rng: Rng) -> Reference:
     """Draw a colour, mostly with a kind, of the default world; the scene may lack it."""
     kind = str(rng.choice(BLOCKS.kinds)) if rng.uniform() < 0.8 else None
     return Reference(kind, str(rng.choice(list(BLOCKS.colors))))
 
 
-def _noun(kind: str | None, rng: np.random.Generator) -> str:
+def _noun(kind: str | None, rng: Rng) -> str:
     return pick(rng, NOUNS[kind] if kind is not None else ANY_NOUNS)
 
 
-def plain_phrase(reference: Reference, rng: np.random.Generator) -> str:
+def plain_phrase(reference: Reference, rng: Rng) -> str:
     """Put a reference by kind, colour and place into words: a noun phrase with "the"."""
     noun = _noun(reference.kind, rng)
     color, place = reference.color, reference.place
@@ -183,7 +167,7 @@ def plain_phrase(reference: Reference, rng: np.random.Generator) -> str:
     return f"the {before}{noun} {pick(rng, PLACE_AFTER_NOUN[place])}{after}"
 
 
-def plain_request(reference: Reference, rng: np.random.Generator) -> str:
+def plain_request(reference: Reference, rng: Rng) -> str:
     """A whole request for what a reference means."""
     return pick(rng, PLAIN_REQUESTS).format(plain_phrase(reference, rng))
 
@@ -207,11 +191,7 @@ def plain_question(
 
 
 def plain_answer(
-    question: ClarifyingQuestion,
-    target: int,
-    candidates: Sequence[int],
-    objects: Objects,
-    rng: np.random.Generator,
+    question: ClarifyingQuestion, target: int, candidates: Sequence[int], objects: Objects, rng: Rng
 ) -> tuple[str, Candidates] | None:
     """Answer with the target in mind: the words, and the candidates that they leave.
 
@@ -242,9 +222,7 @@ def plain_answer(
     return None
 
 
-def _restated(
-    target: int, objects: Objects, rng: np.random.Generator
-) -> tuple[str, Candidates] | None:
+def _restated(target: int, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
     """Name the target after an object that the robot does not see; None if nothing names it."""
     o = objects[target]
     for reference in (Reference(None, o.color), Reference(o.kind, o.color)):

@@ -240,10 +240,7 @@ def _counted(pool: Sequence[int], objects: Objects, side: str) -> list[tuple[flo
 
 
 def by_place(
-    pool: Sequence[int],
-    objects: Objects,
-    place: str,
-    gap: tuple[float, float] | None = None,
+    pool: Sequence[int], objects: Objects, place: str, gap: tuple[float, float] | None = None
 ) -> Candidates | None:
     """The objects of a pool that a place word can mean; None where people would differ."""
     if place == "middle":

@@ -26,7 +26,7 @@ from clue_ros.lab.language.references import (
     counted_before,
     referents,
 )
-from clue_ros.lab.language.words import DIRECTIONS, SIZES, pick
+from clue_ros.lab.language.words import DIRECTIONS, SIZES, Rng, pick
 from clue_ros.lab.simulator.spec import WorldSpec
 
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
@@ -75,16 +75,14 @@ def request_form(sort: str, kind: float, color: float) -> RequestForm:
     return RequestForm(sort, kind >= 0.12, color < (0.5 if sort == "plain" else 0.2))
 
 
-def random_form(rng: np.random.Generator, sorts: Mapping[str, float] = SORTS) -> RequestForm:
+def random_form(rng: Rng, sorts: Mapping[str, float] = SORTS) -> RequestForm:
     """Draw a form; sorts: how often each."""
     kind = rng.uniform()
     sort = str(rng.choice(list(sorts), p=list(sorts.values())))
     return request_form(sort, kind, rng.uniform())
 
 
-def random_reference(
-    objects: Objects, rng: np.random.Generator, form: RequestForm | None = None
-) -> Reference:
+def random_reference(objects: Objects, rng: Rng, form: RequestForm | None = None) -> Reference:
     """Draw a reference to an object of the scene; it may mean several, or be unclear.
 
     form: the parts that it gives; None draws them as people use them.
@@ -129,7 +127,7 @@ class RichGrammar(Grammar):
     def reference(
         self,
         objects: Objects,
-        rng: np.random.Generator,
+        rng: Rng,
         want: str,
         tries: int = 60,
         *,
@@ -168,7 +166,7 @@ class RichGrammar(Grammar):
                 return reference, candidates
         return None
 
-    def _absent_reference(self, objects: Objects, rng: np.random.Generator) -> Reference:
+    def _absent_reference(self, objects: Objects, rng: Rng) -> Reference:
         """Draw a kind, a colour or both of the world; the scene may lack it."""
         form = rng.uniform()
         if form < 0.55:
@@ -180,12 +178,7 @@ class RichGrammar(Grammar):
         return Reference(None, pick(rng, self._colors))
 
     def dialogue(
-        self,
-        objects: Objects,
-        rng: np.random.Generator,
-        want: str | None = None,
-        *,
-        balanced: bool = True,
+        self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
         """See `Grammar.dialogue`."""
         if want is None:
@@ -193,9 +186,7 @@ class RichGrammar(Grammar):
             want = str(rng.choice(list(wants), p=list(wants.values())))
         return self._dialogue(self.reference(objects, rng, want, balanced=balanced), objects, rng)
 
-    def dialogue_of_sort(
-        self, objects: Objects, rng: np.random.Generator, sort: str
-    ) -> list[DialogueState]:
+    def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
         """See `Grammar.dialogue_of_sort`; as many are ambiguous as with `dialogue`."""
         wants = [want for want in ("clear", "ambiguous") if sort in BALANCED_SORTS[want]]
         shares = np.array([BALANCED_WANTS[want] for want in wants])
@@ -203,10 +194,7 @@ class RichGrammar(Grammar):
         return self._dialogue(self.reference(objects, rng, want, sorts={sort: 1.0}), objects, rng)
 
     def _dialogue(
-        self,
-        found: tuple[Reference, Candidates] | None,
-        objects: Objects,
-        rng: np.random.Generator,
+        self, found: tuple[Reference, Candidates] | None, objects: Objects, rng: Rng
     ) -> list[DialogueState]:
         if found is None:
             return []
@@ -218,9 +206,7 @@ class RichGrammar(Grammar):
             states[0] = replace(states[0], via=counted_before(reference, objects))
         return states
 
-    def noun_phrase(
-        self, objects: Objects, rng: np.random.Generator
-    ) -> tuple[str, Candidates] | None:
+    def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
         """See `Grammar.noun_phrase`."""
         want = "clear" if rng.uniform() < 0.5 else "ambiguous"
         found = self.reference(objects, rng, want, tries=30, balanced=True)
@@ -229,12 +215,7 @@ class RichGrammar(Grammar):
         return self.phrasing.typed(self.phrasing.phrase(found[0], rng), rng), found[1]
 
     def _question(
-        self,
-        candidates: Candidates,
-        objects: Objects,
-        rng: np.random.Generator,
-        asked: int,
-        missing: str,
+        self, candidates: Candidates, objects: Objects, rng: Rng, asked: int, missing: str
     ) -> ClarifyingQuestion:
         return ask(candidates, objects, self.nouns, asked=asked) if candidates else nothing(missing)
 
@@ -244,7 +225,7 @@ class RichGrammar(Grammar):
         target: int,
         candidates: Candidates,
         objects: Objects,
-        rng: np.random.Generator,
+        rng: Rng,
     ) -> tuple[str, Candidates] | None:
         if question.axis == "nothing":
             return self.restate(target, objects, rng)
@@ -256,9 +237,7 @@ class RichGrammar(Grammar):
         said = Respondent(target, candidates, objects, self.phrasing, rng).answer(question)
         return None if said is None else (self.phrasing.typed(said[0], rng), said[1])
 
-    def restate(
-        self, target: int, objects: Objects, rng: np.random.Generator
-    ) -> tuple[str, Candidates] | None:
+    def restate(self, target: int, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
         """Name the target after an object that is not there; None when nothing names it alone."""
         found = unique_references(target, objects)
         if not found:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+Rng = np.random.Generator
+"""Source of every random choice."""
+
 ANY_NOUNS: tuple[str, ...] = ("object", "thing", "item", "one")
 ANY_PLURALS: tuple[str, ...] = ("objects", "things", "items", "ones")
 
@@ -118,7 +121,7 @@ OTHERS = (
 )
 
 
-def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+def pick(rng: Rng, options: Sequence[str]) -> str:
     """Draw one of the options, all equally likely."""
     return options[int(rng.integers(len(options)))]
 
