@@ -30,11 +30,17 @@ import torch
 from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 
 from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, Report, compare, precision
-from benchmarks.full_size import map_weights, random_adapters, random_backbone, stand_in_processor
+from benchmarks.full_size import (
+    full_config,
+    map_weights,
+    random_adapters,
+    random_backbone,
+    small_config,
+    stand_in_processor,
+)
 from clue_ros.errors import ClueError
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import DTYPES
-from clue_ros.model.config import full_config, small_config
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.prompts import load_processor
 

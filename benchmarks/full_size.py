@@ -17,19 +17,22 @@ from typing import Any
 import torch
 from transformers import AddedToken, GemmaTokenizer
 from transformers.initialization import no_init_weights
+from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
 from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
 from clue_ros.model.backbone import ATTENTION, Backbone
-from clue_ros.model.config import half_depth_block
+from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.prompts import IMAGE, LOCATIONS, SEGMENTS, build_processor
 
 PIECES = 256000  # of Gemma's tokenizer; PaliGemma's own tokens follow
 FIRST_BYTE, NEWLINE_ID = 217, 108
 _CONTROL = {0: "<pad>", 1: "<eos>", 2: "<bos>", 3: "<unk>", 4: "<mask>", NEWLINE_ID: "\n"}
 _SPACE = "▁"
+_TOKEN_IDS: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
 
 # Standard deviations relative to one over the root of a matrix's inputs, which keeps the size of
 # what it is given. Attention logits then have a spread of two, in the decoder and in the tower.
@@ -37,6 +40,70 @@ _ATTENTION_GAIN = math.sqrt(2)
 # Of the decoder's last norm, with random signs: without them the tied embeddings would say again
 # the token that was just read. The logits reach the size where the final softcap bends them.
 _LAST_NORM = 5.0
+
+
+def full_config(image_size: int = 448) -> PaliGemmaConfig:
+    """The configuration of google/paligemma2-3b-mix-448, written out; its weights are gated.
+
+    Gemma 2 2B (26 blocks) reads SigLIP So400m/14 at 448 px: 32x32 patches. The vocabulary is
+    Gemma's 256000 pieces, 1024 locations, 128 segments and <image> (257152), filled up to 257216.
+    image_size 224 is paligemma2-3b-mix-224: 16x16 patches, otherwise the same.
+    """
+    text = Gemma2Config(
+        vocab_size=257216,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_hidden_layers=26,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=256,
+        query_pre_attn_scalar=256,
+        max_position_embeddings=8192,
+        sliding_window=4096,
+        attn_logit_softcapping=50.0,
+        final_logit_softcapping=30.0,
+        hidden_activation="gelu_pytorch_tanh",
+        rms_norm_eps=1e-6,
+        **_TOKEN_IDS,
+        tie_word_embeddings=True,
+    )
+    vision = SiglipVisionConfig(
+        hidden_size=1152,
+        intermediate_size=4304,
+        num_hidden_layers=27,
+        num_attention_heads=16,
+        image_size=image_size,
+        patch_size=14,
+        hidden_act="gelu_pytorch_tanh",
+        layer_norm_eps=1e-6,
+        vision_use_head=False,
+    )
+    return PaliGemmaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=257152,
+        vocab_size=257152,
+        projection_dim=2304,
+        hidden_size=2304,
+        **_TOKEN_IDS,
+    )
+
+
+def small_config() -> PaliGemmaConfig:
+    """The full model's layout (vocabulary, ids, head ratio) at a size that a test can run."""
+    return tiny_config(
+        257216,
+        image_token_id=257152,
+        image_size=64,
+        patch_size=8,
+        width=64,
+        mlp=128,
+        heads=4,
+        kv_heads=2,
+        layers=6,
+        vision_layers=2,
+        vision_heads=2,
+    )
 
 
 def random_backbone(

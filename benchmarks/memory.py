@@ -28,6 +28,7 @@ import torch
 from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from benchmarks.full_size import full_config
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
@@ -35,7 +36,6 @@ from clue_ros.lab.evaluation.it2p import load_samples
 from clue_ros.lab.evaluation.metrics import iou
 from clue_ros.lab.evaluation.protocol import Sample
 from clue_ros.model.checkpoint import DTYPES
-from clue_ros.model.config import full_config
 from clue_ros.model.quantization import (
     INT8,
     NONE,

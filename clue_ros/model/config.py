@@ -1,4 +1,4 @@
-"""Sizes: the embedded model's, the full model's, and the middle block (section III-B.1)."""
+"""Sizes: the embedded model's, and the middle block (section III-B.1)."""
 
 from __future__ import annotations
 
@@ -70,68 +70,4 @@ def tiny_config(
         projection_dim=width,
         hidden_size=width,
         **_TOKENS,
-    )
-
-
-def full_config(image_size: int = 448) -> PaliGemmaConfig:
-    """The configuration of google/paligemma2-3b-mix-448, written out; its weights are gated.
-
-    Gemma 2 2B (26 blocks) reads SigLIP So400m/14 at 448 px: 32x32 patches. The vocabulary is
-    Gemma's 256000 pieces, 1024 locations, 128 segments and <image> (257152), filled up to 257216.
-    image_size 224 is paligemma2-3b-mix-224: 16x16 patches, otherwise the same.
-    """
-    text = Gemma2Config(
-        vocab_size=257216,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=26,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=256,
-        query_pre_attn_scalar=256,
-        max_position_embeddings=8192,
-        sliding_window=4096,
-        attn_logit_softcapping=50.0,
-        final_logit_softcapping=30.0,
-        hidden_activation="gelu_pytorch_tanh",
-        rms_norm_eps=1e-6,
-        **_TOKENS,
-        tie_word_embeddings=True,
-    )
-    vision = SiglipVisionConfig(
-        hidden_size=1152,
-        intermediate_size=4304,
-        num_hidden_layers=27,
-        num_attention_heads=16,
-        image_size=image_size,
-        patch_size=14,
-        hidden_act="gelu_pytorch_tanh",
-        layer_norm_eps=1e-6,
-        vision_use_head=False,
-    )
-    return PaliGemmaConfig(
-        vision_config=vision,
-        text_config=text,
-        image_token_index=257152,
-        vocab_size=257152,
-        projection_dim=2304,
-        hidden_size=2304,
-        **_TOKENS,
-    )
-
-
-def small_config() -> PaliGemmaConfig:
-    """The full model's layout (vocabulary, ids, head ratio) at a size that a test can run."""
-    return tiny_config(
-        257216,
-        image_token_id=257152,
-        image_size=64,
-        patch_size=8,
-        width=64,
-        mlp=128,
-        heads=4,
-        kv_heads=2,
-        layers=6,
-        vision_layers=2,
-        vision_heads=2,
     )

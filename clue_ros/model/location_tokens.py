@@ -1,13 +1,11 @@
 """Boxes as location tokens: G = <locY1><locX1><locY2><locX2> (the paper's section III-A), and back.
 
-Each token is one of 1024 steps over the image's height (Y) or width (X): 0 is the first edge, 1023
-the last. Codes are a tuple (y1, x1, y2, x2) of integers 0..1023; a valid box has y1 < y2 and x1 <
-x2. Pure functions.
+A token is one of 1024 steps over the image's height (Y) or width (X): 0 is the first edge, 1023 the
+last. Codes are a tuple (y1, x1, y2, x2) of integers 0..1023; a valid box has y1 < y2 and x1 < x2.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from clue_ros.dialogue.types import Box
@@ -18,14 +16,11 @@ BETWEEN = ";"  # boxes of one reply
 
 Codes = tuple[int, int, int, int]
 
-_TOKEN = re.compile(r"<loc(\d{4})>")
-
 
 def encode_box(box: Box, width: int, height: int) -> Codes:
     """The codes of a box in pixels; clipped to the image, at least one step wide and high."""
-    y1, y2 = _encode(box.y_min, height), _encode(box.y_max, height)
-    x1, x2 = _encode(box.x_min, width), _encode(box.x_max, width)
-    return nearest_valid((y1, x1, y2, x2))
+    corners = (box.y_min / height, box.x_min / width, box.y_max / height, box.x_max / width)
+    return nearest_valid([round(share * LAST) for share in corners])
 
 
 def decode_box(codes: Sequence[int], width: int, height: int) -> Box:
@@ -57,18 +52,6 @@ def nearest_valid(codes: Sequence[int]) -> Codes:
 def to_text(codes: Sequence[int]) -> str:
     """Codes as PaliGemma writes them: "<loc0012><loc0034><loc0056><loc0078>"."""
     return "".join(f"<loc{code:04d}>" for code in codes)
-
-
-def from_text(text: str) -> Codes | None:
-    """The first four location tokens of a text as codes (valid or not); None if there are fewer."""
-    found = [int(match) for match in _TOKEN.findall(text)[:4]]
-    if len(found) < 4 or max(found) > LAST:
-        return None
-    return found[0], found[1], found[2], found[3]
-
-
-def _encode(value: float, size: int) -> int:
-    return min(max(round(value / size * LAST), 0), LAST)
 
 
 def _ordered(a: int, b: int) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """Peaks of an attention map: the places in the image that a sentence may mean.
 
-The paper shows that the map marks the candidates; how peaks are cut out of it is ours.
+The paper shows that the map marks the candidates; how peaks are cut out of it is ours. Each cell
+climbs to the top of its hill, and hills that are joined by a high pass count as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -16,7 +18,7 @@ from clue_ros.dialogue.types import Box, Peak
 
 # Chosen on the validation splits with `clue eval localisation --split val`.
 FLOOR, SADDLE = 0.35, 0.85
-FINER = 4  # times the map's resolution at which a peak's box is drawn
+FINER = 4  # times the map's resolution at which a peak's region is drawn
 
 
 def find_peaks(
@@ -28,23 +30,22 @@ def find_peaks(
     saddle: float = SADDLE,
     most: int = 8,
 ) -> tuple[Peak, ...]:
-    """The separate places a map (g, g) in 0..1 points at, as boxes in pixels of the image.
+    """Find the separate peaks of a map (g, g) in 0..1, strongest first.
 
-    Every cell climbs to its hill's top; hills lower than `floor` are dropped, and two hills whose
-    pass is higher than `saddle` times the lower top are one. A peak's box holds its region: the
-    part of the hill around the top where the map, made finer than its cells, is above half the top.
-    Strongest first.
+    Hills lower than `floor` are dropped. Two hills whose pass is higher than `saddle` times the
+    lower top are one. A peak's box, in pixels of the (height, width) image, encloses its region:
+    the part of the hill around the top where the map, made finer than its cells, is above half the
+    top.
     """
     rows, columns = attention.shape
-    hills = _merge(attention, _climb(attention), saddle)
-    fine = _finer(attention)
+    hills, fine = _hills(attention, saddle), _finer(attention)
+    across, down = width / fine.shape[1], height / fine.shape[0]
     peaks = []
     for top in np.unique(hills):
         score = float(attention.flat[top])
         if score < floor:
             continue
         ys, xs = np.nonzero(_region(fine, hills, int(top), score))
-        across, down = width / (columns * FINER), height / (rows * FINER)
         box = Box(
             float(xs.min()) * across,
             float(ys.min()) * down,
@@ -57,21 +58,6 @@ def find_peaks(
     return tuple(peaks[:most])
 
 
-def peak_mask(
-    attention: npt.NDArray[np.float32],
-    peak: Peak,
-    width: int,
-    height: int,
-    *,
-    saddle: float = SADDLE,
-) -> npt.NDArray[np.bool_]:
-    """The pixels of a peak's region, bool (height, width), for the map that `find_peaks` read.
-
-    The peak is found again by its point (its box's centre where it has none).
-    """
-    return peak_masks(attention, (peak,), width, height, saddle=saddle)[0]
-
-
 def peak_masks(
     attention: npt.NDArray[np.float32],
     peaks: Sequence[Peak],
@@ -80,9 +66,12 @@ def peak_masks(
     *,
     saddle: float = SADDLE,
 ) -> tuple[npt.NDArray[np.bool_], ...]:
-    """`peak_mask` of each of a map's peaks."""
+    """The pixels of each peak's region, bool (height, width), for the map of `find_peaks`.
+
+    A peak is found again by its point, or by its box's centre where it has none.
+    """
     rows, columns = attention.shape
-    hills, fine = _merge(attention, _climb(attention), saddle), _finer(attention)
+    hills, fine = _hills(attention, saddle), _finer(attention)
     at_y = (np.arange(height) * fine.shape[0]) // height
     at_x = (np.arange(width) * fine.shape[1]) // width
     masks = []
@@ -106,24 +95,38 @@ def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def _region(
     fine: npt.NDArray[np.float32], hills: npt.NDArray[np.int64], top: int, score: float
 ) -> npt.NDArray[np.bool_]:
-    """What hangs together around a hill's top above half of it, on the finer grid."""
-    inside = np.kron(hills == top, np.ones((FINER, FINER), dtype=np.bool_))
-    inside &= fine >= score / 2
-    row, column = divmod(top, hills.shape[1])
-    region = np.zeros_like(inside)
+    """The part of a hill above half its top that is connected to the top, on the finer grid."""
+    inside = np.kron(hills == top, np.ones((FINER, FINER), dtype=np.bool_)) & (fine >= score / 2)
+    row, column = (FINER * index for index in divmod(top, hills.shape[1]))
     # The top's own cell belongs to it, even where bicubic smoothing flattens a lone cell.
-    region[row * FINER : (row + 1) * FINER, column * FINER : (column + 1) * FINER] = True
-    inside |= region
-    while True:
-        padded = np.pad(region, 1)
-        grown = np.zeros_like(region)
-        for dy in range(3):
-            for dx in range(3):
-                grown |= padded[dy : dy + region.shape[0], dx : dx + region.shape[1]]
-        grown &= inside
-        if np.array_equal(grown, region):
-            return region
-        region = grown
+    inside[row : row + FINER, column : column + FINER] = True
+    _, labels = cv2.connectedComponents(inside.astype(np.uint8), connectivity=8)
+    return np.asarray(labels == labels[row, column], dtype=np.bool_)
+
+
+def _hills(values: npt.NDArray[np.float32], saddle: float) -> npt.NDArray[np.int64]:
+    """For each cell (rows, columns) the flat index of the top of its hill, high passes joined."""
+    goals = _climb(values)
+    passes: dict[tuple[int, int], float] = {}
+    for here, there in _neighbours(goals.shape):
+        a, b = goals[here].ravel(), goals[there].ravel()
+        level = np.minimum(values[here], values[there]).ravel()
+        for i in np.nonzero(a != b)[0]:
+            pair = (int(min(a[i], b[i])), int(max(a[i], b[i])))
+            passes[pair] = max(passes.get(pair, 0.0), float(level[i]))
+    joined = {int(top): int(top) for top in np.unique(goals)}
+
+    def find(top: int) -> int:
+        while joined[top] != top:
+            top = joined[top]
+        return top
+
+    for pair, level_at in sorted(passes.items(), key=lambda item: -item[1]):
+        low, high = sorted(map(find, pair), key=lambda top: float(values.flat[top]))
+        if low != high and level_at >= saddle * float(values.flat[low]):
+            joined[low] = high
+    merged: npt.NDArray[np.int64] = np.vectorize(find, otypes=[np.int64])(goals)
+    return merged
 
 
 def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -131,51 +134,17 @@ def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     rows, columns = values.shape
     padded = np.pad(values, 1, constant_values=-np.inf)
     index = np.pad(np.arange(rows * columns).reshape(rows, columns), 1, constant_values=-1)
-    shifts = [(0, 0)] + [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dy, dx) != (0, 0)]
-
-    def stack(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        return np.stack(
-            [array[1 + dy : 1 + dy + rows, 1 + dx : 1 + dx + columns] for dy, dx in shifts]
-        )
-
+    shifts = [(slice(dy, dy + rows), slice(dx, dx + columns)) for dy in range(3) for dx in range(3)]
+    near = np.stack([padded[shift] for shift in shifts])
+    names = np.stack([index[shift] for shift in shifts])
     # Among equals the smallest index wins: no cell can be sent back and forth.
-    near, names = stack(padded), stack(index)
     goal = np.where(near == near.max(0), names, rows * columns).min(0).ravel()
     while not np.array_equal(goal, goal[goal]):
         goal = goal[goal]
     return np.asarray(goal, dtype=np.int64).reshape(rows, columns)
 
 
-def _merge(
-    values: npt.NDArray[np.float32], hills: npt.NDArray[np.int64], saddle: float
-) -> npt.NDArray[np.int64]:
-    """Hills joined by a high pass become one, named by the higher top; highest passes first."""
-    passes: dict[tuple[int, int], float] = {}
-    for axis_a, axis_b in _neighbours(hills.shape):
-        a, b = hills[axis_a].ravel(), hills[axis_b].ravel()
-        level = np.minimum(values[axis_a], values[axis_b]).ravel()
-        for i in np.nonzero(a != b)[0]:
-            pair = (int(min(a[i], b[i])), int(max(a[i], b[i])))
-            passes[pair] = max(passes.get(pair, 0.0), float(level[i]))
-    height = values.ravel()
-    name = {int(top): int(top) for top in np.unique(hills)}
-
-    def find(top: int) -> int:
-        while name[top] != top:
-            top = name[top]
-        return top
-
-    for (a_top, b_top), level_at in sorted(passes.items(), key=lambda item: -item[1]):
-        low, high = sorted((find(a_top), find(b_top)), key=lambda top: float(height[top]))
-        if low != high and level_at >= saddle * float(height[low]):
-            name[low] = high
-    merged: npt.NDArray[np.int64] = np.vectorize(find, otypes=[np.int64])(hills)
-    return merged
-
-
-def _neighbours(
-    shape: tuple[int, ...],
-) -> list[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+def _neighbours(shape: tuple[int, ...]) -> list[tuple[tuple[slice, slice], tuple[slice, slice]]]:
     """Pairs of slices that put every cell beside its right, lower and diagonal neighbours."""
     rows, columns = shape
     pairs = []

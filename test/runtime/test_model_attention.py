@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clue_ros.model.attention import attention_map, image_attention, min_max
-from clue_ros.model.peaks import find_peaks, peak_mask
+from clue_ros.model.peaks import find_peaks, peak_masks
 
 Array = npt.NDArray[Any]
 
@@ -143,7 +143,7 @@ def test_a_peaks_mask_fills_its_box_and_leaves_the_other_hill() -> None:
     values = hills((3, 3, 1.0), (10, 10, 0.8))
     masks = []
     for peak in find_peaks(values, 640, 480):
-        mask = peak_mask(values, peak, 640, 480)
+        (mask,) = peak_masks(values, (peak,), 640, 480)
         assert mask.shape == (480, 640)
         ys, xs = np.nonzero(mask)
         sides = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)

@@ -12,10 +12,16 @@ import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, Report, compare
-from benchmarks.full_size import random_adapters, random_backbone, stand_in_processor
+from benchmarks.full_size import (
+    full_config,
+    random_adapters,
+    random_backbone,
+    small_config,
+    stand_in_processor,
+)
 from clue_ros.model import backbone as backbone_module
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.config import full_config, half_depth_block, small_config
+from clue_ros.model.config import half_depth_block
 from clue_ros.model.prompts import LOCATIONS, SEGMENTS
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "equivalence.py"

@@ -326,10 +326,10 @@ def _on(peak: Peak, candidate: Candidate, size: tuple[int, int]) -> bool:
 def _mask_iou(
     estimate: AmbiguityEstimate, peak: Peak, candidate: Candidate, size: tuple[int, int]
 ) -> float:
-    from clue_ros.model.peaks import peak_mask
+    from clue_ros.model.peaks import peak_masks
 
     width, height = size
-    found = peak_mask(estimate.attention, peak, width, height)
+    (found,) = peak_masks(estimate.attention, (peak,), width, height)
     rows, columns = candidate.mask.shape
     true = candidate.mask[
         (np.arange(height) * rows // height)[:, None], (np.arange(width) * columns // width)[None]
