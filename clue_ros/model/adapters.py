@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.loading import first_line
+from clue_ros.model.loading import check_shapes, first_line, shapes
 
 DETECTOR, IVG = "detector", "ivg"
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -43,10 +43,7 @@ def lora_config(
 
 
 class Adapters:
-    """The adapters on one backbone.
-
-    Switching is a walk over the modules; no weight is copied or merged.
-    """
+    """The adapters on one backbone. Switching copies and merges no weights."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
@@ -111,18 +108,17 @@ class Adapters:
         return state
 
     def load(self, name: str, folder: str | Path) -> None:
-        """Read one adapter and leave it inactive in training terms (no gradients).
-
-        Raises ModelError.
-        """
+        """Read one adapter, which gets no gradients, and make it active. Raises ModelError."""
         folder = Path(folder)
         config, state = _read(folder)
         try:
             self.add(name, config)
         except ValueError as error:
             raise ModelError(f"{folder / CONFIG_FILE}: {first_line(error)}") from error
-        assert self._peft is not None
-        _check_shapes(folder, state, self._state(name))
+        path, wanted = folder / WEIGHTS_FILE, self._state(name)
+        check_shapes(path, shapes(state), shapes(wanted))
+        for key in sorted(state.keys() - wanted.keys()):
+            raise ModelError(f"{path} has {key}, which this model does not")
         set_peft_model_state_dict(self._peft, state, adapter_name=name)
         self.use(name)
 
@@ -140,21 +136,3 @@ def _read(folder: Path) -> tuple[LoraConfig, dict[str, torch.Tensor]]:
         raise ModelError(f"{folder / CONFIG_FILE} does not describe a LoRA adapter")
     config.inference_mode = True
     return config, state
-
-
-def _check_shapes(
-    folder: Path, found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
-) -> None:
-    """Every weight of the adapter is there, belongs to this backbone and fits it."""
-    path = folder / WEIGHTS_FILE
-    for key, weight in expected.items():
-        if key not in found:
-            raise ModelError(f"{path} lacks {key}: it was made for another model")
-        if found[key].shape != weight.shape:
-            raise ModelError(
-                f"{path}: {key} has shape {tuple(found[key].shape)}, this model needs "
-                f"{tuple(weight.shape)}"
-            )
-    unknown = sorted(set(found) - set(expected))
-    if unknown:
-        raise ModelError(f"{path} has {unknown[0]}, which this model does not")

@@ -1,4 +1,6 @@
-"""A complete model folder in memory: processor, backbone, both adapters, detector, settings.
+"""A complete model: processor, backbone, both adapters, detector, settings.
+
+Its folder holds:
 
 config.json model.safetensors tokenizer and processor files   the base
 detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "both", `fusion`)
@@ -36,7 +38,7 @@ from clue_ros.model.decoding import (
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.fusion import MEAN, Fusion, load_fusion
-from clue_ros.model.loading import find_base, find_model, read_json, write_json
+from clue_ros.model.loading import find_base, find_model, is_number, read_settings, write_json
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import (
@@ -48,19 +50,16 @@ from clue_ros.model.quantization import (
     with_room,
 )
 
-# -------------------------------------------------------------------------------------------------
-# The dialogue's side of the model (IVG, section III-A): adapter B and ivg.json.
-
 SETTINGS_FILE = "ivg.json"
 
 
 @dataclass
 class IvgSettings:
-    """ivg.json: how adapter B is asked and what it may reply.
+    """ivg.json: how adapter B (the dialogue, section III-A) is asked and what it may reply.
 
     instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
-    the last of which is meant; 1 is the paper's. num_views: of a picture that agree on the box; 1
-    is the paper's.
+    the last of which is meant; the paper has 1. num_views: augmented views of an image whose boxes
+    are averaged; the paper has 1.
     """
 
     instruction: str = "clarify"
@@ -70,18 +69,14 @@ class IvgSettings:
 
 
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
-    """Read and check ivg.json; fields it does not know are notes. Raises ModelError."""
+    """Read and check ivg.json. Raises ModelError."""
     path = Path(folder) / SETTINGS_FILE
-    content = read_json(path)
-    if "looks" in content:  # its name until 0.1
-        content.setdefault("num_views", content["looks"])
-    known = IvgSettings.__dataclass_fields__
-    settings = IvgSettings(**{key: content[key] for key in known if key in content})
+    settings = read_settings(path, IvgSettings, num_views="looks")
     if not isinstance(settings.instruction, str):
         raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
     for name in ("max_new_tokens", "max_boxes", "num_views"):
         limit = getattr(settings, name)
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        if not is_number(limit, 1) or not isinstance(limit, int):
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
     if settings.num_views > MAX_VIEWS:
         raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
@@ -121,23 +116,15 @@ class Checkpoint:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The policies that these adapters allow: "detector", "decoder", "both"."""
-        speaks = IVG in self.adapters.names
-        judges = self.has_detector
-        return tuple(
-            policy
-            for policy, possible in (
-                ("detector", judges or speaks),
-                ("decoder", speaks),
-                ("both", judges and speaks),
-            )
-            if possible
-        )
+        """The policies that these adapters allow, the best one last."""
+        if IVG not in self.adapters.names:
+            return ("detector",)
+        return ("detector", "decoder", "both") if self.has_detector else ("detector", "decoder")
 
     @with_room
     @torch.inference_mode()
     def look(self, *images: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Pictures, RGB (H, W, 3) each -> features (n, N, D) on the model's device."""
+        """Images, uint8 RGB (H, W, 3) each -> features (n, N, D) on the model's device."""
         opened = [Image.fromarray(image) for image in images]
         pixels = self.processor.image_processor(opened, return_tensors="pt")
         return self.backbone.look(pixels["pixel_values"])
@@ -163,9 +150,9 @@ class Checkpoint:
         return [float(chance) for chance in detector(self.look(image), prompts)[0]]
 
     def fingerprint(self) -> str:
-        """Hex SHA-256 that other weights of base or adapter B would not share.
+        """Hex SHA-256 of two sums of each weight tensor of the base and adapter B.
 
-        It follows from two sums of each tensor, which is quick for billions of weights.
+        Sums are quick for billions of weights.
         """
         parts = [
             (name, float(weight.float().sum()), float(weight.float().abs().sum()))
@@ -176,10 +163,7 @@ class Checkpoint:
 
     @with_room
     def second_opinion(self, features: torch.Tensor, context: str) -> tuple[float, Prefill]:
-        """Probability that adapter B would not open its reply with a location.
-
-        And the context as adapter B has read it, for `speak`.
-        """
+        """Probability that adapter B opens with a question, and its prefill, for `speak`."""
         prefill = self._read(features, context)
         return float(question_share(self.backbone, self.vocabulary, prefill)[0]), prefill
 
@@ -194,7 +178,7 @@ class Checkpoint:
         return self._speak(features, context, mode, left)[0]
 
     def point(self, features: torch.Tensor, context: str) -> list[Generation]:
-        """A grounding of `context` through adapter B in each picture of features (n, N, D)."""
+        """The grounding of `context` through adapter B in each image of features (n, N, D)."""
         return self._speak(features, context, "grounding", [])
 
     @with_room
@@ -214,28 +198,26 @@ class Checkpoint:
         )
 
     def _read(self, features: torch.Tensor, context: str) -> Prefill:
-        prompts = self._to_reply_to(context, len(features))
+        """A context as adapter B has read it, once for each image of features (n, N, D)."""
+        prompts = self._prompts([context] * len(features))
         return read_prompts(self.backbone, features, prompts)
 
-    def _to_reply_to(self, context: str, pictures: int) -> Prompts:
-        """The prompt of a context for adapter B, which is then the active one, of each picture."""
+    def _prompts(self, contexts: Sequence[str], suffixes: Sequence[str] | None = None) -> Prompts:
+        """Prompts for adapter B, which becomes the active one."""
         if IVG not in self.adapters.names:
             raise ModelError(NO_ADAPTER_B)
         self.adapters.use(IVG)
-        prompts = encode_prompts(self.processor, self.ivg.instruction, [context] * pictures)
+        prompts = encode_prompts(self.processor, self.ivg.instruction, contexts, suffixes)
         return prompts.to(self.backbone.device)
 
     @torch.inference_mode()
     def forced(self, features: torch.Tensor, context: str, question: str) -> tuple[float, int, int]:
-        """How likely a question is to adapter B, its tokens given one after the other.
+        """Teacher forcing: how likely adapter B finds a question to a context.
 
-        Returns, of the question and its <eos>: the summed cross-entropy in nats, how many tokens
-        were the likeliest of all, and how many tokens there are.
+        Returns, over the question and its <eos>: the summed cross-entropy in nats, the number of
+        tokens that were the likeliest, and the number of tokens.
         """
-        self.adapters.use(IVG)
-        suffix = escape(question, self.processor.tokenizer)
-        prompts = encode_prompts(self.processor, self.ivg.instruction, [context], [suffix])
-        prompts = prompts.to(self.backbone.device)
+        prompts = self._prompts([context], [escape(question, self.processor.tokenizer)])
         hidden, _ = self.backbone.forward(features, prompts)
         labels = prompts.labels[:, 1:]
         asked = labels != -100
@@ -244,8 +226,8 @@ class Checkpoint:
         return float(loss), int((logits.argmax(-1) == targets).sum()), int(asked.sum())
 
     def words(self, generation: Generation) -> str:
-        """What a generation says, as a sentence."""
-        return " ".join(decode_text(self.processor.tokenizer, generation.tokens).split())
+        """The sentence of a generation."""
+        return decode_text(self.processor.tokenizer, generation.tokens)
 
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
@@ -263,12 +245,10 @@ def load_checkpoint(
     revision: str | None = None,
     quantization: str = NONE,
 ) -> Checkpoint:
-    """Load a model folder, an embedded model's name or a hub id (at a revision, see `hub`).
+    """Load a model; see `clue_ros.engine.Clue.load` for the arguments.
 
-    detector: another detector's folder, or a baseline's name (`baselines`); None: the model's own.
-    ivg: another folder of adapter B; None: the model's own. quantization: of the decoder's weights
-    (`quantization`). Where device "auto" finds a GPU that the model does not fit into, it goes to
-    the CPU, with a warning. Raises ModelError on anything wrong.
+    Where device "auto" finds a GPU that the model does not fit into, it goes to the CPU, with a
+    warning. Raises ModelError on anything wrong.
     """
     check_quantization(quantization)
     place = choose_device(device)
@@ -306,10 +286,12 @@ def _load(
     check_processor(processor, backbone, base)
     adapters = Adapters(backbone)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
+    own = detector is None and ivg is None
     has_detector = detector is not None or (folder / DETECTOR).is_dir() or not dialogue.is_dir()
     if not has_detector:
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
-    judge = open_detector(backbone, adapters, processor, detector or folder / DETECTOR)
+    trained = Path(detector or folder / DETECTOR).expanduser()
+    judge = open_detector(backbone, adapters, processor, detector or trained)
     settings = IvgSettings()
     if dialogue.is_dir():
         settings = load_ivg_settings(dialogue)
@@ -318,24 +300,17 @@ def _load(
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
-    trained = folder / DETECTOR if detector is None else Path(detector).expanduser()
-    fusion, stale = (MEAN, "") if str(detector) in BASELINES else _fusion_of(trained, dialogue)
-    if stale and (detector is not None or ivg is not None):
-        fusion, stale = MEAN, ""  # a pair of the caller's own choice was never fitted
+    fusion, stale = MEAN if str(detector) in BASELINES else load_fusion(trained), ""
+    if fusion != MEAN and not fusion.fits(trained, dialogue):
+        fusion = MEAN
+        if own:  # a pair of the caller's own choice was never fitted
+            stale = (
+                f"{trained}: policy 'both' was fitted with other weights than {trained} and"
+                f" {dialogue} hold now: fit it again (clue train policy --model {folder}), or"
+                " choose policy 'detector' or 'decoder'"
+            )
     return Checkpoint(
         processor, backbone, adapters, judge, settings, vocabulary, fusion, has_detector, stale
-    )
-
-
-def _fusion_of(detector: Path, ivg: Path) -> tuple[Fusion, str]:
-    """The fit in the detector's folder, and what to do where it was made with other adapters."""
-    fusion = load_fusion(detector)
-    if fusion == MEAN or fusion.fits(detector, ivg):
-        return fusion, ""
-    return fusion, (
-        f"{detector}: policy 'both' was fitted with other weights than {detector} and {ivg} hold"
-        f" now: fit it again (clue train policy --model {detector.parent}), or choose policy"
-        " 'detector' or 'decoder'"
     )
 
 

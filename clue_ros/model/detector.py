@@ -1,9 +1,8 @@
-"""The ambiguity detector (section III-B): from a block of the decoder to a probability.
+"""The ambiguity detector (section III-B): from one block of the decoder to a probability.
 
 A detector is a folder: adapter A, the head's weights (head.safetensors; an AR detector has none)
-and detector.json, which says at which block to read, with which conditioning word, with which head
-(`heads`), and where the threshold lies. `variants` lists the paper's, `baselines` those that need
-no training.
+and detector.json, the settings. `detector_variants` lists the paper's detectors,
+`detector_baselines` those that need no training.
 """
 
 from __future__ import annotations
@@ -23,38 +22,68 @@ from clue_ros.model.adapters import DETECTOR, Adapters
 from clue_ros.model.attention import image_attention, min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.detector_variants import NO, YES
-from clue_ros.model.loading import first_line, read_json, write_json
+from clue_ros.model.loading import (
+    check_shapes,
+    first_line,
+    is_number,
+    read_settings,
+    shapes,
+    write_json,
+)
 from clue_ros.model.prompts import Prompts, encode_prompts
 
-# -------------------------------------------------------------------------------------------------
-# What a detector reads its decision from (section IV-A.3): the attention map, or the answer.
+SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
+
+
+@dataclass
+class DetectorSettings:
+    """detector.json: how this detector was trained, which is how it must be used.
+
+    block: of the decoder, counted from 0. instruction: the conditioning word. head: of `HEADS`.
+    threshold: probability from which a sentence counts as ambiguous. temperature: divides the
+    logit, which calibrates the probability.
+    """
+
+    block: int
+    instruction: str = "detect"
+    head: str = "cnn"
+    threshold: float = 0.5
+    temperature: float = 1.0
+
+    def check(self, blocks: int, path: Path) -> None:
+        """Raises ModelError if the settings make no sense for a decoder with `blocks` blocks."""
+        if self.head not in HEADS:
+            raise ModelError(f"{path}: unknown head {self.head!r}, want one of {', '.join(HEADS)}")
+        if not is_number(self.block, 0, blocks - 1):
+            raise ModelError(f"{path}: block {self.block!r} of a decoder with {blocks} blocks")
+        if not is_number(self.threshold, 0, 1):
+            raise ModelError(f"{path}: threshold {self.threshold!r}, want 0 to 1")
+        if not is_number(self.temperature) or not self.temperature > 0:
+            raise ModelError(f"{path}: temperature {self.temperature!r}, want a number above 0")
+        if not isinstance(self.instruction, str):
+            raise ModelError(f"{path}: instruction {self.instruction!r}, want a word")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a head read of B prompts.
+    """The output of a head for B prompts.
 
-    logits: (B,) float32, above 0 if ambiguous. looks: (B, g, g) float32, where the words look, each
-    map summing to 1.
+    logits: (B,) float32, above 0 if ambiguous. attention: (B, g, g) float32, equation 2, each map
+    summing to 1.
     """
 
     logits: torch.Tensor
-    looks: torch.Tensor
+    attention: torch.Tensor
 
 
 class Head(nn.Module):
-    """Reads one block of the decoder, with whatever adapter is active. Differentiable."""
+    """Reads one block of the decoder, with the active adapter. Differentiable."""
 
     def read(
         self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
     ) -> Reading:
-        """Features (B or 1, N, D) and B prompts without suffixes -> what the head reads there."""
+        """Run features (B or 1, N, D) and B prompts without suffixes up to `block`."""
         raise NotImplementedError
-
-
-def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy: logits (B,) against 1.0 for ambiguous, 0.0 for clear."""
-    return nn.functional.binary_cross_entropy_with_logits(logits, is_ambiguous.to(logits.dtype))
 
 
 class CnnHead(Head):
@@ -89,23 +118,21 @@ class CnnHead(Head):
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """(B, g, g) float, g at least 2 -> (B,) logits."""
         seen = self.features(maps.unsqueeze(1))
-        parts = self.parts(seen).flatten(1)
-        logits: torch.Tensor = self.decide(
-            torch.cat([parts, seen.mean((2, 3)), seen.amax((2, 3))], 1)
-        )
+        pooled = [self.parts(seen).flatten(1), seen.mean((2, 3)), seen.amax((2, 3))]
+        logits: torch.Tensor = self.decide(torch.cat(pooled, 1))
         return logits.squeeze(1)
 
     def read(
         self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
     ) -> Reading:
-        """The map at `block`, and the CNN's word on it."""
-        attention = backbone.attention_at(block, features, prompts)
-        looks = image_attention(attention, prompts.query_mask, backbone.grid)
-        return Reading(self(min_max(looks)).float(), looks)
+        """The CNN's logits for the map at `block`, and the map."""
+        weights = backbone.attention_at(block, features, prompts)
+        attention = image_attention(weights, prompts.query_mask, backbone.grid)
+        return Reading(self(min_max(attention)).float(), attention)
 
 
 class AnswerHead(Head):
-    """The decoder answers: the token after the prompt, through the language model's own head.
+    """The AR head: the decoder answers yes or no, through the language model's own head.
 
     At half depth the hidden state of the middle block goes through the final norm and the head as
     if it were the last one. It has no weights of its own. Only the two answers compete, in training
@@ -120,55 +147,38 @@ class AnswerHead(Head):
     def read(
         self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
     ) -> Reading:
-        """The logit of "yes" over "no", and the map of the same block."""
-        hidden, attention = backbone.hidden_at(block, features, prompts)
-        looks = image_attention(attention, prompts.query_mask, backbone.grid)
+        """The logit of "yes" over "no" after the prompt, and the map of the same block."""
+        hidden, weights = backbone.hidden_at(block, features, prompts)
+        attention = image_attention(weights, prompts.query_mask, backbone.grid)
         last = prompts.attention_mask.sum(1) - 1  # the newline that ends the prefix
         answers = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
-        return Reading(answers[:, self.yes] - answers[:, self.no], looks)
+        return Reading(answers[:, self.yes] - answers[:, self.no], attention)
 
 
 def answer_head(tokenizer: Any) -> AnswerHead:
     """The AR head for a tokenizer. Raises ModelError if it has no words for yes and no."""
-    ids = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in (YES, NO)]
-    if ids[0] == ids[1] or tokenizer.unk_token_id in ids:
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in (YES, NO))
+    if yes == no or tokenizer.unk_token_id in (yes, no):
         raise ModelError(f"the tokenizer has no tokens for {YES!r} and {NO!r}: no AR detector")
-    return AnswerHead(*ids)
+    return AnswerHead(yes, no)
 
 
-# By the name that detector.json gives; each is made for a tokenizer.
+# By the name in detector.json; each is made for a tokenizer.
 HEADS: dict[str, Callable[[Any], Head]] = {"cnn": lambda _tokenizer: CnnHead(), "ar": answer_head}
 
 
-SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
+def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy: logits (B,) against 1.0 for ambiguous, 0.0 for clear."""
+    return nn.functional.binary_cross_entropy_with_logits(logits, is_ambiguous.to(logits.dtype))
 
 
-@dataclass
-class DetectorSettings:
-    """detector.json: how this detector was trained, which is how it must be used."""
-
-    block: int
-    instruction: str = "detect"
-    head: str = "cnn"
-    threshold: float = 0.5
-    temperature: float = 1.0
-
-    def check(self, blocks: int, path: Path) -> None:
-        """Raises ModelError if the settings make no sense for a decoder with `blocks` blocks."""
-        if self.head not in HEADS:
-            raise ModelError(f"{path}: unknown head {self.head!r}, want one of {', '.join(HEADS)}")
-        if not _is_number(self.block) or not 0 <= self.block < blocks:
-            raise ModelError(f"{path}: block {self.block!r} of a decoder with {blocks} blocks")
-        if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
-            raise ModelError(f"{path}: threshold {self.threshold!r}, want 0 to 1")
-        if not _is_number(self.temperature) or not self.temperature > 0:
-            raise ModelError(f"{path}: temperature {self.temperature!r}, want a number above 0")
-        if not isinstance(self.instruction, str):
-            raise ModelError(f"{path}: instruction {self.instruction!r}, want a word")
+def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """sigmoid(logit / temperature); the temperature calibrates it on validation data."""
+    return torch.sigmoid(logits.float() / temperature)
 
 
 class Detector:
-    """A backbone read at one block through an adapter, by a head."""
+    """A backbone read at one block through an adapter, by a head. adapter None: the base alone."""
 
     def __init__(
         self,
@@ -178,32 +188,24 @@ class Detector:
         settings: DetectorSettings,
         adapter: str | None = DETECTOR,
     ) -> None:
-        """`adapter` None reads the base as it is."""
         self.backbone, self.adapters, self.head, self.settings = backbone, adapters, head, settings
         self.adapter = adapter
 
     def prompts(self, processor: Any, contexts: Sequence[str]) -> Prompts:
-        """What the detector wants to be asked about people's words, on the backbone's device."""
+        """The detector's prompts for people's words, on the backbone's device."""
         prompts = encode_prompts(processor, self.settings.instruction, contexts)
         return prompts.to(self.backbone.device)
-
-    def maps(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
-        """Features (B or 1, N, D) and prompts -> maps (B, g, g) in 0..1, by the active adapter."""
-        reading = self.head.read(self.backbone, self.settings.block, features, prompts)
-        return min_max(reading.looks)
 
     def __call__(
         self, features: torch.Tensor, prompts: Prompts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probability of ambiguity (B,) and maps (B, g, g) in 0..1, float32, by its adapter."""
+        """Features (B or 1, N, D) and B prompts -> probabilities of ambiguity (B,), maps (B, g, g).
+
+        Both float32 in 0..1. Its adapter becomes the active one.
+        """
         self.adapters.use(self.adapter)
         reading = self.head.read(self.backbone, self.settings.block, features, prompts)
-        return probability(reading.logits, self.settings.temperature), min_max(reading.looks)
-
-
-def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """sigmoid(logit / temperature); the temperature calibrates it on validation data."""
-    return torch.sigmoid(logits.float() / temperature)
+        return probability(reading.logits, self.settings.temperature), min_max(reading.attention)
 
 
 def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **notes: Any) -> None:
@@ -217,14 +219,9 @@ def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **note
 
 
 def load_settings(folder: Path, blocks: int) -> DetectorSettings:
-    """Read and check detector.json; fields it does not know are notes. Raises ModelError."""
-    path = folder / SETTINGS_FILE
-    content = read_json(path)
-    if "block" not in content:
-        raise ModelError(f"{path} does not say which block to read")
-    known = DetectorSettings.__dataclass_fields__
-    settings = DetectorSettings(**{key: content[key] for key in known if key in content})
-    settings.check(blocks, path)
+    """Read and check detector.json. Raises ModelError."""
+    settings = read_settings(folder / SETTINGS_FILE, DetectorSettings)
+    settings.check(blocks, folder / SETTINGS_FILE)
     return settings
 
 
@@ -243,13 +240,7 @@ def load_head(folder: Path, name: str, tokenizer: Any) -> Head:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
-    for key, weight in wanted.items():
-        if key not in state:
-            raise ModelError(f"{path} lacks {key}, which the {name} head needs")
-        if state[key].shape != weight.shape:
-            raise ModelError(
-                f"{path}: {key} has shape {tuple(state[key].shape)}, want {tuple(weight.shape)}"
-            )
+    check_shapes(path, shapes(state), shapes(wanted))
     head.load_state_dict({key: state[key] for key in wanted})
     return head.eval()
 
@@ -271,7 +262,3 @@ def load_detector(
     head = load_head(folder, settings.head, tokenizer)
     adapters.load(adapter, folder)
     return Detector(backbone, adapters, head.to(backbone.device), settings, adapter)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

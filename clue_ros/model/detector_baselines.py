@@ -56,11 +56,6 @@ class _Decoding(Detector):
         super().__init__(backbone, adapters, CnnHead(), settings, adapter)
         self.vocabulary = Vocabulary(tokenizer, backbone.text.vocab_size, backbone.device)
 
-    def maps(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
-        """Features (B or 1, N, D) and prompts -> maps (B, g, g) in 0..1; no head reads them."""
-        attention = self.backbone.attention_at(self.settings.block, features, prompts)
-        return min_max(image_attention(attention, prompts.query_mask, self.backbone.grid))
-
     def chance(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """Probability of ambiguity (B,)."""
         raise NotImplementedError
@@ -68,9 +63,11 @@ class _Decoding(Detector):
     def __call__(
         self, features: torch.Tensor, prompts: Prompts
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probability (B,) and maps (B, g, g), as every detector's."""
+        """Probabilities (B,), and maps (B, g, g) in 0..1 that no head reads."""
         self.adapters.use(self.adapter)
-        return self.chance(features, prompts), self.maps(features, prompts)
+        chance = self.chance(features, prompts)
+        attention = self.backbone.attention_at(self.settings.block, features, prompts)
+        return chance, min_max(image_attention(attention, prompts.query_mask, self.backbone.grid))
 
 
 class CandidateCount(_Decoding):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import read_json, write_json
+from clue_ros.model.loading import is_number, read_settings, write_json
 
 SETTINGS_FILE = "fusion.json"
 OLD_SETTINGS_FILE = "joint.json"  # until 0.1
@@ -87,18 +87,11 @@ def load_fusion(detector: Path) -> Fusion:
         path = detector / OLD_SETTINGS_FILE
     if not path.is_file():
         return MEAN
-    content = read_json(path)
-    if "ivg" in content:  # joint.json named adapter B alone
-        content["ivg_sha256"] = content["ivg"]
-    known = Fusion.__dataclass_fields__
-    fusion = Fusion(**{key: content[key] for key in known if key in content})
+    fusion = read_settings(path, Fusion, ivg_sha256="ivg")
     for name in ("detector", "decoder", "bias"):
-        value = getattr(fusion, name)
-        if not _is_number(value) or not abs(value) <= 100:
-            raise ModelError(f"{path}: {name} {value!r}, want a number of at most 100")
-    if fusion.threshold is not None and not (
-        _is_number(fusion.threshold) and 0 <= fusion.threshold <= 1
-    ):
+        if not is_number(getattr(fusion, name), -100, 100):
+            raise ModelError(f"{path}: {name} {getattr(fusion, name)!r}, want -100 to 100")
+    if fusion.threshold is not None and not is_number(fusion.threshold, 0, 1):
         raise ModelError(f"{path}: threshold {fusion.threshold!r}, want 0 to 1")
     return fusion
 
@@ -107,7 +100,3 @@ def save_fusion(fusion: Fusion, detector: Path, **notes: Any) -> None:
     """Write fusion.json into the detector's folder, `notes` (data, figures) beside the numbers."""
     write_json(detector / SETTINGS_FILE, {**notes, **asdict(fusion)})
     (detector / OLD_SETTINGS_FILE).unlink(missing_ok=True)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

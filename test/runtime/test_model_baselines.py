@@ -68,7 +68,7 @@ def test_an_answer_at_full_depth_is_the_whole_models_next_token(
             assert float(reading.logits[row]) == pytest.approx(
                 float(logits[head.yes] - logits[head.no]), abs=1e-4
             )
-    assert reading.looks.sum((1, 2)) == pytest.approx(1, abs=1e-4)
+    assert reading.attention.sum((1, 2)) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_tokenizer_without_yes_and_no_has_no_answers() -> None:

@@ -119,8 +119,8 @@ def test_the_detector_reads_its_block_with_its_word_through_its_adapter(random_m
     features = backbone.look(torch.zeros(1, 3, 64, 64))
     with torch.inference_mode():
         chance, maps = detector(features, prompts)
-        adapters.use("ivg")
-        other = detector.maps(features, prompts)
+        detector.adapter = "ivg"
+        _, other = detector(features, prompts)
     assert chance.shape == (2,)
     assert ((chance > 0) & (chance < 1)).all()
     assert maps.shape == (2, 8, 8)

@@ -14,7 +14,7 @@ import pytest
 from hub_server import SHA, Hub, serve
 
 from clue_ros.errors import ModelError
-from clue_ros.model import loading as hub_module
+from clue_ros.model import loading
 
 ASK = """
 import sys
@@ -158,7 +158,7 @@ def test_adapters_on_the_hub_bring_their_base(tmp_path: Path) -> None:
     with serve(Hub("me/adapters", files)) as hub:
         folder = Path(message_for("me/adapters", tmp_path, HF_ENDPOINT=hub.url))
     assert (folder / "detector" / "adapter_model.safetensors").is_file()
-    assert hub_module.find_base(folder) == base
+    assert loading.find_base(folder) == base
 
 
 def test_a_base_on_the_hub_is_taken_at_its_revision(
@@ -170,20 +170,20 @@ def test_a_base_on_the_hub_is_taken_at_its_revision(
         asked.append((name, revision))
         return tmp_path
 
-    monkeypatch.setattr(hub_module, "download", fetch)
+    monkeypatch.setattr(loading, "download", fetch)
     (tmp_path / "detector").mkdir()
     path = tmp_path / "detector" / "adapter_config.json"
     for revision in ("v1", None):
         path.write_text(json.dumps({"base_model_name_or_path": FULL, "revision": revision}))
-        assert hub_module.find_base(tmp_path) == tmp_path
+        assert loading.find_base(tmp_path) == tmp_path
     assert asked == [(FULL, "v1"), (FULL, None)]
-    hub_module.find_model(f"{FULL}@refs/pr/3")
-    hub_module.find_model(FULL, "v2")
+    loading.find_model(f"{FULL}@refs/pr/3")
+    loading.find_model(FULL, "v2")
     assert asked[2:] == [(FULL, "refs/pr/3"), (FULL, "v2")]
     with pytest.raises(ModelError, match="two revisions"):
-        hub_module.find_model(f"{FULL}@v1", "v2")
+        loading.find_model(f"{FULL}@v1", "v2")
     with pytest.raises(ModelError, match="no revision"):
-        hub_module.find_model(tmp_path, "v1")
+        loading.find_model(tmp_path, "v1")
 
 
 def test_no_network_is_said_in_one_line(tmp_path: Path) -> None:
@@ -204,38 +204,37 @@ def test_offline_mode_is_said_in_one_line(tmp_path: Path) -> None:
 )
 def test_names_that_are_nothing(name: str) -> None:
     with pytest.raises(ModelError, match="no model"):
-        hub_module.find_model(name)
+        loading.find_model(name)
 
 
 def test_a_folder_is_itself(tmp_path: Path) -> None:
-    assert hub_module.find_model(tmp_path) == tmp_path
-    assert hub_module.find_model(str(tmp_path)) == tmp_path
+    assert loading.find_model(tmp_path) == tmp_path
+    assert loading.find_model(str(tmp_path)) == tmp_path
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ModelError, match="no model"):
-        hub_module.find_model(tmp_path / "model.safetensors")
+        loading.find_model(tmp_path / "model.safetensors")
 
 
-def test_the_embedded_model_is_found_beside_the_package_or_in_a_share_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by", ["AMENT_PREFIX_PATH", "site-packages", "sys.prefix"])
+def test_an_installed_package_finds_its_models_in_its_share_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    share = tmp_path / "share" / "clue_ros"
-    (share / "models" / "tabletop").mkdir(parents=True)
-    monkeypatch.setattr(hub_module, "_shares", lambda: iter([tmp_path / "elsewhere", share]))
-    assert hub_module.find_model("tabletop") == share / "models" / "tabletop"
-    monkeypatch.setattr(hub_module, "_shares", lambda: iter([tmp_path / "elsewhere"]))
+    model = tmp_path / "share" / "clue_ros" / "models" / "tabletop"
+    model.mkdir(parents=True)
+    monkeypatch.delenv("AMENT_PREFIX_PATH", raising=False)
+    monkeypatch.setattr(sys, "prefix", "/no/such")
+    module = Path("clue_ros", "model", "loading.py")
+    monkeypatch.setattr(loading, "__file__", str("/no/such" / module))
     with pytest.raises(ModelError, match="embedded"):
-        hub_module.find_model("tabletop")
-
-
-def test_an_installed_package_finds_its_share_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AMENT_PREFIX_PATH", f"/nowhere{os.pathsep}{tmp_path}")
-    assert tmp_path / "share" / "clue_ros" in list(hub_module._shares())
-    module = tmp_path / "lib" / "python3" / "site-packages" / "clue_ros" / "model" / "hub.py"
-    monkeypatch.setattr(hub_module, "__file__", str(module))
-    monkeypatch.delenv("AMENT_PREFIX_PATH")
-    assert tmp_path / "share" / "clue_ros" in list(hub_module._shares())
+        loading.find_model("tabletop")
+    if by == "AMENT_PREFIX_PATH":
+        monkeypatch.setenv("AMENT_PREFIX_PATH", f"/nowhere{os.pathsep}{tmp_path}")
+    elif by == "site-packages":
+        installed = tmp_path / "lib" / "python3" / "site-packages" / module
+        monkeypatch.setattr(loading, "__file__", str(installed))
+    else:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert loading.find_model("tabletop") == model

@@ -188,7 +188,7 @@ class DetectorTrainer:
         """Loss and figures of a batch."""
         reading = self.read(batch)
         decide = detector_loss(reading.logits, batch.ambiguous)
-        look = cross_entropy_sum(batch.maps, reading.looks.flatten(1)) / max(len(batch.maps), 1)
+        look = cross_entropy_sum(batch.maps, reading.attention.flatten(1)) / max(len(batch.maps), 1)
         right = ((reading.logits > 0).float() == batch.ambiguous).float().mean()
         return {"loss": decide + look_weight * look, "decide": decide, "look": look, "right": right}
 
@@ -293,7 +293,7 @@ def cached_maps(
                 adapter_samples(data, settings, step, trainer.settings.instruction)
             )
             with torch.no_grad():
-                maps.append(min_max(trainer.read(batch).looks).cpu())
+                maps.append(min_max(trainer.read(batch).attention).cpu())
             labels.append(batch.ambiguous.cpu())
         kept = {"maps": torch.cat(maps), "labels": torch.cat(labels)}
         with replacing(path) as partial:
