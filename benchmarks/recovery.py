@@ -58,7 +58,7 @@ def main() -> int:
 
     from clue_ros.nodes.executables import KEEP
     from clue_ros.nodes.image_conversion import fill_image
-    from clue_ros.nodes.supervisor import kept_by
+    from clue_ros.nodes.supervisor import supervised
     from demo.graph import Processes, Watcher, stay_on_this_machine
 
     stay_on_this_machine()
@@ -84,7 +84,7 @@ def main() -> int:
                     time.sleep(options.delay)
                     processes.start("perception", KEEP, **given)
                 else:
-                    os.kill(kept_by(keeper), signal.SIGKILL)
+                    os.kill(supervised(keeper), signal.SIGKILL)
                 grounded(watcher, client, request)
                 total.append(round(time.monotonic() - killed, 2))
         finally:

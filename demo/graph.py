@@ -29,7 +29,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import String
 
 from clue_ros.nodes import messages
-from clue_ros.nodes.publishers import LATEST
+from clue_ros.nodes.topics import LATEST
 
 CALL_TIMEOUT = 30.0  # seconds, for a service of another node
 LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes

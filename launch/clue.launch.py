@@ -74,9 +74,9 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     language = {"language": value["language"]} if value["language"] else {}
     clock = value["use_sim_time"]
     time = {"use_sim_time": is_true(clock)} if clock else {}
-    # Who listens may not hear the question, or not at once: it is asked once more.
+    # A person who does not hear the question is asked once more.
     again = value["ask_again_after"] or (ASK_AGAIN_AFTER if voice else "")
-    manners = {"ask_again_after": float(again)} if again else {}
+    again_after = {"ask_again_after": float(again)} if again else {}
     arguments = ["--log-level", value["log_level"]]
     secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
     common = {
@@ -94,10 +94,10 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
 
     perception = LifecycleNode(
         executable="perception_node",
-        # A keeper imports torch once and starts the node again within a second (keeper.py).
+        # A supervisor imports torch once and starts the node again within a second.
         arguments=["--keep"] if common["respawn"] else [],
         name="perception",
-        parameters=[value["params_file"], given, language, manners, time],
+        parameters=[value["params_file"], given, language, again_after, time],
         remappings=[
             (topic, value[topic])
             for topic in ("image", "depth", "camera_info", "speech", "say")

@@ -1,4 +1,4 @@
-"""Writes what is made from the parameter tables: config/clue.yaml, the tables of docs/ros.md.
+"""Writes config/clue.yaml and the tables of docs/ros.md from the parameter tables of the nodes.
 
 python -m scripts.parameter_docs        # in the repository
 """
@@ -15,7 +15,8 @@ from clue_ros.nodes.parameter_tables import NODES
 from clue_ros.nodes.parameters import Change, Parameter
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "docs" / "ros.md",)  # where tables of parameters stand
+CONFIG = ROOT / "config" / "clue.yaml"
+PAGE = ROOT / "docs" / "ros.md"
 _HEAD = """\
 # Every parameter of every node with its default, made by `python -m scripts.parameter_docs`
 # from what the nodes declare. `/**/` matches any namespace.
@@ -60,12 +61,13 @@ def _described(p: Parameter) -> str:
 
 def _limits(p: Parameter) -> str:
     low, high = p.range or (0, 0)
+    special = f", or {p.special:g}" if p.special is not None else ""
     most = f", not over {p.at_most}" if p.at_most else ""
-    return f"{low:g} to {high:g}" + (f" {p.unit}" if p.unit != "1" else "") + most
+    return f"{low:g} to {high:g}" + (f" {p.unit}" if p.unit != "1" else "") + special + most
 
 
 def documented(text: str) -> str:
-    """Return the text of a page with its tables as they must be."""
+    """Return the text of the page with a table under each heading that names a node."""
     for node in NODES:
         heading = f"### `{node}`\n\n"
         before, found, rest = text.partition(f"{heading}|")
@@ -78,9 +80,8 @@ def documented(text: str) -> str:
 
 def main() -> int:
     """Write the files."""
-    (ROOT / "config" / "clue.yaml").write_text(yaml(), encoding="utf-8")
-    for page in PAGES:
-        page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
+    CONFIG.write_text(yaml(), encoding="utf-8")
+    PAGE.write_text(documented(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import cv2
 from ros_helpers import TIMEOUT, Client, Process, picture, wait_until
 
-from clue_ros.nodes.supervisor import kept_by
+from clue_ros.nodes.supervisor import supervised
 
 RESPAWN_DELAY = 0.2  # seconds
-KEPT = "perception"  # its process is a keeper, which forks the node
+SUPERVISED = "perception"  # its process is a supervisor, which forks the node
 
 
 class Robot:
@@ -49,7 +49,7 @@ class Robot:
         self.nodes[name] = Process(
             name,
             self._folder / f"{name}.log",
-            *(["--keep"] if name == KEPT else []),
+            *(["--keep"] if name == SUPERVISED else []),
             parameters=self._parameters[name],
             stdin=subprocess.PIPE if name == "speech" else subprocess.DEVNULL,
         )
@@ -66,18 +66,22 @@ class Robot:
     def pid(self, name: str) -> int:
         """Return the process id of a node, as long as it lives."""
         pid = self.nodes[name].popen.pid
-        return wait_until(lambda: kept_by(pid), "the kept node") if name == KEPT else pid
+        return (
+            wait_until(lambda: supervised(pid), "the supervised node")
+            if name == SUPERVISED
+            else pid
+        )
 
-    def kill(self, name: str, *, for_good: bool = False, keeper: bool = False) -> int:
+    def kill(self, name: str, *, for_good: bool = False, supervisor: bool = False) -> int:
         """End a node with SIGKILL and return what its process id was.
 
-        for_good: until `start`. keeper: by killing the one that would start it again at once.
+        for_good: until `start`. supervisor: by killing the one that would start it again at once.
         """
         with self._lock:
             if for_good:
                 self._kept_down.add(name)
             process, pid = self.nodes[name], self.pid(name)
-            if for_good or keeper or name != KEPT:
+            if for_good or supervisor or name != SUPERVISED:
                 process.kill()
             else:
                 os.kill(pid, signal.SIGKILL)

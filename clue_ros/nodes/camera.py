@@ -9,26 +9,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 
-from clue_ros.nodes.depth import Depths, Wanted
+from clue_ros.nodes import topics
+from clue_ros.nodes.depth import DepthSubscriber, FrameDepth
 from clue_ros.nodes.image_conversion import Rgb, compressed_to_rgb, to_rgb
-
-# Sensor-data QoS with depth 1: a queue of frames would only make the newest one older.
-SENSOR_QOS = QoSProfile(
-    history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT
-)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One camera message, not yet converted: conversion costs time and belongs in the worker."""
+    """One camera message, not yet converted: conversion takes time, so the worker does it."""
 
     message: Image | CompressedImage
-    arrival: float  # of the clock the Camera was given, seconds
-    depth: Wanted | None = None  # the depth image that belongs to it
+    arrival: float  # seconds, of the Camera's clock
+    depth: FrameDepth | None = None  # the depth image that belongs to it
 
     @property
     def header(self) -> Any:
@@ -43,35 +38,36 @@ class Frame:
 
 
 class Camera:
-    """Keeps the newest frame only, and notices silence.
+    """Subscribes to the camera, keeps the newest frame, and notices silence.
 
-    Age is measured from arrival, not from the header's stamp: a camera computer with another clock,
-    or a bag, has stamps that say nothing about whether images still come.
+    Age is measured from arrival, not from the header's stamp: the stamps of a camera computer with
+    another clock, or of a bag, do not tell whether images still come.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, depths: Depths | None = None
+        self, clock: Callable[[], float] = time.monotonic, depths: DepthSubscriber | None = None
     ) -> None:
         self._clock = clock
         self._depths = depths
         self._lock = threading.Lock()
         self._frame: Frame | None = None
         self._since = clock()
-        self._count = 0
         self._warned_at: float | None = None
         self._subscription: Subscription | None = None
         self._node: Node | None = None
+        self.count = 0  # frames received since the node started
 
     def open(self, node: Node, transport: str, callback_group: Any) -> None:
         """Subscribe to `image` or, with transport "compressed", to `image/compressed`."""
-        kind = CompressedImage if transport == "compressed" else Image
         self._node = node
         with self._lock:
             self._frame, self._since, self._warned_at = None, self._clock(), None
         if self._depths is not None:
             self._depths.open(node, callback_group)
-        self._subscription = node.create_subscription(
-            kind, image_topic(node, transport), self.put, SENSOR_QOS, callback_group=callback_group
+        compressed = transport == "compressed"
+        topic = topics.Perception.COMPRESSED if compressed else topics.Perception.IMAGE
+        self._subscription = topic.subscribe(
+            node, self.put, name=image_topic(node, transport), callback_group=callback_group
         )
 
     def close(self) -> None:
@@ -89,26 +85,21 @@ class Camera:
         """The subscribed topic's full name, or "" while closed."""
         return self._subscription.topic_name if self._subscription is not None else ""
 
-    @property
-    def count(self) -> int:
-        """Frames received since the node started."""
-        return self._count
-
     def put(self, message: Image | CompressedImage) -> None:
         """Keep this message as the newest frame."""
         depth = self._depths.follow(message.header) if self._depths is not None else None
         with self._lock:
             self._frame = Frame(message, self._clock(), depth)
-            self._count += 1
+            self.count += 1
             self._warned_at = None
 
     def age(self) -> float | None:
-        """Seconds since the newest frame arrived, or None when there is none."""
+        """Return the seconds since the newest frame arrived, or None when there is none."""
         frame = self._frame
         return None if frame is None else self._clock() - frame.arrival
 
     def newest(self, max_age: float) -> Frame | tuple[str, str]:
-        """Return the newest frame, or the error's name and a message (NO_IMAGE, STALE_IMAGE)."""
+        """Return the newest frame, or an error's name (NO_IMAGE, STALE_IMAGE) and its message."""
         frame = self._frame
         if frame is None:
             return "NO_IMAGE", f"no image has arrived on {self.topic}: {self.silence_cause()}"
@@ -122,7 +113,7 @@ class Camera:
         return frame
 
     def warning(self, timeout: float) -> str | None:
-        """Return a warning after `timeout` s without a frame, repeated ten times rarer, or None."""
+        """Return a warning after `timeout` s without a frame, then every 10 * timeout; or None."""
         if self._subscription is None:
             return None
         now = self._clock()
@@ -136,28 +127,24 @@ class Camera:
         return f"no image on {self.topic} for {silent:.0f} s: {self.silence_cause()}"
 
     def silence_cause(self) -> str:
-        """Name the likely reason that no frame arrives, from who publishes the topic and how."""
+        """Return the likely reason that no frame arrives, from the publishers of the topic."""
         subscription = self._subscription  # another thread may close it
         if self._node is None or subscription is None:
             return "the camera subscription is closed"
-        infos = self._node.get_publishers_info_by_topic(self.topic)
-        if not infos:
+        publishers = self._node.get_publishers_info_by_topic(self.topic)
+        if not publishers:
             return (
                 "nobody publishes it; is the camera running, and is `image` remapped to its topic "
                 "(ros2 topic list)?"
             )
-        wanted = (
-            "sensor_msgs/msg/CompressedImage"
-            if subscription.msg_type is CompressedImage
-            else "sensor_msgs/msg/Image"
-        )
-        wrong = [info for info in infos if info.topic_type != wanted]
-        if wrong:
-            return (
-                f"{wrong[0].node_name} publishes {wrong[0].topic_type}, not {wanted}: set "
-                "image_transport or remap `image`"
-            )
-        names = ", ".join(sorted({info.node_name for info in infos}))
+        wanted = f"sensor_msgs/msg/{subscription.msg_type.__name__}"
+        for publisher in publishers:
+            if publisher.topic_type != wanted:
+                return (
+                    f"{publisher.node_name} publishes {publisher.topic_type}, not {wanted}: set "
+                    "image_transport or remap `image`"
+                )
+        names = ", ".join(sorted({publisher.node_name for publisher in publishers}))
         return (
             f"{names} publishes it, but nothing comes through. This node takes any QoS (best "
             "effort, volatile), so the camera has stopped or the images are lost on the way: with "
@@ -167,15 +154,14 @@ class Camera:
 
 
 def image_topic(node: Node, transport: str) -> str:
-    """Return the topic to subscribe.
+    """Return the topic to subscribe: `image`, or image/compressed.
 
-    `image` or, as image_transport does, what it is remapped to plus /compressed.
-
-    A remapping of `image/compressed` itself comes first.
+    The latter is, as for image_transport, the name that `image` is remapped to plus /compressed; a
+    remapping of `image/compressed` itself comes first.
     """
+    image, compressed = topics.Perception.IMAGE.name, topics.Perception.COMPRESSED.name
     if transport != "compressed":
-        return "image"
-    name = "image/compressed"
-    if node.resolve_topic_name(name) != node.resolve_topic_name(name, only_expand=True):
-        return name
-    return node.resolve_topic_name("image") + "/compressed"
+        return image
+    if topics.is_remapped(node, compressed):
+        return compressed
+    return node.resolve_topic_name(image) + "/compressed"

@@ -37,12 +37,18 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from clue_ros.nodes.messages import duration
+from clue_ros.nodes.topics import Perception
 
-# -------------------------------------------------------------------------------------------------
-# A node with a thread of its own: what CommandGrounder calls services with, and its errors.
+__all__ = ["CommandGrounder", "GroundingError", "GroundingTask", "OnQuestion"]
+
+OnQuestion = Callable[[ClarificationQuestion], str | None]
 
 TICK = 0.1  # seconds between looks at the clock, and at whether ROS has been shut down
 LEAVE = 5.0  # seconds for the thread to end
+PROBE = 5.0  # seconds between questions to the server whether it still knows the goal
+GONE = 3.0  # seconds without the server in the graph after which it is lost
+ANSWERS = 3  # attempts of `on_question` at one question when its text cannot be used
+SETTLE = 5.0  # seconds for a cancellation to end a dialogue whose caller has left
 
 
 class GroundingError(Exception):
@@ -50,9 +56,10 @@ class GroundingError(Exception):
 
     Attributes:
         code: an error of the action (ANSWER_TIMEOUT, BUSY, MAX_TURNS, ...; docs/ros.md has all), or
-            NO_SERVER: perception is not there; SERVER_LOST: it died during the dialogue;
-            REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS is.
-        message: what was wrong and what to do about it, one line.
+            NO_SERVER: perception does not run; SERVER_LOST: it died during the dialogue;
+            REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS has
+            been shut down.
+        message: the problem and how to solve it, one line.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -68,10 +75,15 @@ def error_name(number: int) -> str:
     )
 
 
-class BackgroundNode:
-    """A node that spins in a thread of its own, so that whoever calls through it may block.
+def _deadline(timeout: float | None) -> float:
+    return float("inf") if timeout is None else time.monotonic() + timeout
 
-    context: None is the default one, which is initialised, and shut down by `close`, if nobody has.
+
+class BackgroundNode:
+    """A node that spins in a thread of its own, so that its callers may block.
+
+    context: None is the default one; it is initialised, and shut down by `close`, if it is not in
+    use.
     """
 
     def __init__(self, name: str, namespace: str, context: Any) -> None:
@@ -87,7 +99,7 @@ class BackgroundNode:
         self._thread = threading.Thread(target=self._spin, name=name, daemon=True)
 
     def start(self) -> None:
-        """Spin. What the node needs is made before: rclpy's lists are not for two threads."""
+        """Spin, once the node's clients exist: rclpy's lists of them are not thread-safe."""
         self._thread.start()
 
     def close(self) -> None:
@@ -106,7 +118,7 @@ class BackgroundNode:
 
     @property
     def alive(self) -> bool:
-        """Whether it is open, and ROS is."""
+        """Whether the node is open and ROS runs."""
         return not self._closed.is_set() and bool(self._context.ok())
 
     def check(self) -> None:
@@ -116,31 +128,27 @@ class BackgroundNode:
 
     def call(self, client: Any, request: Any, timeout: float) -> Any:
         """Call a service. Raises GroundingError: NO_SERVER, TIMEOUT."""
-        deadline = time.monotonic() + timeout
+        deadline = _deadline(timeout)
         self.wait_for(client.service_is_ready, timeout, client.srv_name)
-        ended = threading.Event()
-        responses: list[Any] = []
+        responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def send() -> None:
-            client.call_async(request).add_done_callback(received)
-
-        def received(future: Any) -> None:
-            responses.append(future.result())
-            ended.set()
+            client.call_async(request).add_done_callback(lambda f: responses.put(f.result()))
 
         self.soon(send)
-        while not ended.wait(TICK):
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return responses.get(timeout=TICK)
             self.check()
             if time.monotonic() > deadline:
                 raise GroundingError("TIMEOUT", f"{client.srv_name}: no answer in {timeout:g} s")
-        return responses[0]
 
     def wait_for(self, ready: Callable[[], bool], timeout: float | None, name: str) -> None:
         """Wait until `ready`, of the service or action `name`. Raises GroundingError: NO_SERVER."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = _deadline(timeout)
         while not ready():
             self.check()
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 full = self.node.resolve_service_name(name)
                 raise GroundingError(
                     "NO_SERVER", f"nobody offers {full} after {timeout:g} s: is perception running?"
@@ -148,7 +156,7 @@ class BackgroundNode:
             time.sleep(TICK)
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Run in the thread that spins. What fails there is logged and ends nothing else."""
+        """Run in the thread that spins; an error is logged and ends nothing else."""
 
         def run() -> None:
             try:
@@ -159,30 +167,24 @@ class BackgroundNode:
         self._executor.create_task(run)
 
     def _spin(self) -> None:
-        while not self._closed.is_set() and self._context.ok():
+        while self.alive:
             try:
                 self._executor.spin_once(timeout_sec=1.0)
             except ExternalShutdownException:
                 return
-            except Exception as error:  # noqa: BLE001 - one callback's failure is not the client's
+            except Exception as error:  # noqa: BLE001 - a callback's failure does not end the client
                 if self._context.ok():
                     self.node.get_logger().error(f"{type(error).__name__}: {error}")
                 self._closed.wait(TICK)
 
 
-# -------------------------------------------------------------------------------------------------
-# One dialogue that CommandGrounder has begun: its questions, its answers, and how it ends.
-
-OnQuestion = Callable[[ClarificationQuestion], str | None]
-
-PROBE = 5.0  # seconds between questions to the server whether it still knows the goal
-GONE = 3.0  # seconds without the server in the graph after which it is lost
-ANSWERS = 3  # tries that `on_question` has for one question when its text cannot be used
-SETTLE = 5.0  # seconds for a cancellation to end a dialogue whose caller has left
-
-
 class GroundingTask:
-    """One dialogue under way; made by `CommandGrounder.start`."""
+    """One dialogue under way; made by `CommandGrounder.start`.
+
+    Attributes:
+        feedback: the newest feedback of the action, or None.
+        question: the newest question, answered or not, or None.
+    """
 
     def __init__(
         self,
@@ -197,10 +199,10 @@ class GroundingTask:
         self._canceled = False
         self._ended = threading.Event()
         self._end: GroundingResult | GroundingError | None = None
-        self.feedback: GroundWithDialogue.Feedback | None = None  # the newest
-        self.question: ClarificationQuestion | None = None  # the newest, answered or not
-        # In the thread that spins: rclpy notes what it waits for only after it has sent the goal,
-        # and an acceptance that another thread takes in between is lost.
+        self.feedback: GroundWithDialogue.Feedback | None = None
+        self.question: ClarificationQuestion | None = None
+        # In the thread that spins: rclpy registers the future only after it has sent the goal, and
+        # an acceptance that another thread takes in between is lost.
         background.soon(self._send, goal)
 
     def done(self) -> bool:
@@ -212,18 +214,17 @@ class GroundingTask:
 
         Raises GroundingError: the text cannot be used; the question stays open.
         """
-        dialogue_id = self.question.dialogue_id if self.question is not None else ""
-        return self._answer(text, dialogue_id)
+        return self._answer(text, self.question.dialogue_id if self.question is not None else "")
 
     def cancel(self) -> None:
-        """Ask for the end; `result` then raises GroundingError with CANCELED. Never blocks long."""
+        """Request the end; `result` then raises GroundingError with CANCELED. Does not block."""
         self._canceled = True
         handle = self._handle
         if handle is not None and not self.done():
             self._background.soon(handle.cancel_goal_async)
 
     def leave(self) -> None:
-        """Cancel, and wait a moment for it, so that the next request does not find it BUSY."""
+        """Cancel, and wait a moment for it, so that the next request is not refused as BUSY."""
         if not self.done() and self._background.alive:
             self.cancel()
             self._ended.wait(SETTLE)
@@ -233,27 +234,30 @@ class GroundingTask:
     ) -> GroundingResult:
         """Wait for the end and return the grounding.
 
-        timeout: seconds, None: as long as it takes. It goes on after a TIMEOUT: cancel it, or call
+        timeout: seconds, None: no limit. The dialogue goes on after a TIMEOUT: cancel it, or call
         again. on_question: called here with each question; the text it returns is the answer, and
-        None leaves the answer to whoever else hears the question. Raises GroundingError.
+        None leaves the answer to other listeners. Raises GroundingError.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        watch = _Watch(self._client)
+        deadline = _deadline(timeout)
+        seen = probed = time.monotonic()  # the server in the graph, and asked for the result
         while not self.done():
-            try:
+            news = None
+            with contextlib.suppress(queue.Empty):
                 news = self._news.get(timeout=TICK)
-            except queue.Empty:
-                news = None
             if self.done():
                 break
             if news is not None and on_question is not None:
                 self._ask(news, on_question)
             self._background.check()
-            if deadline is not None and time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 raise GroundingError("TIMEOUT", f"no grounding within {timeout:g} s")
-            if watch.lost():
+            if self._client.server_is_ready():
+                seen = now
+            if now - seen > GONE:
                 self._finish(GroundingError("SERVER_LOST", "perception has left the graph"))
-            elif watch.probe_due() and self._handle is not None:
+            elif now - probed >= PROBE and self._handle is not None:
+                probed = now
                 self._background.soon(self._ask_for_result)
         if isinstance(self._end, GroundingError):
             raise self._end
@@ -261,21 +265,19 @@ class GroundingTask:
         return self._end
 
     def _ask(self, question: ClarificationQuestion, on_question: OnQuestion) -> None:
-        for attempt in range(ANSWERS):
+        for attempt in range(1, ANSWERS + 1):
             text = on_question(question)
             if text is None or self.done():
                 return
             try:
                 self._answer(text, question.dialogue_id)
-            except GroundingError as error:
-                if error.code not in ("EMPTY_EXPRESSION", "BAD_EXPRESSION"):
-                    raise
-                if attempt == ANSWERS - 1:
-                    raise
-            else:
                 return
+            except GroundingError as error:
+                unusable = error.code in ("EMPTY_EXPRESSION", "BAD_EXPRESSION")
+                if not unusable or attempt == ANSWERS:
+                    raise
 
-    # From here on in the grounder's own thread.
+    # The rest runs in the thread that spins.
 
     def _send(self, goal: GroundWithDialogue.Goal) -> None:
         sent = self._client.send_goal_async(goal, feedback_callback=self._on_feedback)
@@ -296,13 +298,12 @@ class GroundingTask:
 
     def _on_result(self, future: Any) -> None:
         answer = future.result()
-        if answer.status == GoalStatus.STATUS_UNKNOWN:  # a new process, which never heard of it
+        result = answer.result
+        if answer.status == GoalStatus.STATUS_UNKNOWN:  # a new process does not know the goal
             self._finish(
                 GroundingError("SERVER_LOST", "perception has been started anew in the dialogue")
             )
-            return
-        result = answer.result
-        if result.error_code == result.NONE:
+        elif result.error_code == result.NONE:
             self._finish(result.grounding)
         else:
             self._finish(GroundingError(error_name(result.error_code), result.error_msg))
@@ -319,40 +320,16 @@ class GroundingTask:
         if not self.done():
             self._end = end
             self._ended.set()
-            self._news.put(None)  # wakes who waits
-
-
-class _Watch:
-    """Notices that the server has left the graph."""
-
-    def __init__(self, client: ActionClient) -> None:
-        self._client = client
-        self._seen = self._probed = time.monotonic()
-
-    def lost(self) -> bool:
-        now = time.monotonic()
-        if self._client.server_is_ready():
-            self._seen = now
-        return now - self._seen > GONE
-
-    def probe_due(self) -> bool:
-        now = time.monotonic()
-        if now - self._probed < PROBE:
-            return False
-        self._probed = now
-        return True
-
-
-__all__ = ["CommandGrounder", "GroundingError", "GroundingTask", "OnQuestion"]
+            self._news.put(None)  # wakes `result`
 
 
 class CommandGrounder:
-    """Asks perception what words mean in the camera's image, and holds the dialogue it may take.
+    """Asks perception for the object that words name, and holds the dialogue that it may need.
 
     name, namespace: of its node; the names of topics, services and the action are relative, as
     those of perception are. perception: perception's node name, for `wait_until_active`. context:
-    None is the default one, which is initialised (and shut down by `close`) if nobody has; where
-    somebody has called rclpy.init, Ctrl-C shuts ROS down before a dialogue can be canceled.
+    None is the default one, which is initialised (and shut down by `close`) if it is not in use;
+    after an rclpy.init of yours, Ctrl-C shuts ROS down before a dialogue can be canceled.
     """
 
     def __init__(
@@ -365,10 +342,13 @@ class CommandGrounder:
     ) -> None:
         self._background = BackgroundNode(name, namespace, context)
         self.node = self._background.node
-        self._client = ActionClient(self.node, GroundWithDialogue, "ground_with_dialogue")
-        self._ground = self.node.create_client(Ground, "ground")
-        self._answer = self.node.create_client(AnswerClarification, "answer")
-        self._state = self.node.create_client(GetState, f"{perception}/get_state")
+        create = self.node.create_client
+        self._client = ActionClient(
+            self.node, GroundWithDialogue, Perception.GROUND_WITH_DIALOGUE.name
+        )
+        self._ground = create(Ground, Perception.GROUND.name)
+        self._answer = create(AnswerClarification, Perception.ANSWER.name)
+        self._state = create(GetState, f"{perception}/get_state")
         self._background.start()
 
     def __enter__(self) -> CommandGrounder:
@@ -384,30 +364,26 @@ class CommandGrounder:
         self._background.close()
 
     def wait_until_active(self, timeout: float | None = None) -> None:
-        """Wait until perception is there and active (it has loaded its model).
+        """Wait until perception runs and is active (it has loaded its model).
 
-        timeout: seconds, None: as long as it takes. Raises GroundingError: NO_SERVER, or INACTIVE
-        when it is there and not active.
+        timeout: seconds, None: no limit. Raises GroundingError: NO_SERVER, or INACTIVE when it runs
+        and is not active.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        seen = "nobody offers the action"
-        while True:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                code = "INACTIVE" if seen.startswith("perception is") else "NO_SERVER"
-                topic = self.node.resolve_topic_name("ground_with_dialogue")
-                raise GroundingError(code, f"{topic}: {seen}, after {timeout:g} s")
+        deadline = _deadline(timeout)
+        code, seen = "NO_SERVER", "nobody offers the action"
+        while time.monotonic() < deadline:
             if self._client.server_is_ready() and self._state.service_is_ready():
-                seen = "it is there and does not say its state"
+                code, seen = "NO_SERVER", "it is there and does not say its state"
                 with contextlib.suppress(GroundingError):
-                    state = self._background.call(
-                        self._state, GetState.Request(), min(left or 5.0, 5.0)
-                    )
+                    left = min(deadline - time.monotonic(), 5.0)
+                    state = self._background.call(self._state, GetState.Request(), left)
                     if state.current_state.id == State.PRIMARY_STATE_ACTIVE:
                         return
-                    seen = f"perception is {state.current_state.label}"
+                    code, seen = "INACTIVE", f"perception is {state.current_state.label}"
             self._background.check()
             time.sleep(TICK)
+        name = self.node.resolve_topic_name(Perception.GROUND_WITH_DIALOGUE.name)
+        raise GroundingError(code, f"{name}: {seen}, after {timeout:g} s")
 
     def ground(
         self,
@@ -415,32 +391,20 @@ class CommandGrounder:
         *,
         on_question: OnQuestion | None = None,
         timeout: float | None = None,
-        image: Image | None = None,
-        depth: Image | None = None,
-        camera_info: CameraInfo | None = None,
-        max_turns: int = 0,
-        answer_timeout: float = 0.0,
+        **fields: Any,
     ) -> GroundingResult:
-        """Hold the whole dialogue and return what the words mean.
+        """Hold the whole dialogue and return the object that the words name.
 
         on_question: called with each ClarificationQuestion; the text it returns is the answer, and
-        None leaves the answer to the topic `speech`. timeout: seconds for everything, None: as long
-        as it takes; then the dialogue is canceled. image, depth, camera_info: instead of the
-        camera's. max_turns, answer_timeout (seconds): 0 means perception's parameters.
+        None leaves the answer to the topic `speech`. timeout: seconds for everything, None: no
+        limit; then the dialogue is canceled. fields: image, depth, camera_info, max_turns and
+        answer_timeout, as for `start`.
 
         Raises GroundingError. An error in on_question or a KeyboardInterrupt cancels the dialogue.
         """
-        begun = time.monotonic()
-        task = self.start(
-            expression,
-            timeout=timeout,
-            image=image,
-            depth=depth,
-            camera_info=camera_info,
-            max_turns=max_turns,
-            answer_timeout=answer_timeout,
-        )
-        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
+        deadline = _deadline(timeout)
+        task = self.start(expression, timeout=timeout, **fields)
+        left = None if timeout is None else max(0.0, deadline - time.monotonic())
         try:
             return task.result(left, on_question)
         except BaseException:
@@ -458,11 +422,14 @@ class CommandGrounder:
         max_turns: int = 0,
         answer_timeout: float = 0.0,
     ) -> GroundingTask:
-        """Begin a dialogue and return at once; arguments as of `ground`.
+        """Begin a dialogue and return at once.
 
-        timeout: seconds to wait for perception to be there. Raises GroundingError: NO_SERVER.
+        timeout: seconds to wait for perception. image, depth, camera_info: instead of the
+        camera's. max_turns (questions), answer_timeout (seconds): 0 means perception's parameters.
+        Raises GroundingError: NO_SERVER.
         """
-        self._background.wait_for(self._client.server_is_ready, timeout, "ground_with_dialogue")
+        name = Perception.GROUND_WITH_DIALOGUE.name
+        self._background.wait_for(self._client.server_is_ready, timeout, name)
         goal = GroundWithDialogue.Goal(
             expression=expression, max_turns=max_turns, answer_timeout=duration(answer_timeout)
         )
@@ -479,7 +446,7 @@ class CommandGrounder:
         depth: Image | None = None,
         camera_info: CameraInfo | None = None,
     ) -> GroundingResult | ClarificationQuestion:
-        """Look once: return the grounding, or the question that would have to be asked.
+        """Return the grounding, or the question that perception would ask.
 
         force: point at the best match instead of asking. timeout: seconds. Raises GroundingError.
         """
@@ -491,13 +458,13 @@ class CommandGrounder:
         return response.question if response.is_question else response.grounding
 
     def answer(self, text: str, dialogue_id: str = "", timeout: float = 10.0) -> bool:
-        """Answer an open question, of whoever's dialogue; False if none is open.
+        """Answer the open question of any dialogue; False if none is open.
 
         dialogue_id: "" is the one that waits. Raises GroundingError.
         """
         request = AnswerClarification.Request(dialogue_id=dialogue_id, text=text)
         response = self._background.call(self._answer, request, timeout)
-        if error_name(response.error_code) == "UNKNOWN_DIALOGUE":
+        if response.error_code == response.UNKNOWN_DIALOGUE:
             return False
         if response.error_code != response.NONE:
             raise GroundingError(error_name(response.error_code), response.error_msg)
@@ -507,7 +474,7 @@ class CommandGrounder:
 def _fill(
     request: Any, image: Image | None, depth: Image | None, camera_info: CameraInfo | None
 ) -> None:
-    """Put what is given into a goal or a request."""
+    """Put the images that are given into a goal or a request."""
     given = {"image": image, "depth": depth, "camera_info": camera_info}
     for name, value in given.items():
         if value is not None:

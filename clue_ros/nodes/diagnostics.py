@@ -1,26 +1,29 @@
-"""What the perception node says about itself on /diagnostics."""
+"""The perception node's health on /diagnostics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from builtin_interfaces.msg import Time
+from clue_msgs.msg import ClarificationQuestion
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
+from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.memory import resident
+from clue_ros.nodes import topics
 from clue_ros.nodes.camera import Camera
-from clue_ros.nodes.dialogue_session import Gate
-from clue_ros.nodes.recorder import Recording
+from clue_ros.nodes.dialogue_session import DialogueSlot, Listener, Session
+from clue_ros.nodes.recorder import Recorder
 
 
 @dataclass
-class Health:
-    """Counters the node keeps as it works."""
+class Health(Listener):
+    """Counters of the node's dialogues and errors."""
 
     load_error: str = ""
     model_error: str = ""  # of the last request, until the model replies again
@@ -30,62 +33,58 @@ class Health:
     dialogues: int = 0
     questions: int = 0
     groundings: int = 0
-    errors: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)  # dialogues, by outcome
+    errors: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)  # dialogues, by outcome
 
-    def replied(self, latency: float, stages: dict[str, float]) -> None:
-        """Note how long the last reply took."""
-        self.last_latency, self.stages = latency, dict(stages)
+    def replied(self, session: Session, reply: Question | Grounding) -> None:
+        """Note how long the reply took."""
+        self.last_latency, self.stages = session.latency, dict(session.stages)
         self.model_error = ""
 
-    def end(self, outcome: str) -> None:
-        """Count a dialogue's end."""
-        self.ended[outcome] = self.ended.get(outcome, 0) + 1
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """Count a question."""
+        self.questions += 1
 
     def failed(self, code: str, message: str) -> None:
         """Count an error."""
-        self.errors[code] = self.errors.get(code, 0) + 1
+        self.errors[code] += 1
         self.last_error = f"{code}: {message}"
         if code == "MODEL_ERROR":
             self.model_error = message
 
     def values(self) -> dict[str, object]:
-        """Return what is counted here, and the process's memory."""
-        counted = ", ".join(f"{code} {count}" for code, count in list(self.errors.items()))
-        ended = ", ".join(f"{outcome} {count}" for outcome, count in list(self.ended.items()))
+        """Return the counters, and the process's memory, as diagnostics show them."""
+        try:
+            memory = f"{resident() / 1e6:.0f}"
+        except OSError:  # no /proc
+            memory = "unknown"
         return {
-            "last reply took (s)": number(self.last_latency),
-            **{f"last {name} took (s)": number(took) for name, took in self.stages.items()},
+            "last reply took (s)": _seconds(self.last_latency),
+            **{f"last {name} took (s)": _seconds(took) for name, took in self.stages.items()},
             "dialogues": self.dialogues,
             "questions": self.questions,
             "groundings": self.groundings,
-            "dialogues ended": ended or "none",
-            "errors": counted or "none",
+            "dialogues ended": _counts(self.ended),
+            "errors": _counts(self.errors),
             "last error": self.last_error or "none",
-            "process memory (MB)": f"{memory_mb():.0f}",
+            "process memory (MB)": memory,
         }
 
 
-def number(value: float | None) -> str:
-    """Return seconds with three decimals, or "none"."""
+def _seconds(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
 
 
-def memory_mb() -> float:
-    """Return the resident memory of this process in MB (Linux), or NaN elsewhere."""
-    try:
-        return resident() / 1e6
-    except OSError:
-        return float("nan")
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in list(counter.items())) or "none"
 
 
 def level(
     state: str, health: Health, frame_age: float | None, timeout: float, not_recorded: str = ""
 ) -> tuple[Any, str]:
-    """Return the diagnostic level and a line that says why.
+    """Return the diagnostic level and its reason.
 
-    `frame_age`: seconds, None where no image has arrived. `not_recorded`: why episodes are not
-    written, or "".
+    frame_age: seconds, None where no image has arrived. not_recorded: why episodes are not written.
     """
     if health.load_error:
         return DiagnosticStatus.ERROR, health.load_error
@@ -102,62 +101,26 @@ def level(
     return DiagnosticStatus.OK, "active"
 
 
-def values(gate: Gate, camera: Camera, health: Health, clue: Any, model: str) -> dict[str, object]:
-    """Return everything that the node knows about itself; `clue` is None while none is loaded."""
-    found: dict[str, object] = {
-        "state": gate.state,
-        "model": model,
-        "image topic": camera.topic,
-        "images received": camera.count,
-        "age of the last image (s)": number(camera.age()),
-        "dialogue open": gate.session is not None,
-        **health.values(),
-    }
-    if clue is not None:
-        found["device"] = clue.device
-        found["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
-    return found
-
-
-def report(
-    name: str, stamp: Time, status: tuple[Any, str], hardware_id: str, values: dict[str, object]
-) -> DiagnosticArray:
-    """Return the message for one status with its values."""
-    message = DiagnosticArray()
-    message.header.stamp = stamp
-    message.status = [
-        DiagnosticStatus(
-            level=status[0],
-            name=name,
-            message=status[1],
-            hardware_id=hardware_id,
-            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
-        )
-    ]
-    return message
-
-
 class Reporter:
     """Publishes /diagnostics in every lifecycle state, and warns when the camera is silent.
 
-    `clue` returns the model, None while none is loaded. Parameters: `diagnostics_period`,
-    `image_timeout` and `model` of the node.
+    `clue` returns the model, None while none is loaded. Uses the node's parameters
+    `diagnostics_period`, `image_timeout` and `model`.
     """
 
     def __init__(
         self,
         node: Node,
-        gate: Gate,
+        slot: DialogueSlot,
         camera: Camera,
         health: Health,
-        recording: Recording,
+        recorder: Recorder | None,
         clue: Callable[[], Any],
     ) -> None:
-        self._node, self._gate, self._camera = node, gate, camera
-        self._health, self._recording, self._clue = health, recording, clue
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        # The wall's clock even under use_sim_time: a paused simulation must not silence
-        # diagnostics.
+        self._node, self._slot, self._camera = node, slot, camera
+        self._health, self._recorder, self._clue = health, recorder, clue
+        self._publisher = topics.Perception.DIAGNOSTICS.publisher(node)
+        # Real time even under use_sim_time: diagnostics go on while a simulation is paused.
         node.create_timer(
             self._value("diagnostics_period"),
             self._report,
@@ -169,19 +132,38 @@ class Reporter:
         return self._node.get_parameter(name).value
 
     def _report(self) -> None:
-        node, gate, camera, health = self._node, self._gate, self._camera, self._health
-        model, timeout = self._value("model"), self._value("image_timeout")
-        if gate.state == "active":
-            warning = camera.warning(timeout)
-            if warning:
-                node.get_logger().warning(warning)
-        self._publisher.publish(
-            report(
-                f"{node.get_fully_qualified_name()}: clue",
-                node.get_clock().now().to_msg(),
-                level(gate.state, health, camera.age(), timeout, self._recording.trouble),
-                model,
-                values(gate, camera, health, self._clue(), model)
-                | {"recording in": self._recording.folder or "none"},
+        node, state, timeout = self._node, self._slot.state, self._value("image_timeout")
+        warning = self._camera.warning(timeout) if state == "active" else None
+        if warning:
+            node.get_logger().warning(warning)
+        trouble = self._recorder.trouble if self._recorder else ""
+        status, reason = level(state, self._health, self._camera.age(), timeout, trouble)
+        message = DiagnosticArray()
+        message.header.stamp = node.get_clock().now().to_msg()
+        message.status = [
+            DiagnosticStatus(
+                level=status,
+                name=f"{node.get_fully_qualified_name()}: clue",
+                message=reason,
+                hardware_id=self._value("model"),
+                values=[KeyValue(key=k, value=str(v)) for k, v in self._values().items()],
             )
-        )
+        ]
+        self._publisher.publish(message)
+
+    def _values(self) -> dict[str, object]:
+        values: dict[str, object] = {
+            "state": self._slot.state,
+            "model": self._value("model"),
+            "image topic": self._camera.topic,
+            "images received": self._camera.count,
+            "age of the last image (s)": _seconds(self._camera.age()),
+            "dialogue open": self._slot.session is not None,
+            **self._health.values(),
+        }
+        clue = self._clue()
+        if clue is not None:
+            values["device"] = clue.device
+            values["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
+        values["recording in"] = self._recorder.folder if self._recorder else "none"
+        return values

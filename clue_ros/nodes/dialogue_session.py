@@ -1,18 +1,18 @@
-"""One open dialogue on the ROS side: the coroutine that runs it, and what may wake or end it.
+"""One open dialogue on the ROS side: the coroutine that runs it, and the slot that it occupies.
 
-The coroutine awaits one future at a time. Whoever comes first resolves it: the worker with a
-result, a person with an answer, a timer, a cancel, or a deactivation.
+The coroutine awaits one future at a time. Whichever comes first resolves it: the worker with a
+result, a person's answer, a timer, a cancel, or a deactivation.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from clue_msgs.msg import GroundingResult
+from clue_msgs.msg import ClarificationQuestion, GroundingResult
 from rclpy.executors import Executor
 from rclpy.task import Future
 
@@ -28,9 +28,10 @@ from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import Grounding, NotFound, Question, clean_text
 from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import ClueError
+from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.inference_worker import Worker, new_future, until
-from clue_ros.nodes.messages import Found, Source, find, grounding_msg, locator
+from clue_ros.nodes.messages import LocatedObject, Source
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one dialogue may use: questions, and seconds for each answer.
+    """Limits of one dialogue: questions, and seconds for each answer.
 
     After `ask_again_after` seconds of silence a question is asked once more; 0: never.
     """
@@ -55,23 +56,30 @@ class Limits:
     ask_again_after: float = 0.0
 
 
-@dataclass
 class Listener:
-    """What the node does as a dialogue goes on.
+    """Is told of each step of a dialogue; subclasses override what they need.
 
-    Each is called from the coroutine, in the executor; `asked_again` from any thread, with whether
-    something was heard.
+    Called from the coroutine, in the executor; `asked_again` from any thread.
     """
 
-    looking: Callable[[], None] = lambda: None
-    thinking: Callable[[], None] = lambda: None
-    replied: Callable[[Question | Grounding], None] = lambda _reply: None
-    asked: Callable[[Question], None] = lambda _question: None
-    asked_again: Callable[[Question, bool], None] = lambda _question, _heard: None
+    def looking(self, session: Session) -> None:
+        """The model begins to encode the image."""
+
+    def thinking(self, session: Session) -> None:
+        """The model begins its next reply."""
+
+    def replied(self, session: Session, reply: Question | Grounding) -> None:
+        """The model has replied."""
+
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """A question is put to the person; the answer is awaited from now on."""
+
+    def asked_again(self, session: Session, question: Question, heard: bool) -> None:
+        """The question is asked once more; `heard`: something was heard that is no answer."""
 
 
 class Session:
-    """The dialogue `dialogue_id`, about one frame."""
+    """The dialogue `id`, about one frame."""
 
     def __init__(
         self,
@@ -86,27 +94,32 @@ class Session:
         language: str = "en",
         *,
         masks: bool = True,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
-        """Open the dialogue; `clock` gives the stamp of each turn, in seconds since the epoch.
+        """Open the dialogue.
 
-        `masks`: whether objects come with their masks.
+        clock: gives the stamp of each turn, in seconds since the epoch. masks: whether objects come
+        with their masks. prepare: called before each reply of the model.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
         self.id = dialogue_id
         self.limits = limits
-        self.conversation = Conversation(request, limits.max_questions, clock, language)
-        self.listener = Listener()
+        self.conversation = Conversation(
+            request, limits.max_questions, clock=clock, language=language
+        )
+        self.listeners: list[Listener] = []
         self.frame = frame
         self.source = Source(frame.header, 0, 0)
         self.view: Any = None
-        self.found: tuple[Found, ...] = ()  # the objects of the last reply
-        self.context = self.conversation.request  # C(k) that the last reply judged
+        self.objects: tuple[LocatedObject, ...] = ()  # of the last reply
+        self.context = self.conversation.request  # C(k) of the last reply
         self.latency = 0.0  # seconds from the request or answer to the model's reply
-        self.stages: dict[str, float] = {}  # seconds that each stage took last
+        self.stages: dict[str, float] = {}  # seconds of each stage of the last reply
         self._asked_at = time.monotonic()
         self._clue = clue
         self._masks = masks
+        self._prepare = prepare
         self._worker = worker
         self._executor = executor
         self._lock = threading.Lock()
@@ -121,11 +134,13 @@ class Session:
             slot = self._slot
             return self.conversation.phase is Phase.WAITING and slot is not None and not slot.done()
 
-    def stop(self, outcome: Outcome) -> None:
-        """End the dialogue with `outcome`, from any thread.
+    @property
+    def question(self) -> Question | None:
+        """The open question, until it has been asked again."""
+        return self._question if self.waiting else None
 
-        A model at work goes on, its result is dropped.
-        """
+    def stop(self, outcome: Outcome) -> None:
+        """End the dialogue with `outcome`, from any thread; a reply under way is dropped."""
         with self._lock:
             if self._stop is None:
                 self._stop = outcome
@@ -136,19 +151,13 @@ class Session:
     def answer(self, text: str) -> bool:
         """Give the person's answer. Returns False when no question is open.
 
-        Raises:
-            ClueError: the text is empty or unreadable; the question stays open.
+        Raises ClueError: the text is empty or unreadable; the question stays open.
         """
         with self._lock:
             slot = self._slot if self.conversation.phase is Phase.WAITING else None
         if slot is None:
             return False
         return self._resolve(slot, clean_text(text))
-
-    @property
-    def question(self) -> Question | None:
-        """The open question, until it has been asked again."""
-        return self._question if self.waiting else None
 
     def ask_again(self, *, heard: bool) -> bool:
         """Ask the open question once more, in other words; False if that was done, or none is open.
@@ -159,12 +168,14 @@ class Session:
             question, self._question = self._question, None
         if question is None or not self.waiting:
             return False
-        self.listener.asked_again(question, heard)
+        for listener in self.listeners:
+            listener.asked_again(self, question, heard)
         return True
 
     async def run(self) -> Outcome:
         """Hold the whole dialogue and return how it ended. Never raises."""
-        try:
+
+        async def dialogue() -> Outcome:
             await self._look()
             step: Step = Think()
             while not isinstance(step, Outcome):
@@ -173,31 +184,47 @@ class Session:
                 else:
                     step = self.conversation.reply(await self._think(force=False))
             return step
-        except Stopped as stopped:
-            return self.conversation.end(stopped.outcome)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong ends this dialogue, not the node
-            return self.conversation.fail(error)
+
+        return await self._caught(dialogue())
 
     async def one_shot(self, *, force: bool) -> Question | Outcome:
         """Look once and return the question that would be asked, or the outcome. Never raises."""
-        try:
+
+        async def reply() -> Question | Outcome:
             await self._look()
             reply = await self._think(force=force)
             if isinstance(reply, Question):
                 return reply
             return self.conversation.end(Outcome("NONE", grounding=reply))
+
+        return await self._caught(reply())
+
+    async def _caught(self, steps: Coroutine[Any, Any, T]) -> T | Outcome:
+        try:
+            return await steps
         except Stopped as stopped:
             return self.conversation.end(stopped.outcome)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - an error ends this dialogue, not the node
             return self.conversation.fail(error)
+
+    def question_msg(self, question: Question, *, one_shot: bool = False) -> ClarificationQuestion:
+        """Return a question of the last reply as a message; one_shot: no answer is awaited."""
+        return messages.question_msg(
+            self.source,
+            question,
+            self.objects,
+            "" if one_shot else self.id,
+            1 if one_shot else self.conversation.dialogue.questions,
+            0.0 if one_shot else self.limits.answer_timeout,
+        )
 
     def grounding_msg(
         self, grounding: Grounding, dialogue_id: str | None = None
     ) -> GroundingResult:
-        """Return the outcome as a message, with everything that was said."""
-        # Also of a grounding that is the only candidate of a question, confirmed by yes.
-        known = self.found[0] if self.found else Found(grounding.box)
-        return grounding_msg(
+        """Return the grounding as a message, with every turn of the dialogue."""
+        # The last reply's object: of a candidate that was confirmed by yes, too.
+        known = self.objects[0] if self.objects else LocatedObject(grounding.box)
+        return messages.grounding_msg(
             self.source,
             grounding,
             replace(known, label=grounding.label, score=grounding.score),
@@ -212,64 +239,73 @@ class Session:
         return await until(condition, self._executor, seconds)
 
     async def _look(self) -> None:
-        self.listener.looking()
+        for listener in self.listeners:
+            listener.looking(self)
         self.view = await self._work(
             lambda: self._timed("image", lambda: self._clue.look(self.frame.pixels()))
         )
         self.source = Source(self.frame.header, self.view.width, self.view.height)
 
     async def _think(self, *, force: bool) -> Question | Grounding:
-        self.listener.thinking()
+        self._prepare()
+        for listener in self.listeners:
+            listener.thinking(self)
         self.context = self.conversation.dialogue.context()
-        reply, self.found = await self._work(lambda: self._reply(force))
+        reply, self.objects = await self._work(lambda: self._reply(force))
         self.latency = time.monotonic() - self._asked_at
         whole, judging = self.stages.pop("reply"), reply.ambiguity.seconds
         self.stages.update(ambiguity=judging, decoding=max(0.0, whole - judging))
-        self.listener.replied(reply)
+        for listener in self.listeners:
+            listener.replied(self, reply)
         return reply
 
-    def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[Found, ...]]:
-        """Return the model's reply and what is known of its objects. In the worker's thread."""
+    def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[LocatedObject, ...]]:
+        """Return the model's reply and its objects. In the worker's thread."""
         view, clue = self.view, self._clue
         dialogue = self.conversation.dialogue
         reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
 
-        def place() -> tuple[Found, ...]:
-            places = locator(self.frame.depth, view.width, view.height)
-            return find(clue, view, reply, places, masks=self._masks)
+        def locate() -> tuple[LocatedObject, ...]:
+            places = messages.locator(self.frame.depth, view.width, view.height)
+            return messages.find_objects(clue, view, reply, places, masks=self._masks)
 
-        return reply, self._timed("placing", place)
+        return reply, self._timed("placing", locate)
 
     def _timed(self, stage: str, job: Callable[[], T]) -> T:
-        """Do the job and note its seconds. In the worker's thread: waiting for a turn is not it."""
+        """Do the job and note its seconds, without the wait for the worker: call it there."""
         begin = time.monotonic()
         result = job()
         self.stages[stage] = time.monotonic() - begin
         return result
 
     async def _hear(self, question: Question) -> str:
+        """Ask, and wait for the answer. Raises Stopped after `answer_timeout`."""
         slot = self._arm()
         seconds = self.limits.answer_timeout
         late = Outcome("ANSWER_TIMEOUT", f"no answer came within {seconds:g} s (answer_timeout)")
         if isinstance(question, NotFound):
             late = Outcome("NOT_FOUND", question.text)
-        timer = threading.Timer(seconds, self._resolve, (slot, Stopped(late)))
-        timer.daemon = True
-        timer.start()
-        again = threading.Timer(self.limits.ask_again_after, self.ask_again, (), {"heard": False})
-        again.daemon = True
+        timers = [threading.Timer(seconds, self._resolve, (slot, Stopped(late)))]
+        if self.limits.ask_again_after > 0:
+            again = threading.Timer(
+                self.limits.ask_again_after, self.ask_again, (), {"heard": False}
+            )
+            timers.append(again)
         self._question = question
         try:
-            self.listener.asked(question)
-            if self.limits.ask_again_after > 0:
-                again.start()
+            message = self.question_msg(question)
+            for listener in self.listeners:
+                listener.asked(self, message)
+            for timer in timers:
+                timer.daemon = True
+                timer.start()
             text = str(await self._result(slot))
             self._asked_at = time.monotonic()
             return text
         finally:
             self._question = None
-            timer.cancel()
-            again.cancel()
+            for timer in timers:
+                timer.cancel()
 
     async def _work(self, job: Callable[[], T]) -> T:
         slot = self._arm()
@@ -278,10 +314,7 @@ class Session:
         return result
 
     def _arm(self) -> Future:
-        """Make the future to wait for next.
-
-        It is done already if the dialogue was ended meanwhile.
-        """
+        """Return the future to wait for next; it is done if the dialogue was ended meanwhile."""
         slot = new_future(self._executor)
         with self._lock:
             self._slot = slot
@@ -306,14 +339,11 @@ class Session:
         return value
 
 
-# -------------------------------------------------------------------------------------------------
-# The gate of the perception node: one request at a time, and none unless the node is active.
-
 ADVICE = "configure and activate it first"
 
 
-class Gate:
-    """Holds the lifecycle state's label and the open session; thread-safe.
+class DialogueSlot:
+    """The place for the one open dialogue, and the lifecycle state; thread-safe.
 
     `newest` gives the camera's newest frame or an error's name and message; `make` makes a session.
     """
@@ -339,7 +369,7 @@ class Gate:
         return self._session
 
     def move(self, state: str) -> None:
-        """Enter a lifecycle state; leaving "active" ends the open session with INACTIVE."""
+        """Enter a lifecycle state; any but "active" ends the open session with INACTIVE."""
         with self._lock:
             self._state = state
             session = self._session
@@ -349,7 +379,7 @@ class Gate:
     def open(
         self, dialogue_id: str, text: str, given: Frame | None, limits: Limits
     ) -> Session | Outcome:
-        """Open the session, or say why not. Who gets a session must call `close`.
+        """Open a session, or return the reason not to. The caller must `close` the session.
 
         `given`: the request's own image; None: the camera's newest one.
         """
@@ -370,18 +400,14 @@ class Gate:
             return self._session
 
     def close(self, session: Session) -> None:
-        """Let the next request in."""
+        """Free the slot for the next request."""
         with self._lock:
             if self._session is session:
                 self._session = None
 
 
-# -------------------------------------------------------------------------------------------------
-# Dialogue manners: what a person says that is neither a request nor an answer.
-
-
 def stopped(session: Session, text: str, language: str) -> bool:
-    """End the dialogue where the text asks to stop; whether it did."""
+    """End the dialogue if the text asks to stop; return whether it did."""
     if not means_stop(text, language):
         return False
     session.stop(Outcome("CANCELED", "the person asked to stop"))
@@ -391,9 +417,10 @@ def stopped(session: Session, text: str, language: str) -> bool:
 def settled(
     session: Session | None, text: str, language: str, speak: Callable[[str], object]
 ) -> bool:
-    """Take "stop" in any state, and yes or no to a question that asks which; whether it was that.
+    """Handle speech that is neither a request nor an answer; return whether it was that.
 
-    Yes or no to such a question has it asked once more; the second time it passes as an answer.
+    "stop" counts in any state. Yes or no to a question that offers other answers has the question
+    asked once more; the second time it passes as an answer.
     """
     if session is None:
         stop = means_stop(text, language)

@@ -41,10 +41,10 @@ def perception(args: list[str] | None = None) -> int:
 
     if not keep:
         return node()
-    from clue_ros.nodes.supervisor import Keeper, import_model_code
+    from clue_ros.nodes.supervisor import Supervisor, import_model_code
 
     import_model_code()
-    return Keeper("perception", node).run()
+    return Supervisor("perception", node).run()
 
 
 def speech(args: list[str] | None = None) -> int:

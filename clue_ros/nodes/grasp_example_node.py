@@ -1,8 +1,8 @@
-"""What a grasp planner does with a grounding: `ros2 run clue_ros grasp_example_node`.
+"""An example of a grasp planner that uses groundings: `ros2 run clue_ros grasp_example_node`.
 
-An example to start from. It takes `grounding` and publishes `grasp_pose` and `pregrasp_pose`, in
-the camera's optical frame and at the image's time, so that tf2 can bring them into the robot's.
-The grasp is from above, over the shorter side; nothing is said about collisions or reach.
+It subscribes to `grounding` and publishes `grasp_pose` and `pregrasp_pose`, in the camera's optical
+frame and at the image's time, so that tf2 can transform them into the robot's frame. The grasp is
+from above, over the shorter side; collisions and reach are not checked.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from geometry_msgs.msg import PoseStamped
 from rclpy.node import Node
 
 from clue_ros.errors import NoPoseError
+from clue_ros.nodes import topics
 from clue_ros.nodes.parameter_tables import GRASP_EXAMPLE
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.pose_from_depth import quaternion, rotation
-
-# -------------------------------------------------------------------------------------------------
-# A two-finger grasp from above, from an object's pose and size: the example of a grasp planner.
 
 Array = npt.NDArray[np.float64]
 Quaternion = tuple[float, float, float, float]
@@ -29,12 +27,13 @@ Quaternion = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Grasp:
-    """Where the gripper's fingertips go, in the frame of the object's pose, metres.
+    """A grasp with two fingers, in the frame of the object's pose, metres.
 
     Attributes:
-        position, standoff: (3,) of the fingertips at the grasp, and where to come from.
+        position: (3,) of the fingertips at the grasp.
+        standoff: (3,) of the fingertips before the approach.
         orientation: quaternion (x, y, z, w) of the gripper: z points from the gripper into the
-            object, y is the way the fingers close.
+            object, the fingers close along y.
         width: of the object between the fingers.
     """
 
@@ -53,11 +52,11 @@ def grasp_from_above(
     finger_length: float,
     standoff: float,
 ) -> Grasp:
-    """Close over the object's shorter side, along its z axis.
+    """Close over the object's shorter side, from above along its z axis. All in metres.
 
-    position (3,), orientation, size (3,): as GroundedObject has them. max_opening: of the gripper.
-    finger_length: how deep the object may reach between the fingers. standoff: how far above the
-    grasp to come from. All in metres. Raises NoPoseError: the object is too wide.
+    position (3,), orientation, size (3,): the object's, as in GroundedObject. max_opening: of the
+    gripper. finger_length: how far the object may reach between the fingers. standoff: height of
+    the approach above the grasp. Raises NoPoseError: the object is too wide.
     """
     width = float(size[1])
     if width > max_opening:
@@ -67,33 +66,38 @@ def grasp_from_above(
         )
     axes = rotation(orientation)
     up = axes[:, 2]
-    # At the middle, or less deep where the fingers are short.
+    # At the object's middle, or higher where the fingers are short.
     tips = position + up * max(0.0, float(size[2]) / 2 - finger_length)
     gripper = np.stack([-axes[:, 0], axes[:, 1], -up], axis=1)
     return Grasp(tips, tips + up * standoff, quaternion(gripper), width)
 
 
 class GraspExample(Node):
-    """See the module's first lines. Raises (on construction): BadParameterError."""
+    """The node; see the module's first lines. Raises (on construction): BadParameterError."""
 
     def __init__(self, **kwargs: Any) -> None:
-        from clue_msgs.msg import GroundingResult
-
         super().__init__("grasp_example", **kwargs)
         declare(self, GRASP_EXAMPLE)
         guard(self, GRASP_EXAMPLE)
-        self._grasp = self.create_publisher(PoseStamped, "grasp_pose", 10)
-        self._pregrasp = self.create_publisher(PoseStamped, "pregrasp_pose", 10)
-        self.create_subscription(GroundingResult, "grounding", self._on_grounding, 10)
-        self.get_logger().info(f"waiting for {self.resolve_topic_name('grounding')}")
+        self._grasp = topics.GraspExample.GRASP_POSE.publisher(self)
+        self._pregrasp = topics.GraspExample.PREGRASP_POSE.publisher(self)
+        grounding = topics.GraspExample.GROUNDING.subscribe(self, self._on_grounding)
+        self.get_logger().info(f"waiting for {grounding.topic_name}")
 
     def _on_grounding(self, message: Any) -> None:
         target = message.target
         name = target.label or message.expression
+        at, q = target.pose.pose.position, target.pose.pose.orientation
+        limits = ("max_opening", "finger_length", "standoff")
         try:
             if not target.has_pose:
                 raise NoPoseError(target.no_pose_reason)
-            grasp = self._plan(target)
+            grasp = grasp_from_above(
+                np.array([at.x, at.y, at.z]),
+                (q.x, q.y, q.z, q.w),
+                np.array([target.size.x, target.size.y, target.size.z]),
+                **{limit: self.get_parameter(limit).value for limit in limits},
+            )
         except NoPoseError as error:
             self.get_logger().warning(f"no grasp of {name!r}: {error}")
             return
@@ -103,16 +107,6 @@ class GraspExample(Node):
         self.get_logger().info(
             f"grasp {name!r} at x {x:.3f} y {y:.3f} z {z:.3f} m in {target.header.frame_id}, "
             f"{grasp.width * 1000:.0f} mm between the fingers"
-        )
-
-    def _plan(self, target: Any) -> Grasp:
-        at, q = target.pose.pose.position, target.pose.pose.orientation
-        names = ("max_opening", "finger_length", "standoff")
-        return grasp_from_above(
-            np.array([at.x, at.y, at.z]),
-            (q.x, q.y, q.z, q.w),
-            np.array([target.size.x, target.size.y, target.size.z]),
-            **{name: self.get_parameter(name).value for name in names},
         )
 
 

@@ -1,13 +1,10 @@
 """ROS images to numpy arrays and back.
 
-`to_rgb` hides one choice: where the robot's own cv_bridge is installed (the compiled one, from apt)
-it is used; everywhere else a step-aware numpy and OpenCV conversion of ours is. The cv_bridge on
-PyPI is neither and is not used: it is an old shim that is silently wrong on padded rows and 16-bit
-images.
+`to_rgb` uses the robot's own cv_bridge where the compiled one (from apt) is installed, and a
+conversion with numpy and OpenCV elsewhere. The cv_bridge on PyPI is not used: it gives wrong pixels
+for padded rows and 16-bit images.
 
-Messages are taken by their fields (`height`, `width`, `encoding`, `is_bigendian`, `step`, `data`),
-so the module needs no ROS to be imported or tested; `to_image_msg` is given the message class's
-instance to fill.
+Messages are read by their fields, so no ROS is needed to import or test this module.
 """
 
 from __future__ import annotations
@@ -46,14 +43,13 @@ class ImageLike(Protocol):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How one `encoding` string lies in memory.
+    """Memory layout of one `encoding` string.
 
     Attributes:
-        dtype: numpy type of one value, native byte order; 16-bit ones are swapped when the message
-            says big-endian.
-        channels: values a pixel.
-        code: OpenCV colour conversion to RGB, or None when the pixels are RGB already (or grey).
-        rows: rows of data for one row of picture (1.5 for 4:2:0 layouts).
+        dtype: numpy type of one value.
+        channels: values per pixel.
+        code: OpenCV colour conversion to RGB; None where the pixels are RGB already.
+        rows: rows of data per row of the picture (1.5 for 4:2:0 layouts).
     """
 
     dtype: type[np.unsignedinteger[Any]]
@@ -96,96 +92,87 @@ ENCODINGS: dict[str, Encoding] = {
     "bayer_grbg16": Encoding(_U16, 1, cv2.COLOR_BayerGB2RGB),
 }
 
-# Seen on camera topics, and never a picture: said by name, so that the person looks at the
-# remapping.
+# Encodings of depth images: their error names the likely mistake, a wrong remapping.
 _DEPTH = ("16UC1", "32FC1", "16SC1", "64FC1")
 
 
 def to_rgb(msg: ImageLike) -> Rgb:
     """Convert a sensor_msgs/Image to uint8 RGB (height, width, 3), C-contiguous.
 
-    Raises:
-        BadImageError: zero size, over 64 megapixels, fewer bytes than the size needs, or an
-        encoding that is no picture.
+    Raises BadImageError: zero size, over 64 megapixels, fewer bytes than the size needs, or an
+    encoding that is no picture.
     """
-    check_layout(msg)
+    values = _values(msg)
     bridge = real_cv_bridge()
     if bridge is not None:
         try:
             return np.ascontiguousarray(bridge(msg), dtype=np.uint8)
         except Exception:  # noqa: BLE001 - cv_bridge raises its own, cv2's and KeyError; ours may know the encoding
             pass
-    return convert_own(msg)
+    return _converted(values, msg.encoding)
 
 
-def check_layout(msg: ImageLike) -> Encoding:
-    """Return the encoding's description, or raise BadImageError if the numbers do not fit."""
+def convert_own(msg: ImageLike) -> Rgb:
+    """Convert as `to_rgb` does, without cv_bridge."""
+    return _converted(_values(msg), msg.encoding)
+
+
+def _values(msg: ImageLike) -> NDArray[Any]:
+    """Return the values as they are in a picture's message. Raises as `to_rgb` does."""
     encoding = ENCODINGS.get(msg.encoding)
     if encoding is None:
         if msg.encoding in _DEPTH:
             raise BadImageError(
-                f"{msg.encoding} is a depth image, not a picture: remap `image` to the colour topic"
+                f"{msg.encoding} is a depth encoding: remap `image` to the colour topic"
             )
         known = ", ".join(ENCODINGS)
         raise BadImageError(f"unknown image encoding {msg.encoding[:40]!r}: use one of {known}")
-    if msg.height == 0 or msg.width == 0:
-        raise BadImageError(
-            f"the image is empty ({msg.width}x{msg.height} pixels): check the camera"
-        )
-    if msg.height * msg.width > MAX_PIXELS:
-        raise BadImageError(
-            f"the image has {msg.width}x{msg.height} pixels: the limit is 64 megapixels"
-        )
     subsampled = encoding.channels == 2 or encoding.rows != 1.0
     if (subsampled and msg.width % 2) or (encoding.rows != 1.0 and msg.height % 2):
         raise BadImageError(
             f"{msg.encoding} needs an even size, the image has {msg.width}x{msg.height} pixels"
         )
-    row = msg.width * encoding.channels * np.dtype(encoding.dtype).itemsize
+    return read_rows(msg, encoding.dtype, encoding.channels, encoding.rows)
+
+
+def read_rows(msg: ImageLike, dtype: Any, channels: int = 1, rows: float = 1.0) -> NDArray[Any]:
+    """Return a message's values (height * rows, width[, channels]) in native byte order, unpadded.
+
+    Raises BadImageError: zero size, over 64 megapixels, or fewer bytes than the size needs.
+    """
+    size = f"{msg.width}x{msg.height}"
+    if msg.height == 0 or msg.width == 0:
+        raise BadImageError(f"the image is empty ({size} pixels): check the camera")
+    if msg.height * msg.width > MAX_PIXELS:
+        raise BadImageError(f"the image has {size} pixels: the limit is 64 megapixels")
+    native = np.dtype(dtype)
+    row, height = msg.width * channels * native.itemsize, int(msg.height * rows)
     if msg.step < row:
         raise BadImageError(
             f"step is {msg.step} bytes, but {msg.width} {msg.encoding} pixels need {row}"
         )
-    need = msg.step * (int(msg.height * encoding.rows) - 1) + row
+    need = msg.step * (height - 1) + row  # the last row may come without its padding
     if len(msg.data) < need:
         raise BadImageError(
-            f"the image holds {len(msg.data)} bytes, "
-            f"but {msg.width}x{msg.height} {msg.encoding} needs {need}"
+            f"the image holds {len(msg.data)} bytes, but {size} {msg.encoding} needs {need}"
         )
-    return encoding
-
-
-def convert_own(msg: ImageLike) -> Rgb:
-    """Convert without cv_bridge: honours `step` and `is_bigendian`. Raises as `to_rgb` does."""
-    encoding = check_layout(msg)
-    pixels = _rows(msg, encoding)
-    if encoding.code is not None:
-        try:
-            pixels = cv2.cvtColor(np.ascontiguousarray(pixels), encoding.code)
-        except cv2.error as error:  # e.g. a Bayer picture of one row
-            raise BadImageError(f"{msg.encoding} image cannot be converted: {error}") from error
-    if pixels.dtype == np.uint16:  # 65535 -> 255, rounded, as cv_bridge does
-        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    return np.ascontiguousarray(pixels, dtype=np.uint8)
-
-
-def _rows(msg: ImageLike, encoding: Encoding) -> NDArray[Any]:
-    """Return the picture's values without row padding, in native byte order.
-
-    (rows, width[, channels]).
-    """
-    dtype = np.dtype(encoding.dtype)
-    if dtype.itemsize > 1:
-        dtype = dtype.newbyteorder(">" if msg.is_bigendian else "<")
-    height = int(msg.height * encoding.rows)
-    row = msg.width * encoding.channels * dtype.itemsize
     data = np.frombuffer(msg.data, dtype=np.uint8)
-    # The last row may come without its padding, so no plain reshape to (height, step).
     padded = np.lib.stride_tricks.as_strided(data, (height, row), (msg.step, 1), writeable=False)
-    values = np.ascontiguousarray(padded).view(dtype)
-    if encoding.channels > 1:
-        values = values.reshape(height, msg.width, encoding.channels)
-    return values.astype(encoding.dtype, copy=False)
+    order = native.newbyteorder(">" if msg.is_bigendian else "<")
+    values = np.ascontiguousarray(padded).view(order).astype(native, copy=False)
+    return values.reshape(height, msg.width, channels) if channels > 1 else values
+
+
+def _converted(values: NDArray[Any], name: str) -> Rgb:
+    code = ENCODINGS[name].code
+    if code is not None:
+        try:
+            values = cv2.cvtColor(values, code)
+        except cv2.error as error:  # e.g. a Bayer picture of one row
+            raise BadImageError(f"{name} image cannot be converted: {error}") from error
+    if values.dtype == np.uint16:  # 65535 -> 255, rounded, as cv_bridge does
+        values = ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    return np.ascontiguousarray(values, dtype=np.uint8)
 
 
 @lru_cache(maxsize=1)
@@ -194,10 +181,10 @@ def real_cv_bridge() -> Callable[[ImageLike], NDArray[Any]] | None:
     try:
         spec = importlib.util.find_spec("cv_bridge.boost.cv_bridge_boost")
         if spec is None or not spec.origin or spec.origin.endswith(".py"):
-            return None  # the PyPI shim: its "boost" is a Python file
+            return None  # PyPI's: its "boost" is a Python file
         importlib.import_module("cv_bridge.boost.cv_bridge_boost")
         bridge = importlib.import_module("cv_bridge").CvBridge()
-    except Exception:  # noqa: BLE001 - built for another numpy, it fails in many ways: ours works then
+    except Exception:  # noqa: BLE001 - built for another numpy, it fails in many ways
         return None
 
     def convert(msg: ImageLike) -> NDArray[Any]:
@@ -210,8 +197,7 @@ def real_cv_bridge() -> Callable[[ImageLike], NDArray[Any]] | None:
 def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     """Decode the bytes of a sensor_msgs/CompressedImage (JPEG, PNG, ...) to uint8 RGB (H, W, 3).
 
-    Raises:
-        BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded then).
+    Raises BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded).
     """
     if "compressedDepth" in fmt:
         raise BadImageError(
@@ -224,7 +210,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     if width * height > MAX_PIXELS:
         raise BadImageError(f"the image has {width}x{height} pixels: the limit is 64 megapixels")
     try:
-        # A camera's pixels are what its CameraInfo speaks of: an EXIF rotation must not turn them.
+        # CameraInfo describes the pixels as the camera sends them: no EXIF rotation.
         bgr = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
         raise BadImageError(
@@ -238,9 +224,9 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
 
 
 def _declared_size(raw: NDArray[np.uint8]) -> tuple[int, int]:
-    """Return the width and height in a picture's header: a few bytes can unpack to gigabytes.
+    """Return width and height as a picture's header has them: few bytes can unpack to gigabytes.
 
-    (0, 0) where there is no such header; decoding then fails by itself.
+    (0, 0) without a readable header; decoding then fails by itself.
     """
     try:
         with Pillow.open(io.BytesIO(raw.tobytes()), formats=FORMATS) as header:
@@ -263,9 +249,8 @@ _TYPES = {
 def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
     """Fill a sensor_msgs/Image (all but its header) from (H, W) or (H, W, 3) pixels, and return it.
 
-    `encoding` is rgb8, bgr8, mono8, 16UC1 or 32FC1 and must fit the array's type. Data goes in as
-    array.array: assigning an ndarray makes rclpy check every element (128 ms a VGA frame instead of
-    1).
+    `encoding` is rgb8, bgr8, mono8, 16UC1 or 32FC1 and must fit the array's type. The data are an
+    array.array: of an ndarray, rclpy checks every element (128 ms a VGA frame instead of 1).
     """
     dtype, channels = _TYPES[encoding]
     if pixels.dtype != dtype or (pixels.shape[2] if pixels.ndim == 3 else 1) != channels:
@@ -280,17 +265,7 @@ def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
 
 
 def float_map(msg: ImageLike) -> NDArray[np.float32]:
-    """Read a 32FC1 image (an attention map) as float32 (height, width).
-
-    Raises BadImageError when it is not one.
-    """
-    if msg.encoding != "32FC1" or msg.step < msg.width * 4 or len(msg.data) < msg.step * msg.height:
-        raise BadImageError(
-            f"not a whole 32FC1 image ({msg.width}x{msg.height} {msg.encoding[:40]!r})"
-        )
-    dtype = np.dtype(np.float32).newbyteorder(">" if msg.is_bigendian else "<")
-    rows = np.frombuffer(msg.data, dtype=np.uint8)[: msg.step * msg.height].reshape(
-        msg.height, msg.step
-    )
-    values = np.ascontiguousarray(rows[:, : msg.width * 4]).view(dtype)
-    return values.astype(np.float32)
+    """Return a 32FC1 image (an attention map) as float32 (height, width). Raises BadImageError."""
+    if msg.encoding != "32FC1":
+        raise BadImageError(f"the image is {msg.encoding[:40]!r}, not 32FC1")
+    return read_rows(msg, np.float32)

@@ -1,8 +1,6 @@
-"""A camera made of files.
+"""A camera made of files: it publishes a picture, a folder, a video or a webcam.
 
-Publishes a picture, a folder, a video or a webcam as a camera driver would.
-
-Topics: image (sensor-data QoS), camera_info, image/compressed when asked for, and depth where there
+Topics: image, camera_info, image/compressed with the parameter `compressed`, and depth where there
 is a depth picture. `source` and `depth` may be set while it runs.
 """
 
@@ -13,102 +11,45 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 from rclpy.node import Node
-from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from clue_ros.errors import BadCalibrationError, BadImageError
 from clue_ros.images import load_image
+from clue_ros.nodes import topics
 from clue_ros.nodes.image_conversion import Rgb, fill_image
 from clue_ros.nodes.parameter_tables import IMAGE_SOURCE
 from clue_ros.nodes.parameters import Value, declare, guard
-
-# -------------------------------------------------------------------------------------------------
-# Where the image source's pictures come from: a file, a folder, a video, a webcam.
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v", ".wmv", ".ogv")
 
 
-class Pictures(Protocol):
-    """Something to take pictures from."""
+class Pictures:
+    """A source of pictures; as it stands, one picture without end."""
+
+    def __init__(self, image: Rgb | None = None) -> None:
+        self._image = image
 
     def next(self) -> Rgb | None:
         """Return uint8 RGB (H, W, 3), or None at the end. Raises BadImageError for a broken one."""
-        ...
-
-    def close(self) -> None:
-        """Release files and devices."""
-        ...
-
-
-def open_source(source: str, loop: bool) -> Pictures:
-    """Open what `source` names: a webcam's number, else a path to a folder, a video or a picture.
-
-    Raises:
-        BadImageError: nothing there, nothing readable in it, or no such webcam; the message says
-        which.
-    """
-    if not source:
-        raise BadImageError(
-            "no source is given: set the parameter `source` to a picture, a folder, a video or "
-            "a webcam's number"
-        )
-    if source.isdecimal():
-        return Capture(int(source), f"webcam {source}", loop=False)
-    try:
-        path = Path(source).expanduser()
-        if path.is_dir():
-            return Folder(path, loop)
-        if path.suffix.lower() in VIDEOS and path.is_file():
-            return Capture(str(path), f"video {path}", loop)
-        return Still(load_image(path))
-    except (OSError, RuntimeError) as error:  # no permission; ~ of somebody unknown
-        raise BadImageError(f"{source} cannot be opened: {error}") from error
-
-
-def load_depth(path: str) -> NDArray[np.uint16]:
-    """Return a depth picture, uint16 (H, W) in millimetres, 0 where there is no reading.
-
-    Raises BadImageError: nothing there, or no 16-bit picture of one channel.
-    """
-    picture = None
-    with contextlib.suppress(cv2.error, RuntimeError):  # the latter: ~ of somebody unknown
-        picture = cv2.imread(str(Path(path).expanduser()), cv2.IMREAD_UNCHANGED)
-    if picture is None:
-        raise BadImageError(f"depth picture {path} cannot be read")
-    if picture.dtype != np.uint16 or picture.ndim != 2:
-        raise BadImageError(f"depth picture {path} is no 16-bit grey PNG (millimetres)")
-    return np.asarray(picture, dtype=np.uint16)
-
-
-class Still:
-    """One picture, for ever."""
-
-    def __init__(self, image: Rgb) -> None:
-        self._image = image
-
-    def next(self) -> Rgb:
-        """Return the same array each time."""
         return self._image
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release files and devices."""
 
 
-class Folder:
-    """The pictures of a folder in the order of their names.
-
-    Broken ones raise when their turn comes.
-    """
+class Folder(Pictures):
+    """The pictures of a folder in the order of their names."""
 
     def __init__(self, path: Path, loop: bool) -> None:
+        super().__init__()
         self._files = sorted(p for p in path.iterdir() if p.suffix.lower() in PICTURES)
         if not self._files:
             raise BadImageError(f"folder {path} holds no picture ({', '.join(PICTURES)})")
@@ -123,34 +64,27 @@ class Folder:
             path = next(self._turn)
         return None if path is None else load_image(path)
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class Capture:
+class Capture(Pictures):
     """A video file or a webcam, through OpenCV."""
 
     def __init__(self, device: int | str, name: str, loop: bool) -> None:
-        self._name = name
+        super().__init__()
         self._loop = loop
         self._capture: Any = cv2.VideoCapture(device)
-        if not self._capture.isOpened():
-            self._capture.release()
-            hint = (
-                "is it plugged in, and free?" if isinstance(device, int) else "is the file whole?"
-            )
-            raise BadImageError(f"{name} cannot be opened: {hint}")
-        self._first = self._read()
+        hint = "is it plugged in, and free?" if isinstance(device, int) else "is the file whole?"
+        opened = self._capture.isOpened()
+        self._first = self._read() if opened else None
         if self._first is None:
             self._capture.release()
-            raise BadImageError(f"{name} gives no picture")
+            problem = "gives no picture" if opened else f"cannot be opened: {hint}"
+            raise BadImageError(f"{name} {problem}")
 
     def next(self) -> Rgb | None:
         """Return the next frame, or None at the video's end (or when the webcam is unplugged)."""
-        first, self._first = self._first, None
-        if first is not None:
-            return first
-        frame = self._read()
+        frame, self._first = self._first, None
+        if frame is None:
+            frame = self._read()
         if frame is None and self._loop:
             self._capture.set(cv2.CAP_PROP_POS_FRAMES, 0)
             frame = self._read()
@@ -167,18 +101,48 @@ class Capture:
         return np.ascontiguousarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), dtype=np.uint8)
 
 
-# -------------------------------------------------------------------------------------------------
-# CameraInfo from a calibration file (camera_calibration's YAML), or from a field of view.
+def open_source(source: str, loop: bool) -> Pictures:
+    """Open a webcam by its number, or a folder, a video or a picture by its path.
 
-_SIZES = {"camera_matrix": 9, "rectification_matrix": 9, "projection_matrix": 12}
+    Raises BadImageError: it does not exist or cannot be read; the message names it.
+    """
+    if not source:
+        raise BadImageError(
+            "no source is given: set the parameter `source` to a picture, a folder, a video or "
+            "a webcam's number"
+        )
+    if source.isdecimal():
+        return Capture(int(source), f"webcam {source}", loop=False)
+    try:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return Folder(path, loop)
+        if path.suffix.lower() in VIDEOS and path.is_file():
+            return Capture(str(path), f"video {path}", loop)
+        return Pictures(load_image(path))
+    except (OSError, RuntimeError) as error:  # no permission; ~ of an unknown user
+        raise BadImageError(f"{source} cannot be opened: {error}") from error
+
+
+def load_depth(path: str) -> NDArray[np.uint16]:
+    """Return a depth picture, uint16 (H, W) in millimetres, 0 where there is no reading.
+
+    Raises BadImageError: it cannot be read, or is no 16-bit picture of one channel.
+    """
+    picture = None
+    with contextlib.suppress(cv2.error, RuntimeError):  # the latter: ~ of an unknown user
+        picture = cv2.imread(str(Path(path).expanduser()), cv2.IMREAD_UNCHANGED)
+    if picture is None:
+        raise BadImageError(f"depth picture {path} cannot be read")
+    if picture.dtype != np.uint16 or picture.ndim != 2:
+        raise BadImageError(f"depth picture {path} is no 16-bit grey PNG (millimetres)")
+    return np.asarray(picture, dtype=np.uint16)
 
 
 def from_fov(width: int, height: int, horizontal_fov: float) -> CameraInfo:
     """Return an ideal pinhole camera: square pixels, centre in the middle, no distortion.
 
-    Args:
-        width, height: pixels.
-        horizontal_fov: degrees, over the whole width.
+    width, height: pixels. horizontal_fov: degrees, over the whole width.
     """
     focal = width / 2 / math.tan(math.radians(horizontal_fov) / 2)
     cx, cy = width / 2, height / 2
@@ -194,44 +158,41 @@ def from_fov(width: int, height: int, horizontal_fov: float) -> CameraInfo:
 
 
 def from_file(path: str | Path) -> CameraInfo:
-    """Read a file as camera_calibration writes it.
+    """Read a calibration file of camera_calibration (YAML).
 
-    Raises:
-        BadCalibrationError: missing, not YAML, or a part is missing or of the wrong size.
+    Raises BadCalibrationError: missing, not YAML, or a part is missing or of the wrong size.
     """
     try:
         with open(path, encoding="utf-8") as file:
             data = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadCalibrationError(
-            f"calibration file {path}: {' '.join(str(error).split())}"
-        ) from error
-    if not isinstance(data, dict):
-        raise BadCalibrationError(f"calibration file {path}: it holds no keys")
-    try:
+        if not isinstance(data, dict):
+            raise ValueError("it holds no keys")
         return CameraInfo(
             width=int(data["image_width"]),
             height=int(data["image_height"]),
             distortion_model=str(data.get("distortion_model", "plumb_bob")),
             d=[float(v) for v in data["distortion_coefficients"]["data"]],
-            k=_matrix(data, "camera_matrix"),
-            r=_matrix(data, "rectification_matrix"),
-            p=_matrix(data, "projection_matrix"),
+            k=_matrix(data, "camera_matrix", 9),
+            r=_matrix(data, "rectification_matrix", 9),
+            p=_matrix(data, "projection_matrix", 12),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+    except KeyError as error:
+        problem = f"{error.args[0]!r} is missing"
+        raise BadCalibrationError(f"calibration file {path}: {problem}") from error
+    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8, too
+        problem = " ".join(str(error).split())
         raise BadCalibrationError(f"calibration file {path}: {problem}") from error
 
 
-def _matrix(data: dict[str, Any], name: str) -> list[float]:
+def _matrix(data: dict[str, Any], name: str, size: int) -> list[float]:
     values = [float(value) for value in data[name]["data"]]
-    if len(values) != _SIZES[name]:
-        raise ValueError(f"{name} needs {_SIZES[name]} numbers, got {len(values)}")
+    if len(values) != size:
+        raise ValueError(f"{name} needs {size} numbers, got {len(values)}")
     return values
 
 
 class ImageSource(Node):
-    """See the module's first lines.
+    """The node; see the module's first lines.
 
     Raises (on construction): BadImageError, BadCalibrationError, BadParameterError.
     """
@@ -239,43 +200,38 @@ class ImageSource(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__("image_source", **kwargs)
         declare(self, IMAGE_SOURCE)
-        self._calibration: CameraInfo | None = None
-        if self._value("camera_info"):
-            self._calibration = from_file(self._value("camera_info"))
+        self._calibration = _calibration(self._value("camera_info"))
         self._pictures: Pictures = open_source(self._value("source"), self._value("loop"))
-        self._depth = self._load_depth(self._value("depth"))
+        self._depth = _depth_message(self._value("depth"))
         self._shown: Rgb | None = None  # the picture that self._message holds
         self._message = Image()
         self._ended = False
         guard(self, IMAGE_SOURCE, take=self._take)
-        self._image = self.create_publisher(Image, "image", qos_profile_sensor_data)
-        self._info = self.create_publisher(CameraInfo, "camera_info", qos_profile_sensor_data)
-        self._depths = self.create_publisher(Image, "depth", qos_profile_sensor_data)
+        self._image = topics.ImageSource.IMAGE.publisher(self)
+        self._info = topics.ImageSource.CAMERA_INFO.publisher(self)
+        self._depths = topics.ImageSource.DEPTH.publisher(self)
         self._compressed = None
         if self._value("compressed"):
-            topic = self.resolve_topic_name("image") + "/compressed"
-            self._compressed = self.create_publisher(
-                CompressedImage, topic, qos_profile_sensor_data
-            )
+            name = f"{self._image.topic_name}/compressed"  # it follows the remapping of `image`
+            self._compressed = topics.ImageSource.COMPRESSED.publisher(self, name=name)
         self.create_timer(1.0 / self._value("rate"), self._tick)
-        size = "" if self._value("source").isdecimal() else f" at {self._value('rate'):g} Hz"
+        rate = "" if self._value("source").isdecimal() else f" at {self._value('rate'):g} Hz"
         self.get_logger().info(
-            f"publishing {self._value('source')} on {self._image.topic_name}{size}"
+            f"publishing {self._value('source')} on {self._image.topic_name}{rate}"
         )
 
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
 
     def _take(self, changes: Mapping[str, Value]) -> str | None:
-        """Open what is new before it is accepted: if any of it is bad nothing changes."""
+        """Open the new sources before they are accepted: if one is bad, nothing changes."""
         calibration, depth, pictures = self._calibration, self._depth, None
         try:
             if "camera_info" in changes:
-                path = str(changes["camera_info"])
-                calibration = from_file(path) if path else None
+                calibration = _calibration(str(changes["camera_info"]))
             if "depth" in changes:
-                depth = self._load_depth(str(changes["depth"]))
-            if "source" in changes:  # last: nothing else can refuse what it has opened
+                depth = _depth_message(str(changes["depth"]))
+            if "source" in changes:  # last: after it nothing else can fail
                 loop = bool(changes.get("loop", self._value("loop")))
                 pictures = open_source(str(changes["source"]), loop)
         except (BadImageError, BadCalibrationError) as error:
@@ -285,10 +241,6 @@ class ImageSource(Node):
             self._pictures.close()
             self._pictures, self._ended = pictures, False
         return None
-
-    @staticmethod
-    def _load_depth(path: str) -> Image | None:
-        return fill_image(Image(), load_depth(path), "16UC1") if path else None
 
     def _tick(self) -> None:
         if self._ended:
@@ -335,3 +287,11 @@ class ImageSource(Node):
                 once=True,
             )
         return self._calibration
+
+
+def _calibration(path: str) -> CameraInfo | None:
+    return from_file(path) if path else None
+
+
+def _depth_message(path: str) -> Image | None:
+    return fill_image(Image(), load_depth(path), "16UC1") if path else None

@@ -1,4 +1,4 @@
-"""A managed (lifecycle) node that can start itself, and says why a transition failed."""
+"""A managed (lifecycle) node, and a node as a process: how it spins and how it ends."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from clue_ros.nodes.parameters import BadParameterError
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-class Managed(LifecycleNode):
-    """Subclasses fill in `open` (unconfigured to inactive), `begin`, `end`, and `free`.
+class ManagedNode(LifecycleNode):
+    """A lifecycle node that can start itself and logs why a transition failed.
 
-    `open` and `begin` raise ClueError for what a person can mend; it is logged, the transition
-    fails and the node stays where it was.
+    Subclasses implement `open` (unconfigured to inactive), `begin` (inactive to active), and their
+    opposites `free` and `end`. `open` and `begin` raise ClueError for what a user can correct; it
+    is logged, the transition fails and the node keeps its state.
     """
 
     def __init__(self, name: str, executor: Executor, **kwargs: Any) -> None:
@@ -41,7 +42,11 @@ class Managed(LifecycleNode):
         self.state = "unconfigured"
 
     def autostart(self) -> None:
-        """Configure and activate as soon as the executor spins."""
+        """Configure and activate as soon as the executor spins.
+
+        Not from a launch file: after a respawn, DDS remembers the dead process's services for some
+        20 s, and a transition request would go there.
+        """
         self.spinner.create_task(self._start)
 
     def value(self, name: str) -> Any:
@@ -56,7 +61,7 @@ class Managed(LifecycleNode):
             self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} activate")
 
     def open(self) -> None:
-        """Get what the node needs. Raises ClueError."""
+        """Acquire the node's resources. Raises ClueError."""
 
     def begin(self) -> None:
         """Start to work. Raises ClueError."""
@@ -65,22 +70,27 @@ class Managed(LifecycleNode):
         """Stop working."""
 
     def free(self) -> None:
-        """Give back what `open` got."""
+        """Release the node's resources."""
 
-    def close(self) -> None:
-        """Stop before the process ends."""
-        self.state = "finalized"
+    def enter(self, state: str) -> None:
+        """Note the lifecycle state; "configuring" and "finalized" begin before the transition."""
+        self.state = state
+
+    def close(self) -> bool:
+        """Stop before the process ends; False when a thread of the node still computes."""
+        self.enter("finalized")
         self.end()
         self.free()
+        return True
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Check and get what the node needs; FAILURE, with the reason logged, without it."""
-        self.state = "configuring"  # what is being read must not change now
+        """Acquire the node's resources; FAILURE, with the reason logged, without them."""
+        self.enter("configuring")  # parameters that are being read must not change now
         if not self._tried(self.open):
             self.free()
-            self.state = "unconfigured"
+            self.enter("unconfigured")
             return FAILURE
-        self.state = "inactive"
+        self.enter("inactive")
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -89,38 +99,38 @@ class Managed(LifecycleNode):
         if result != SUCCESS:
             return FAILURE
         if not self._tried(self.begin):
-            self.end()  # what it had begun
+            self.end()
             return FAILURE
-        self.state = "active"
+        self.enter("active")
         return SUCCESS
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop working."""
-        self.state = "inactive"
+        self.enter("inactive")
         self.end()
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Give everything back."""
-        self.state = "unconfigured"
+        """Release the node's resources."""
+        self.enter("unconfigured")
         self.free()
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop everything, from whatever state."""
-        self.close()
+        """Stop everything, from any state."""
+        ManagedNode.close(self)
         return super().on_shutdown(state)
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Return to unconfigured after an error in a transition."""
         self.get_logger().error(f"a transition from {state.label} failed; back to unconfigured")
-        self.state = "unconfigured"
+        self.enter("unconfigured")
         self.end()
         self.free()
         return SUCCESS
 
-    def _tried(self, step: Any) -> bool:
-        # rclpy swallows what a transition raises, so it is logged here.
+    def _tried(self, step: Callable[[], None]) -> bool:
+        # rclpy ignores what a transition raises, so it is logged here.
         try:
             step()
         except ClueError as error:
@@ -132,23 +142,19 @@ class Managed(LifecycleNode):
         return False
 
 
-# -------------------------------------------------------------------------------------------------
-# A node as a process.
-
 RCLError = rclpy_implementation.RCLError
 LOOK_UP = 1.0  # seconds
-# What a person gave at start and can mend: one line, exit status 2, no traceback.
+# A user's mistakes at start: one line, exit status 2, no traceback.
 MISTAKES = (ClueError, BadParameterError)
 
 
 def spin(executor: Executor) -> None:
     """Execute callbacks until shutdown, whatever is destroyed meanwhile.
 
-    A subscription may be destroyed by a callback (deactivate) while the spinning thread builds what
-    it waits for. rclpy leaves out such a subscription, but raises for its events, which would end
-    the node: what is destroyed is gone at the next turn. A signal that shuts the context down at
-    that moment raises too, and is an end like any other. It looks up now and then because rclpy
-    loses a wake-up, of a signal too, once in some hundred times.
+    A callback may destroy a subscription (deactivate) while the spinning thread builds its wait
+    set: rclpy leaves out the subscription, but raises for its events, which would end the node. A
+    signal that shuts the context down at that moment raises too. The timeout is needed because
+    rclpy loses a wake-up, of a signal too, about once in some hundred times.
     """
     while executor.context.ok():
         try:
@@ -161,12 +167,11 @@ def spin(executor: Executor) -> None:
 def run_node(
     name: str, make: Callable[[Executor], Any], args: list[str] | None, threads: int = 1
 ) -> int:
-    """Make the node and spin it until SIGINT, SIGTERM or a shutdown.
+    """Make the node and spin it until SIGINT, SIGTERM or a shutdown; return the exit status.
 
-    Call its `close()` if it has one; False of that says that a thread of its own still computes,
-    and the process ends here and now.
-
-    Returns 0, or 2 when a parameter or what it names cannot be used.
+    At the end the node's `close()`, if it has one, is called. If it returns False, a thread of the
+    node still computes, and the process ends at once. Exit status: 0, or 2 when a parameter or a
+    file that it names cannot be used.
     """
     rclpy.init(args=args)
     node: Any = None
@@ -182,8 +187,8 @@ def run_node(
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:
-        # ros2 launch passes on a Ctrl-C that the terminal has sent here already: the second one
-        # must not tear the shutdown apart.
+        # After a Ctrl-C in a terminal, ros2 launch sends a second SIGINT: it must not interrupt the
+        # shutdown.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # rclpy shuts the context down in a thread of its own when a signal comes: wait for its end,
         # destroying the node at the same time crashes or hangs now and then.
@@ -199,12 +204,12 @@ def run_node(
         if node is not None:
             _destroy(node)
         rclpy.try_shutdown()
-        # The interpreter ends with full collections: over all that torch and transformers made they
-        # take over a second of CPU, and on a busy robot ros2 launch would lose its patience
-        # (SIGTERM, SIGKILL). Nothing here needs them; atexit handlers still run.
+        # The interpreter ends with full collections. Over the objects of torch and transformers
+        # they take over a second of CPU, and on a busy robot ros2 launch would kill the process.
+        # Nothing here needs them; atexit handlers still run.
         gc.freeze()
     if busy:
-        # The interpreter would take the thread down in the middle of torch's C++, which aborts.
+        # Torch aborts when the interpreter's end stops a thread in its C++ code.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -212,7 +217,7 @@ def run_node(
 
 
 def _destroy(node: Node) -> None:
-    """End all of a node, and with it the process's DDS participant.
+    """Destroy the node with all its handles, and with them the process's DDS participant.
 
     Nothing else does, as the collector is stopped: the participant's shared memory (34 MB of RAM
     with config/fastdds.xml) would stay until the next boot. A participant lives as long as any

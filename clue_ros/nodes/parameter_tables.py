@@ -1,8 +1,7 @@
 """Every parameter of every node, declared once.
 
 The nodes declare from these tables; `python -m scripts.parameter_docs` writes
-config/clue.yaml and the tables of docs/ros.md from them, and a test compares. No ROS is needed to
-import it.
+config/clue.yaml and the tables of docs/ros.md from them, and a test compares.
 """
 
 from __future__ import annotations
@@ -10,21 +9,8 @@ from __future__ import annotations
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
-from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter, Value, disorder, find
+from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter
 from clue_ros.nodes.voice_parameters import SPEECH, TTS
-
-__all__ = [
-    "IMAGE_SOURCE",
-    "NODES",
-    "PERCEPTION",
-    "SPEECH",
-    "TTS",
-    "Change",
-    "Parameter",
-    "Value",
-    "disorder",
-    "find",
-]
 
 PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
@@ -76,15 +62,18 @@ PERCEPTION: tuple[Parameter, ...] = (
         "threshold",
         -1.0,
         "Probability of ambiguity from which the robot asks; -1: the one in the model's folder.",
-        range=(-1.0, 1.0),
+        range=(0.0, 1.0),
+        special=-1.0,
         unit="1",
     ),
     Parameter(
-        "looks",
+        "num_views",
         0,
-        "Looks at a picture that agree on a box before it points; 0: as in the model's folder.",
+        "Augmented views of an image whose boxes are averaged (test-time augmentation); 0: the "
+        "number in the model's folder.",
         range=(0, MAX_VIEWS),
         unit="1",
+        old_name="looks",
     ),
     Parameter(
         "autostart",
@@ -155,11 +144,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="MB",
         change=Change.NEVER,
     ),
-    Parameter(
-        "masks",
-        True,
-        "Give each object its mask, an image as large as the camera's.",
-    ),
+    Parameter("masks", True, "Give each object its mask, an image as large as the camera's."),
     Parameter(
         "use_depth",
         True,
@@ -196,9 +181,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "the lens's distortion D undone.",
     ),
     Parameter(
-        "debug_image",
-        True,
-        "Draw ~/debug_image for every reply while somebody subscribes to it.",
+        "debug_image", True, "Draw ~/debug_image for every reply while somebody subscribes to it."
     ),
     Parameter(
         "diagnostics_period",
@@ -244,13 +227,7 @@ IMAGE_SOURCE: tuple[Parameter, ...] = (
         unit="degrees",
     ),
     Parameter("compressed", False, "Publish image/compressed (JPEG) as well.", change=Change.NEVER),
-    Parameter(
-        "jpeg_quality",
-        90,
-        "Quality of image/compressed.",
-        range=(1, 100),
-        unit="%",
-    ),
+    Parameter("jpeg_quality", 90, "Quality of image/compressed.", range=(1, 100), unit="%"),
 )
 
 GRASP_EXAMPLE: tuple[Parameter, ...] = (
@@ -269,11 +246,7 @@ GRASP_EXAMPLE: tuple[Parameter, ...] = (
         unit="m",
     ),
     Parameter(
-        "standoff",
-        0.1,
-        "Metres from pregrasp_pose to grasp_pose.",
-        range=(0.0, 1.0),
-        unit="m",
+        "standoff", 0.1, "Metres from pregrasp_pose to grasp_pose.", range=(0.0, 1.0), unit="m"
     ),
 )
 

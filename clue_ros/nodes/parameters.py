@@ -1,6 +1,6 @@
-"""The parameter table on an rclpy node.
+"""What a parameter is, and how a node declares its table of them and refuses bad changes.
 
-Declaration with descriptors, and refusal of bad changes.
+The tables are in parameter_tables.py. No ROS is needed to import this module.
 """
 
 from __future__ import annotations
@@ -9,121 +9,30 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-from rcl_interfaces.msg import (
-    FloatingPointRange,
-    IntegerRange,
-    ParameterDescriptor,
-    SetParametersResult,
-)
-from rclpy.node import Node
-from rclpy.parameter import Parameter as RosParameter
+from typing import TYPE_CHECKING
 
 from clue_ros.dialogue.words import TAG
+
+if TYPE_CHECKING:
+    from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter as RosParameter
+
+Value = bool | int | float | str
+
+LANGUAGE_TAG = TAG.pattern
+FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
+
+_TYPE_NAMES: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a decimal point",
+    str: "text",
+}
 
 
 class BadParameterError(Exception):
     """A value given at start (YAML, command line) that the table refuses; the message names it."""
-
-
-def declare(node: Node, table: Sequence[Parameter]) -> None:
-    """Declare every parameter of `table` on `node`.
-
-    Raises:
-        BadParameterError: an override is of the wrong type or out of range, or two do not fit
-        together.
-    """
-    for parameter in table:
-        try:
-            value = node.declare_parameter(
-                parameter.name, parameter.default, descriptor(parameter)
-            ).value
-        except Exception as error:  # rclpy has one exception class for each kind of bad override
-            raise BadParameterError(f"parameter {parameter.name}: {error}") from error
-        problem = parameter.problem(value)
-        if problem:
-            raise BadParameterError(f"parameter {problem}")
-    problem = disorder(table, _values(node, table))
-    if problem:
-        raise BadParameterError(f"parameter {problem}")
-
-
-def _values(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
-    return {p.name: node.get_parameter(p.name).value for p in table}
-
-
-def descriptor(parameter: Parameter) -> ParameterDescriptor:
-    """Return the ROS descriptor: description, range, and read-only where it never changes."""
-    made = ParameterDescriptor(
-        description=parameter.description,
-        read_only=parameter.change is Change.NEVER,
-        additional_constraints=_constraints(parameter),
-    )
-    if parameter.range is not None:
-        low, high = parameter.range
-        if isinstance(parameter.default, int):
-            made.integer_range = [IntegerRange(from_value=int(low), to_value=int(high), step=0)]
-        else:
-            made.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
-    return made
-
-
-def _constraints(parameter: Parameter) -> str:
-    words = [f"one of {', '.join(parameter.choices)}"] if parameter.choices else []
-    if parameter.unit:
-        words.append(f"unit: {parameter.unit}")
-    if parameter.at_most:
-        words.append(f"not over {parameter.at_most}")
-    if parameter.change is not Change.ANY_TIME:
-        words.append(f"may change: {parameter.change.value}")
-    return "; ".join(words)
-
-
-def guard(
-    node: Node,
-    table: Sequence[Parameter],
-    state: Callable[[], str] = lambda: "active",
-    take: Callable[[Mapping[str, Value]], str | None] = lambda _changes: None,
-) -> None:
-    """Refuse bad changes while the node runs: all that come together, or none.
-
-    `state` returns the lifecycle state's label. `take` is the node's own last word on all changes
-    of a request, when nothing else is against them: a reason, or None when it has taken them.
-    """
-
-    def refusal(changes: list[RosParameter]) -> str | None:
-        for change in changes:
-            reason = _refusal(table, change, state())
-            if reason:
-                return reason
-        new = {change.name: change.value for change in changes}
-        return disorder(table, _values(node, table) | new) or take(new)
-
-    def on_set(changes: list[RosParameter]) -> SetParametersResult:
-        reason = refusal(changes)
-        return SetParametersResult(successful=reason is None, reason=reason or "")
-
-    node.add_on_set_parameters_callback(on_set)
-
-
-def _refusal(table: Sequence[Parameter], change: RosParameter, state: str) -> str | None:
-    parameter = find(table, change.name)
-    if parameter is None:  # use_sim_time, qos_overrides: not ours to judge
-        return None
-    if parameter.change is Change.UNCONFIGURED and state != "unconfigured":
-        return (
-            f"{change.name} is read when the model is loaded and the node is {state}: "
-            "deactivate and clean up first"
-        )
-    if parameter.change is Change.NOT_ACTIVE and state == "active":
-        return f"{change.name} cannot change while the node is active: deactivate it first"
-    return parameter.problem(change.value)
-
-
-# -------------------------------------------------------------------------------------------------
-# What one parameter is: its default, range, unit, and when it may change. No ROS in it.
-
-Value = bool | int | float | str
 
 
 class Change(Enum):
@@ -137,58 +46,63 @@ class Change(Enum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its default fixes its type.
+    """One parameter; the type of the default is the parameter's type.
 
-    `range` is inclusive and for numbers, which have a `unit` ("1": none); `choices`
-    is for text, and so is `pattern`, a regular expression that the whole text must match. `at_most`
-    names another number of the same table that this one may not be over.
+    Attributes:
+        range: lowest and highest value of a number, both allowed.
+        special: one more value that a number may have, outside `range`.
+        unit: of a number; "1" for none.
+        choices: the values that a text may have.
+        pattern: a regular expression that a whole text must match.
+        change: when it may change.
+        at_most: the name of another number of the table that this one may not exceed.
+        old_name: the name before a rename; it is still accepted, with a warning.
     """
 
     name: str
     default: Value
     description: str
     range: tuple[float, float] | None = None
+    special: float | None = None
     choices: tuple[str, ...] = ()
     change: Change = Change.ANY_TIME
     unit: str = ""
     pattern: str = ""
     at_most: str = ""
+    old_name: str = ""
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The range, widened to include the special value: what a ROS descriptor can express."""
+        if self.range is None or self.special is None:
+            return self.range
+        return min(self.range[0], self.special), max(self.range[1], self.special)
 
     def problem(self, value: object) -> str | None:
-        """Say why `value` cannot be taken, or None.
-
-        A type the default does not have is nonsense too.
-        """
+        """Return why the parameter cannot have this value, or None."""
         if type(value) is not type(self.default):
             return f"{self.name} must be {_TYPE_NAMES[type(self.default)]}, got {value!r}"
         if isinstance(value, str) and self.choices and value not in self.choices:
             return f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}"
         if isinstance(value, str) and self.pattern and not re.fullmatch(self.pattern, value):
             return f"{self.name} cannot be {value!r:.60}: {self.description}"
-        if self.range is not None and isinstance(value, (int, float)):
+        if self.range is not None and isinstance(value, (int, float)) and value != self.special:
             low, high = self.range
-            if not low <= value <= high:  # NaN ends here too
-                return f"{self.name} must be from {low:g} to {high:g}, got {value!r}"
-        if self.name == "threshold" and isinstance(value, float) and -1.0 < value < 0.0:
-            return f"threshold must be from 0 to 1, or -1 for the model's own; got {value!r}"
+            if not low <= value <= high:  # true of NaN too
+                special = "" if self.special is None else f", or {self.special:g}"
+                return f"{self.name} must be from {low:g} to {high:g}{special}; got {value!r}"
         return None
 
 
-LANGUAGE_TAG = TAG.pattern
-FRAME = r"[A-Za-z_][A-Za-z0-9_/]*"  # tf2: no slash in front
-
-_TYPE_NAMES: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number with a decimal point",
-    str: "text",
-}
+def find(table: Sequence[Parameter], name: str) -> Parameter | None:
+    """Return the table's parameter of that name, or None."""
+    return next((parameter for parameter in table if parameter.name == name), None)
 
 
 def disorder(table: Sequence[Parameter], values: Mapping[str, object]) -> str | None:
-    """Say which two of a node's values do not fit together, or None.
+    """Return which two of a node's values contradict each other (`at_most`), or None.
 
-    `values` has every number of the table; each is in its own range already.
+    `values` has every number of the table.
     """
     for parameter in table:
         if parameter.at_most:
@@ -202,6 +116,122 @@ def disorder(table: Sequence[Parameter], values: Mapping[str, object]) -> str | 
     return None
 
 
-def find(table: Sequence[Parameter], name: str) -> Parameter | None:
-    """Return the table's parameter of that name, or None."""
-    return next((parameter for parameter in table if parameter.name == name), None)
+def declare(node: Node, table: Sequence[Parameter]) -> None:
+    """Declare every parameter of `table` on `node`.
+
+    A value that is given under an old name is taken, with a warning, unless the new name is given.
+
+    Raises BadParameterError: a given value has the wrong type or is out of range, or two
+    contradict each other.
+    """
+
+    def declare_one(name: str, parameter: Parameter, default: Value) -> Value:
+        try:
+            made = node.declare_parameter(name, default, _descriptor(parameter, name)).value
+        except Exception as error:  # rclpy has one exception class for each kind of bad override
+            raise BadParameterError(f"parameter {name}: {error}") from error
+        problem = parameter.problem(made)
+        if problem:
+            raise BadParameterError(f"parameter {problem}")
+        return made  # type: ignore[no-any-return]
+
+    for parameter in table:
+        default = parameter.default
+        if parameter.old_name:
+            default = declare_one(parameter.old_name, parameter, default)
+            if default != parameter.default:
+                _warn_of_old_name(node, parameter)
+        declare_one(parameter.name, parameter, default)
+    problem = disorder(table, _values(node, table))
+    if problem:
+        raise BadParameterError(f"parameter {problem}")
+
+
+def _warn_of_old_name(node: Node, parameter: Parameter) -> None:
+    node.get_logger().warning(
+        f"the parameter {parameter.old_name} is now {parameter.name}: please use the new name"
+    )
+
+
+def _values(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
+    return {p.name: node.get_parameter(p.name).value for p in table}
+
+
+def _descriptor(parameter: Parameter, name: str) -> ParameterDescriptor:
+    """Return the ROS descriptor: description, range, and whether it is read-only."""
+    from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+
+    constraints = [f"one of {', '.join(parameter.choices)}"] if parameter.choices else []
+    if parameter.unit:
+        constraints.append(f"unit: {parameter.unit}")
+    if parameter.at_most:
+        constraints.append(f"not over {parameter.at_most}")
+    if parameter.change is not Change.ANY_TIME:
+        constraints.append(f"may change: {parameter.change.value}")
+    renamed = name != parameter.name
+    made = ParameterDescriptor(
+        description=f"Deprecated: use {parameter.name}." if renamed else parameter.description,
+        read_only=parameter.change is Change.NEVER,
+        additional_constraints="; ".join(constraints),
+    )
+    if parameter.limits is not None:
+        low, high = parameter.limits
+        if isinstance(parameter.default, int):
+            made.integer_range = [IntegerRange(from_value=int(low), to_value=int(high), step=0)]
+        else:
+            made.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+    return made
+
+
+def guard(
+    node: Node,
+    table: Sequence[Parameter],
+    state: Callable[[], str] = lambda: "active",
+    take: Callable[[Mapping[str, Value]], str | None] = lambda _changes: None,
+) -> None:
+    """Check changes while the node runs: those of one request are all accepted or all refused.
+
+    state: returns the label of the lifecycle state.
+    take: the node's own check of all changes, called last; it returns a reason to refuse them, or
+        None when it has applied them.
+    """
+    from rcl_interfaces.msg import SetParametersResult
+    from rclpy.parameter import Parameter as RosParameter
+
+    def on_set(changes: list[RosParameter]) -> SetParametersResult:
+        reason = refusal(changes)
+        return SetParametersResult(successful=reason is None, reason=reason or "")
+
+    def refusal(changes: list[RosParameter]) -> str | None:
+        given = {change.name: change.value for change in changes}
+        new: dict[str, Value] = {}
+        old_names = []
+        for parameter in table:
+            if parameter.name in given:
+                new[parameter.name] = given[parameter.name]
+            elif parameter.old_name in given:
+                new[parameter.name] = given[parameter.old_name]
+                old_names.append(parameter)
+            else:
+                continue
+            reason = _refusal(parameter, new[parameter.name], state())
+            if reason:
+                return reason
+        reason = disorder(table, _values(node, table) | new) or take(new)
+        for parameter in old_names if reason is None else ():
+            _warn_of_old_name(node, parameter)
+            node.set_parameters([RosParameter(parameter.name, value=new[parameter.name])])
+        return reason
+
+    node.add_on_set_parameters_callback(on_set)
+
+
+def _refusal(parameter: Parameter, value: object, state: str) -> str | None:
+    if parameter.change is Change.UNCONFIGURED and state != "unconfigured":
+        return (
+            f"{parameter.name} is read when the model is loaded and the node is {state}: "
+            "deactivate and clean up first"
+        )
+    if parameter.change is Change.NOT_ACTIVE and state == "active":
+        return f"{parameter.name} cannot change while the node is active: deactivate it first"
+    return parameter.problem(value)

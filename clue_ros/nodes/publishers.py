@@ -1,16 +1,13 @@
-"""What the perception node publishes, and the action's feedback."""
+"""What the perception node publishes and logs as a dialogue goes on, and the action's feedback."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
-from clue_msgs.msg import ClarificationQuestion, GroundingResult
+from clue_msgs.msg import ClarificationQuestion
 from rclpy.action.server import ServerGoalHandle
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
@@ -18,83 +15,72 @@ from clue_ros.dialogue.sayings import in_other_words
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.drawing import draw
 from clue_ros.nodes import messages
-from clue_ros.nodes.diagnostics import Health
 from clue_ros.nodes.dialogue_session import Listener, Session
 from clue_ros.nodes.image_conversion import fill_image
 from clue_ros.nodes.inference_worker import Worker
-
-EVENTS = QoSProfile(depth=10)  # reliable, volatile: nobody should act on an old grounding
-LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)  # pictures to look at
+from clue_ros.nodes.topics import Perception
 
 
-class Outputs:
-    """The node's publishers; lifecycle ones, so nothing leaves while the node is not active."""
+class Publishers(Listener):
+    """The node's lifecycle publishers: nothing leaves while the node is not active."""
 
     def __init__(self, node: LifecycleNode, worker: Worker) -> None:
         self._node = node
         self._worker = worker
-        create = node.create_lifecycle_publisher
-        self._question = create(ClarificationQuestion, "question", EVENTS)
-        self._say = create(String, "say", EVENTS)
-        self._grounding = create(GroundingResult, "grounding", EVENTS)
-        self._attention = create(Image, "~/attention_map", LATEST)
-        self._debug = create(Image, "~/debug_image", LATEST)
+        self._question = Perception.QUESTION.publisher(node)
+        self._say = Perception.SAY.publisher(node)
+        self._grounding = Perception.GROUNDING.publisher(node)
+        self._attention = Perception.ATTENTION_MAP.publisher(node)
+        self._debug = Perception.DEBUG_IMAGE.publisher(node)
 
     def say(self, text: str) -> None:
-        """Have it spoken."""
+        """Publish a sentence to be spoken."""
         self._say.publish(String(data=text))
 
-    def ask(self, session: Session, question: Question) -> ClarificationQuestion:
-        """Publish and say the question, and return its message."""
-        message = messages.question_msg(
-            session.source,
-            question,
-            session.found,
-            session.id,
-            session.conversation.dialogue.questions,
-            session.limits.answer_timeout,
-        )
-        self._question.publish(message)
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """Publish and say the question."""
+        self._question.publish(question)
         self.say(question.text)
-        return message
+
+    def asked_again(self, session: Session, question: Question, heard: bool) -> None:
+        """Say the question in other words."""
+        language = self._node.get_parameter("language").value
+        self.say(in_other_words(question.text, language, heard=heard))
 
     def point(self, session: Session, grounding: Grounding) -> None:
-        """Publish where the object is."""
+        """Publish the grounding."""
         message = session.grounding_msg(grounding)
         depth, target = session.frame.depth, message.target
         if not target.has_pose and depth is not None and depth.expected:
             self._node.get_logger().warning(f"no pose: {target.no_pose_reason}")
         self._grounding.publish(message)
 
-    def estimate(self, session: Session, reply: Question | Grounding) -> None:
-        """Publish the attention map of a reply and, while somebody looks, its picture."""
+    def replied(self, session: Session, reply: Question | Grounding) -> None:
+        """Publish the attention map of a reply and, while it has subscribers, the debug image."""
         self._attention.publish(messages.attention_msg(session.source, reply.ambiguity))
         wanted = self._node.get_parameter("debug_image").value
         if wanted and self._debug.get_subscription_count() > 0:
-            # Behind the reply in the worker's queue: drawing never delays what is being waited for.
-            self._worker.submit(lambda: _picture(session, reply), self._publish_picture)
+            # Behind the reply in the worker's queue: drawing never delays the dialogue.
+            self._worker.submit(lambda: debug_image(session, reply), self._publish_debug_image)
 
-    def _publish_picture(self, image: Image | None, error: BaseException | None) -> None:
+    def _publish_debug_image(self, image: Image | None, error: BaseException | None) -> None:
         if error is not None:
             self._node.get_logger().warning(f"no debug image: {error}")
         elif image is not None:
             self._debug.publish(image)
 
 
-def _picture(session: Session, reply: Question | Grounding) -> Image:
+def debug_image(session: Session, reply: Question | Grounding) -> Image:
+    """Draw the attention, the boxes and the text of a reply."""
     estimate = reply.ambiguity
     if isinstance(reply, Grounding):
-        via, box, caption = (
-            reply.intermediate_boxes,
-            reply.box,
-            f"{reply.label or session.conversation.request}",
-        )
+        via, box, caption = reply.intermediate_boxes, reply.box, reply.label or session.conversation.request
     else:
         via, box, caption = (), None, reply.text
     pixels = draw(
         session.view.image,
         attention=estimate.attention,
-        peaks=() if via else estimate.peaks,  # two sets of numbers would be one too many
+        peaks=() if via else estimate.peaks,  # the numbers of both would be confusing
         via=via,
         box=box,
         caption=f"{caption} (ambiguity {estimate.probability:.2f})",
@@ -104,32 +90,31 @@ def _picture(session: Session, reply: Question | Grounding) -> Image:
     return message
 
 
-class Feedback:
+class Feedback(Listener):
     """The action's feedback: one message, updated and sent again at each step."""
 
-    def __init__(self, goal: ServerGoalHandle, session: Session) -> None:
+    def __init__(self, goal: ServerGoalHandle) -> None:
         self._goal = goal
-        self._session = session
         self._message = GroundWithDialogue.Feedback()
 
-    def looking(self) -> None:
-        """The image is being taken in."""
+    def looking(self, session: Session) -> None:
+        """Send LOOKING."""
         self._send(GroundWithDialogue.Feedback.LOOKING)
 
-    def thinking(self) -> None:
-        """The request, with the answers so far, is being judged."""
+    def thinking(self, session: Session) -> None:
+        """Send THINKING."""
         self._send(GroundWithDialogue.Feedback.THINKING)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
-        """The model replied; a question follows with `asked`."""
+        """Send GROUNDING; a question follows with `asked`."""
         self._message.ambiguity = messages.estimate_msg(
             session.source, session.context, reply.ambiguity
         )
         if isinstance(reply, Grounding):
             self._send(GroundWithDialogue.Feedback.GROUNDING)
 
-    def asked(self, question: ClarificationQuestion) -> None:
-        """The question is out and the robot waits."""
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """Send WAITING_FOR_ANSWER with the question."""
         self._message.question = question
         self._send(GroundWithDialogue.Feedback.WAITING_FOR_ANSWER)
 
@@ -139,80 +124,28 @@ class Feedback:
             self._goal.publish_feedback(self._message)
 
 
-# -------------------------------------------------------------------------------------------------
-# What happens as a dialogue of perception goes on: outputs, feedback, counters, a log of turns.
+class TurnLog(Listener):
+    """Writes one line for each turn. Texts are cleaned: one line each.
 
-
-def together(*listeners: Listener) -> Listener:
-    """Return one listener that calls each of these, in order."""
-
-    def each(name: str) -> Callable[..., None]:
-        def call(*args: Any) -> None:
-            for listener in listeners:
-                getattr(listener, name)(*args)
-
-        return call
-
-    return Listener(**{field.name: each(field.name) for field in fields(Listener)})
-
-
-def log_turns(
-    session: Session, write: Callable[[str], object], *, one_shot: bool = False
-) -> Listener:
-    """Return a listener that writes one line for each turn. Texts are cleaned: one line each.
-
-    one_shot: nobody is asked, the question is the answer.
+    one_shot: no answer is awaited, the question is the result.
     """
-    name = f"{'request' if one_shot else 'dialogue'} {session.id[:8]}"
-    asks = "would ask" if one_shot else "asks"
 
-    def thinking() -> None:
+    def __init__(self, write: Callable[[str], object], *, one_shot: bool = False) -> None:
+        self._write = write
+        self._name, self._asks = ("request", "would ask") if one_shot else ("dialogue", "asks")
+
+    def thinking(self, session: Session) -> None:
+        """Write the person's turn."""
         turns = session.conversation.dialogue.turns
         said = "asks for" if len(turns) == 1 else "answers"
-        write(f'{name}: the person {said} "{turns[-1].text}"')
+        self._write(f'{self._name} {session.id[:8]}: the person {said} "{turns[-1].text}"')
 
-    def replied(reply: Question | Grounding) -> None:
+    def replied(self, session: Session, reply: Question | Grounding) -> None:
+        """Write the robot's turn."""
         sure = f"ambiguity {reply.ambiguity.probability:.2f}, {session.latency:.2f} s"
         if isinstance(reply, Question):
-            write(f'{name}: the robot {asks} "{reply.text}" ({sure})')
+            turn = f'{self._asks} "{reply.text}" ({sure})'
         else:
             corners = ", ".join(f"{side:.0f}" for side in reply.box.as_list())
-            write(f"{name}: the robot points at {corners} px ({sure}, score {reply.score:.2f})")
-
-    return Listener(thinking=thinking, replied=replied)
-
-
-def tell_all(
-    session: Session,
-    outputs: Outputs,
-    health: Health,
-    language: Callable[[], str],
-    feedback: Feedback | None = None,
-) -> Listener:
-    """Return a listener that publishes what the robot sees and asks, and counts it.
-
-    `feedback`: of the action, where there is a goal.
-    """
-
-    def replied(reply: Question | Grounding) -> None:
-        health.replied(session.latency, session.stages)
-        outputs.estimate(session, reply)
-        if feedback:
-            feedback.replied(session, reply)
-
-    def asked(question: Question) -> None:
-        health.questions += 1
-        message = outputs.ask(session, question)
-        if feedback:
-            feedback.asked(message)
-
-    def asked_again(question: Question, heard: bool) -> None:
-        outputs.say(in_other_words(question.text, language(), heard=heard))
-
-    return Listener(
-        looking=feedback.looking if feedback else lambda: None,
-        thinking=feedback.thinking if feedback else lambda: None,
-        replied=replied,
-        asked=asked,
-        asked_again=asked_again,
-    )
+            turn = f"points at {corners} px ({sure}, score {reply.score:.2f})"
+        self._write(f"{self._name} {session.id[:8]}: the robot {turn}")

@@ -1,7 +1,7 @@
-"""Writes episodes while they happen: one file at a time replaced whole, and never over the limit.
+"""Records every dialogue of a robot as an episode on disk (format: clue_ros.dialogue.episodes).
 
-A crash in the middle of a dialogue leaves its episode as it was after the last turn but one at
-worst; a crash in the middle of a write leaves the file that was there before.
+An episode's file is replaced as a whole after each turn. A crash during a dialogue loses at most
+its last turn; a crash during a write leaves the file as it was before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import os
-import queue
 import re
 import shutil
 import threading
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clue_msgs.msg import ClarificationQuestion
 from PIL import Image
 
 from clue_ros.dialogue.conversation import Outcome
@@ -26,8 +26,9 @@ from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import messages
 from clue_ros.nodes.dialogue_session import Listener, Session
+from clue_ros.nodes.inference_worker import Worker
 
-RESERVE = 200_000_000  # bytes of the disk that are left to others
+RESERVE = 200_000_000  # bytes of the disk that stay free
 MAX_OPEN = 8  # episodes that may still change: one may begin before the end of another is saved
 PATIENCE = 5.0  # seconds that a dialogue waits at most for a slow disk
 _TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(json|png)\.tmp")
@@ -40,36 +41,24 @@ class RecordError(ClueError):
 
 
 class Recorder:
-    """Keeps dialogues in `folder`, at most `limit` bytes of them: the oldest ones make room.
+    """Writes episodes to `folder`, at most `limit` bytes: the oldest are removed for new ones.
 
-    What cannot be written is told to `warn`, once until writing works again, and the dialogue goes
-    on without. Only files named as episodes are ever replaced or removed, and links are not
-    followed out of the folder. Thread-safe; files are for their owner only (0600).
+    After a failed write it calls `warn` once, until writing works again; the dialogue goes on. Only
+    files named as episodes are ever replaced or removed, and links are not followed out of the
+    folder. Thread-safe; files are readable by their owner only (0600).
 
     Raises (on construction): RecordError where the folder cannot be made or written.
     """
 
     def __init__(self, folder: str | Path, limit: int, warn: Callable[[str], object]) -> None:
-        self._folder = _usable(Path(folder).expanduser())
+        self.folder = _usable(Path(folder).expanduser())  # absolute
+        self.trouble = ""  # why the last episode could not be written, or ""
         self._limit, self._warn = limit, warn
-        self._trouble = ""
-        self._open: dict[str, str] = {}  # file names of the episodes begun last, by their ids
+        self._open: dict[str, str] = {}  # file names of the newest episodes, by their ids
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[Episode | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
-        self._thread.start()
-
-    @property
-    def folder(self) -> Path:
-        """Where the episodes are, an absolute path."""
-        return self._folder
-
-    @property
-    def trouble(self) -> str:
-        """Why the last episode could not be written, or ""."""
-        return self._trouble
+        self._worker = Worker("recorder")
 
     def save(self, episode: Episode) -> None:
         """Write the episode as it is now, in a thread of its own.
@@ -81,7 +70,7 @@ class Recorder:
                 self._tell(f"writing takes over {PATIENCE:g} s; a turn is left out")
                 return
             self._idle.clear()
-            self._jobs.put(episode)
+            self._worker.submit(lambda: self._write(episode), self._written)
 
     def flush(self, seconds: float = PATIENCE) -> bool:
         """Wait until everything is on the disk; False if it is not in time."""
@@ -89,23 +78,19 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is left, and stop."""
-        self._jobs.put(None)
-        self._thread.join(PATIENCE)
+        self._worker.stop(PATIENCE)
 
-    def _run(self) -> None:
-        while (episode := self._jobs.get()) is not None:
-            try:
-                self._write(episode)
-                self._trouble = ""
-            except Exception as error:  # noqa: BLE001 - whatever it is, the robot goes on without
-                self._tell(" ".join(str(error).split()) or type(error).__name__)
-            del episode  # keep no image alive while idle
-            self._idle.set()
+    def _written(self, _result: object, error: BaseException | None) -> None:
+        if error is None:
+            self.trouble = ""
+        else:
+            self._tell(" ".join(str(error).split()) or type(error).__name__)
+        self._idle.set()
 
     def _tell(self, reason: str) -> None:
-        first, self._trouble = not self._trouble, reason
+        first, self.trouble = not self.trouble, reason
         if first:
-            self._warn(f"this dialogue is not recorded in {self._folder}: {reason}")
+            self._warn(f"this dialogue is not recorded in {self.folder}: {reason}")
 
     def _write(self, episode: Episode) -> None:
         name = self._open.get(episode.id)
@@ -114,22 +99,20 @@ class Recorder:
             picture = io.BytesIO()
             Image.fromarray(episode.image).save(picture, "PNG", compress_level=1)
             self._make_room(picture.getbuffer().nbytes)
-            _replace(self._folder / f"{name}.png", picture.getvalue())
+            _replace(self.folder / f"{name}.png", picture.getvalue())
             self._open[episode.id] = name
             if len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         row = episode_row(episode, f"{name}.png")
         text = json.dumps([row], ensure_ascii=False, allow_nan=False)
-        _replace(self._folder / f"{name}.json", f"{text}\n".encode())
+        _replace(self.folder / f"{name}.json", f"{text}\n".encode())
 
     def _next_name(self, episode_id: str) -> str:
-        """A number that no clock can set back, and a piece of the dialogue's id."""
-        numbers = [0]
-        for path in self._folder.iterdir():
-            match = NAME.fullmatch(path.stem)
-            numbers.append(int(match[1]) if match else 0)
+        """Return the next number, whatever the clock says, and a part of the dialogue's id."""
+        matches = (NAME.fullmatch(path.stem) for path in self.folder.iterdir())
+        newest = max((int(match[1]) for match in matches if match), default=0)
         tail = "".join(c for c in episode_id if c.isascii() and c.isalnum())[:8] or "0"
-        return f"episode-{max(numbers) + 1:06d}-{tail}"
+        return f"episode-{newest + 1:06d}-{tail}"
 
     def _make_room(self, needed: int) -> None:
         """Remove the oldest episodes until `needed` more bytes are within the limit.
@@ -138,8 +121,12 @@ class Recorder:
         """
         if needed > self._limit:
             raise OSError(f"its picture has {needed / 1e6:.0f} MB, over record_limit")
-        _remove_halves(self._folder)
-        files = episode_files(self._folder)
+        # A picture without its JSON file is half an episode; the newest may still be in the making.
+        pictures = [path for path in self.folder.glob("episode-*.png") if NAME.fullmatch(path.stem)]
+        for path in sorted(pictures)[:-1]:
+            if not path.with_suffix(".json").exists():
+                path.unlink(missing_ok=True)
+        files = episode_files(self.folder)
         sizes = {path: _size(path) + _size(path.with_suffix(".png")) for path in files}
         total = sum(sizes.values())
         for path in files:
@@ -149,13 +136,13 @@ class Recorder:
                 file.unlink(missing_ok=True)
             total -= sizes[path]
             self._open = {i: name for i, name in self._open.items() if name != path.stem}
-        free = shutil.disk_usage(self._folder).free
+        free = shutil.disk_usage(self.folder).free
         if free < RESERVE:
             raise OSError(f"only {free / 1e6:.0f} MB are free on its disk")
 
 
 def _usable(folder: Path) -> Path:
-    """The folder, made if need be and tried out. Raises RecordError."""
+    """Create the folder if need be, and try to write in it. Raises RecordError."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder.resolve(strict=True)
@@ -169,14 +156,6 @@ def _usable(folder: Path) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise RecordError(f"record: nothing can be written in {folder}: {error}") from error
     return folder
-
-
-def _remove_halves(folder: Path) -> None:
-    """Pictures whose JSON file was never written, but for the newest, which may be being made."""
-    pictures = [path for path in folder.glob("episode-*.png") if NAME.fullmatch(path.stem)]
-    for path in sorted(pictures)[:-1]:
-        if not path.with_suffix(".json").exists():
-            path.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:
@@ -205,61 +184,32 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-# -------------------------------------------------------------------------------------------------
-# What perception keeps of its dialogues: episodes on disk.
+class DialogueRecorder(Listener):
+    """Saves one dialogue at each turn; without a recorder it does nothing."""
 
-MEGABYTE = 1_000_000
-
-
-class Recording:
-    """Keeps each dialogue as an episode (clue_ros.lab.data.episodes); nothing without a folder.
-
-    Raises (on construction): RecordError where the folder cannot be written.
-    """
-
-    def __init__(self, folder: str, limit_mb: float, warn: Callable[[str], object]) -> None:
-        self._recorder = Recorder(folder, int(limit_mb * MEGABYTE), warn) if folder else None
-
-    @property
-    def folder(self) -> str:
-        """Where the episodes are, or ""."""
-        return "" if self._recorder is None else str(self._recorder.folder)
-
-    @property
-    def trouble(self) -> str:
-        """Why nothing can be written at present, or ""."""
-        return "" if self._recorder is None else self._recorder.trouble
-
-    def dialogue(self, session: Session) -> Kept:
-        """Begin to keep a dialogue."""
-        return Kept(self._recorder, session)
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._recorder is not None:
-            self._recorder.close()
-
-
-class Kept:
-    """One dialogue being kept; `listener` saves it at each turn."""
-
-    def __init__(self, recorder: Recorder | None, session: Session) -> None:
-        self._recorder, self._session = recorder, session
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
         self._replies: list[Question | Grounding] = []
-        self.listener = Listener(
-            thinking=self._save,
-            replied=self._replies.append,
-            asked=lambda _question: self._save(),
-        )
 
-    def end(self, outcome: Outcome) -> None:
-        """Save how it ended."""
+    def thinking(self, session: Session) -> None:
+        """Save the person's turn."""
+        self._save(session)
+
+    def replied(self, session: Session, reply: Question | Grounding) -> None:
+        """Keep the reply for the next save."""
+        self._replies.append(reply)
+
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """Save the robot's question."""
+        self._save(session)
+
+    def ended(self, session: Session, outcome: Outcome) -> None:
+        """Save the end."""
         code = GROUNDED if outcome.grounding is not None else outcome.code
-        self._save(outcome=code, message=outcome.message, grounding=outcome.grounding)
+        self._save(session, outcome=code, message=outcome.message, grounding=outcome.grounding)
 
-    def _save(self, **ends: Any) -> None:
-        session = self._session
-        if self._recorder is None or session.view is None:  # no picture: nothing to learn from
+    def _save(self, session: Session, **ends: Any) -> None:
+        if self._recorder is None or session.view is None:  # no picture: no episode
             return
         header = session.source.header
         self._recorder.save(

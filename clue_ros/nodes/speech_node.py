@@ -32,7 +32,7 @@ from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
 from clue_ros.nodes.inference_worker import new_future, until
-from clue_ros.nodes.lifecycle import Managed
+from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.voice_parameters import SPEECH
 from clue_ros.voice.audio import mono
@@ -229,7 +229,7 @@ def read_lines(
     over("stdin has ended")
 
 
-class SpeechNode(Managed):
+class SpeechNode(ManagedNode):
     """The node speech; docs/voice.md lists its topics, docs/ros.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.

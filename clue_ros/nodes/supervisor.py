@@ -1,10 +1,12 @@
-"""Keeps a node alive: a small process that forks it, again when a signal ends it.
+"""Keeps a node alive: a small process that forks the node, and forks it again after a crash.
 
-Importing torch, transformers and peft takes seconds of CPU, each time that a process starts. The
-keeper imports them once and computes nothing; the node is a fork of it, so that after `kill -9`, a
-crash or the kernel's out-of-memory killer the next one begins with the model's loading. What the
-node ends with by itself (an exit status) ends the keeper too: starting it again then is the launch
-file's business, as is a keeper that was killed.
+Importing torch, transformers and peft takes seconds of CPU in each new process. The supervisor
+imports them once and computes nothing, so that after `kill -9`, a crash or the kernel's
+out-of-memory killer the next node begins with loading the model. A node that exits by itself ends
+the supervisor with its exit status; then, or if the supervisor dies, the launch file starts again.
+
+multiprocessing's "forkserver" is not used: it adds two processes to every robot, and its children
+share no frozen heap with it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from clue_ros import memory
 MODEL_CODE = (
     "clue_ros.model.checkpoint",
     "clue_ros.model.attention",
-    "clue_ros.model.peaks",
     "clue_ros.model.location_tokens",
     "clue_ros.dialogue.words",
     "transformers.models.gemma2.modeling_gemma2",
@@ -40,7 +41,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def import_model_code() -> None:
-    """Import what loading and running a model needs, and start no thread of it nor any GPU.
+    """Import the code that loads and runs a model, without starting a thread or a GPU.
 
     A process that has initialised CUDA cannot be forked: with PYTORCH_NVML_BASED_CUDA_CHECK
     torch.cuda.is_available(), which libraries call while they are imported, does not.
@@ -50,16 +51,16 @@ def import_model_code() -> None:
         importlib.import_module(name)
 
 
-def kept_by(keeper: int) -> int:
-    """Return the process id of the node that a keeper keeps; 0 when there is none just now."""
+def supervised(pid: int) -> int:
+    """Return the process id of the node of the supervisor `pid`; 0 when there is none just now."""
     with contextlib.suppress(OSError):
-        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return int(children[0]) if children else 0
     return 0
 
 
-class Keeper:
-    """Forks `node` until it ends by itself or the keeper is told to stop (SIGINT, SIGTERM)."""
+class Supervisor:
+    """Forks `node` until it exits by itself or the supervisor gets SIGINT or SIGTERM."""
 
     def __init__(self, name: str, node: Callable[[], int]) -> None:
         self._name, self._node = name, node
@@ -68,15 +69,16 @@ class Keeper:
 
     def run(self) -> int:
         """Return the node's exit status; 128 + the signal that ended it after a stop."""
-        # What the parent holds moves to where the collector of the child does not touch it: pages
-        # that nobody writes stay shared.
+        # The child's garbage collector does not touch what is frozen here: unwritten pages stay
+        # shared.
         memory.freeze_garbage()
         for number in _STOPS:
             signal.signal(number, self._stop)
         pause = PAUSE
         while True:
             began = time.monotonic()
-            status = os.waitstatus_to_exitcode(os.waitpid(self._fork(), 0)[1])
+            self._fork()
+            status = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
             self._child = 0
             if status >= 0 or self._stopping:
                 return status if status >= 0 else 128 - status
@@ -87,16 +89,12 @@ class Keeper:
                 file=sys.stderr,
                 flush=True,
             )
-            self._wait(pause)
+            end = time.monotonic() + pause
+            while not self._stopping and time.monotonic() < end:
+                time.sleep(0.05)
             pause = min(2 * pause, LONGEST_PAUSE)
             if self._stopping:
                 return 0
-
-    def _wait(self, seconds: float) -> None:
-        """Sleep, unless told to stop."""
-        end = time.monotonic() + seconds
-        while not self._stopping and time.monotonic() < end:
-            time.sleep(0.05)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         self._stopping = True
@@ -104,25 +102,24 @@ class Keeper:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
                 os.kill(self._child, number)
 
-    def _fork(self) -> int:
-        # No signal between the fork and what each of the two does about signals.
+    def _fork(self) -> None:
+        # Signals are blocked until both processes handle them in their own way.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-        keeper = os.getpid()
+        supervisor = os.getpid()
         self._child = os.fork()
         if self._child == 0:
-            self._be_the_node(keeper)
+            self._run_node(supervisor)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
-        if self._stopping:  # told so just before
+        if self._stopping:  # the signal came before the fork
             os.kill(self._child, signal.SIGTERM)
-        return self._child
 
-    def _be_the_node(self, keeper: int) -> None:
+    def _run_node(self, supervisor: int) -> None:
         """Run the node in the forked process, which ends here."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # Two nodes of one name would answer once a killed keeper is started again.
+        # The node must not outlive a killed supervisor: the next one starts a node of this name.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor:
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         status = 1
@@ -130,11 +127,11 @@ class Keeper:
             status = self._node()
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else 1
-        except BaseException:  # noqa: BLE001 - what an interpreter does with it at its end
+        except BaseException:  # noqa: BLE001 - printed, as at an interpreter's end
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            # Not through exit(): libraries' handlers there end threads that only the keeper has,
-            # and crash. The node has closed what it opened.
+            # Not exit(): its handlers join library threads that exist only in the supervisor, and
+            # crash. The node has closed what it opened.
             os._exit(status)

@@ -23,7 +23,7 @@ from std_srvs.srv import Trigger
 from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages
 from clue_ros.nodes.inference_worker import new_future, until
-from clue_ros.nodes.lifecycle import Managed
+from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.voice_parameters import TTS
 from clue_ros.voice.audio import Audio
@@ -40,7 +40,7 @@ STATUS = {
 }
 
 
-class TtsNode(Managed):
+class TtsNode(ManagedNode):
     """The node tts; docs/voice.md lists its topics, docs/ros.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.

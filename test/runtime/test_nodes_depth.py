@@ -23,7 +23,15 @@ from sensor_msgs.msg import CameraInfo, Image, RegionOfInterest  # noqa: E402
 
 from clue_ros.errors import NoPoseError  # noqa: E402
 from clue_ros.nodes import image_source_node  # noqa: E402
-from clue_ros.nodes.depth import KEPT, Depths, Settings, Wanted, info_topic, metres, pinhole  # noqa: E402
+from clue_ros.nodes.depth import (  # noqa: E402
+    KEPT,
+    DepthSettings,
+    DepthSubscriber,
+    FrameDepth,
+    info_topic,
+    metres,
+    pinhole,
+)
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 
 __all__ = ["client", "model", "node", "shared"]  # fixtures
@@ -78,9 +86,9 @@ def test_padded_rows_and_both_byte_orders_are_read() -> None:
     ("change", "words"),
     [
         ({"encoding": "rgb8"}, "16UC1"),
-        ({"step": 3}, "rows of 3"),
+        ({"step": 3}, "step is 3"),
         ({"height": 5000}, "needs"),
-        ({"width": 0}, "0x"),
+        ({"width": 0}, "empty"),
         ({"height": 60_000, "width": 60_000}, "60000"),
     ],
 )
@@ -111,10 +119,10 @@ def test_camera_info_counts_with_its_region_and_binning() -> None:
 
 
 class FakeNode:
-    """A node as far as Depths needs one."""
+    """A node as far as DepthSubscriber needs one."""
 
     def create_subscription(self, _kind: type, topic: str, *_: Any, **__: Any) -> Any:
-        """Return what Depths asks of a subscription."""
+        """Return what DepthSubscriber asks of a subscription."""
         return type("FakeSubscription", (), {"topic_name": topic})()
 
     def destroy_subscription(self, _subscription: Any) -> None:
@@ -126,24 +134,24 @@ class FakeNode:
 
 
 @pytest.fixture
-def depths() -> Depths:
-    made = Depths(Settings)
+def depths() -> DepthSubscriber:
+    made = DepthSubscriber(DepthSettings)
     made.open(FakeNode(), None)
     made.put_info(calibration())
     return made
 
 
-def follow(depths: Depths, stamp: int, frame: str = "eye") -> Wanted:
+def follow(depths: DepthSubscriber, stamp: int, frame: str = "eye") -> FrameDepth:
     return depths.follow(wall(stamp, frame).header)
 
 
-def matched(depths: Depths, wanted: Wanted) -> int:
+def matched(depths: DepthSubscriber, wanted: FrameDepth) -> int:
     stamp = depths.match(wanted)[0].header.stamp
     return int(stamp.sec * SECOND + stamp.nanosec)
 
 
 def test_the_depth_image_nearest_in_time_is_the_one_before_or_after_the_image(
-    depths: Depths,
+    depths: DepthSubscriber,
 ) -> None:
     for stamp in (960, 990, 1020):
         depths.put(wall(stamp * 1_000_000))
@@ -155,7 +163,7 @@ def test_the_depth_image_nearest_in_time_is_the_one_before_or_after_the_image(
     assert matched(depths, after) == 1_050_000_000
 
 
-def test_a_depth_image_on_its_way_is_waited_for(depths: Depths) -> None:
+def test_a_depth_image_on_its_way_is_waited_for(depths: DepthSubscriber) -> None:
     depths.put(wall(SECOND - 40_000_000))
     wanted = follow(depths, SECOND)
     late = threading.Timer(0.1, depths.put, (wall(SECOND),))
@@ -163,7 +171,7 @@ def test_a_depth_image_on_its_way_is_waited_for(depths: Depths) -> None:
     assert matched(depths, wanted) == SECOND
 
 
-def test_depth_that_lags_behind_some_images_finds_its_own(depths: Depths) -> None:
+def test_depth_that_lags_behind_some_images_finds_its_own(depths: DepthSubscriber) -> None:
     period = SECOND // 30
     wanted = [follow(depths, SECOND + i * period) for i in range(4)]
     for i in range(4):
@@ -173,7 +181,7 @@ def test_depth_that_lags_behind_some_images_finds_its_own(depths: Depths) -> Non
     assert [matched(depths, w) for w in wanted] == [SECOND + i * period for i in range(4)]
 
 
-def test_an_images_depth_is_kept_however_long_its_dialogue_lasts(depths: Depths) -> None:
+def test_an_images_depth_is_kept_however_long_its_dialogue_lasts(depths: DepthSubscriber) -> None:
     depths.put(wall(SECOND))
     wanted = follow(depths, SECOND)
     for later in range(2, 3 * KEPT):
@@ -182,7 +190,7 @@ def test_an_images_depth_is_kept_however_long_its_dialogue_lasts(depths: Depths)
     assert matched(depths, wanted) == SECOND
 
 
-def test_depth_of_another_time_or_camera_is_refused_in_words(depths: Depths) -> None:
+def test_depth_of_another_time_or_camera_is_refused_in_words(depths: DepthSubscriber) -> None:
     depths.put(wall(SECOND))
     with pytest.raises(NoPoseError, match=r"0\.500 s from the image"):
         follow(depths, SECOND + SECOND // 2).locator(WIDTH, HEIGHT)
@@ -196,7 +204,7 @@ def test_depth_of_another_time_or_camera_is_refused_in_words(depths: Depths) -> 
 
 
 def test_what_is_missing_is_named() -> None:
-    depths = Depths(Settings)
+    depths = DepthSubscriber(DepthSettings)
     wanted = follow(depths, SECOND)
     with pytest.raises(NoPoseError, match="use_depth"):
         wanted.locator(WIDTH, HEIGHT)

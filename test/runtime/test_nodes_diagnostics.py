@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import ros_helpers
 
 ros_helpers.need_ros()
@@ -12,6 +15,12 @@ from clue_ros.nodes.diagnostics import Health, level  # noqa: E402
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 TIMEOUT = 5.0  # seconds
+GROUNDING: Any = None  # Health does not read it
+
+
+def reply(latency: float, **stages: float) -> Any:
+    """Return a session as far as Health reads one, after a reply."""
+    return SimpleNamespace(latency=latency, stages=stages)
 
 
 def test_a_model_that_fails_is_an_error_until_it_replies_again() -> None:
@@ -24,7 +33,7 @@ def test_a_model_that_fails_is_an_error_until_it_replies_again() -> None:
     assert (found, "out of memory" in why) == (ERROR, True)
     health.failed("BUSY", "another dialogue is open")
     assert level("active", health, 0.1, TIMEOUT)[0] == ERROR
-    health.replied(0.2, {"image": 0.1})
+    health.replied(reply(0.2, image=0.1), GROUNDING)
     assert level("active", health, 0.1, TIMEOUT) == (OK, "active")
 
 
@@ -44,7 +53,7 @@ def test_a_request_that_got_no_reply_leaves_the_last_latency() -> None:
     assert health.values()["last reply took (s)"] == "none"
     health.failed("BAD_IMAGE", "the image is empty")
     assert health.values()["last reply took (s)"] == "none"
-    health.replied(0.25, {"image": 0.1, "decoding": 0.05})
+    health.replied(reply(0.25, image=0.1, decoding=0.05), GROUNDING)
     told = health.values()
     assert told["last reply took (s)"] == "0.250"
     assert told["last decoding took (s)"] == "0.050"

@@ -25,7 +25,7 @@ from security_policy import differences  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.memory import resident  # noqa: E402
-from clue_ros.nodes.perception_node import REQUESTS  # noqa: E402
+from clue_ros.nodes.topics import REQUESTS  # noqa: E402
 
 ACTION = "ground_with_dialogue"
 Result, State = GroundWithDialogue.Result, GroundWithDialogue.Feedback
@@ -88,11 +88,11 @@ def test_perception_killed_in_a_dialogue_is_started_again_and_the_others_go_on(
     assert {name: robot.pid(name) for name in OTHERS} == others
 
 
-def test_a_keeper_that_is_killed_takes_its_node_along_and_both_are_started_again(
+def test_a_supervisor_that_is_killed_takes_its_node_along_and_both_are_started_again(
     client: Client, robot: Robot
 ) -> None:
     begin(client, "waiting")
-    node = robot.kill("perception", keeper=True)
+    node = robot.kill("perception", supervisor=True)
     wait_until(lambda: not Path(f"/proc/{node}").exists(), "the end of the node")
     recovered(client)
     assert robot.pid("perception") != node

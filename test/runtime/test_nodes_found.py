@@ -23,11 +23,11 @@ from clue_ros.nodes.camera import Frame  # noqa: E402
 from clue_ros.nodes.dialogue_session import Limits, Session  # noqa: E402
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 from clue_ros.nodes.inference_worker import Worker  # noqa: E402
-from clue_ros.nodes.messages import (  # noqa: E402  # noqa: E402
+from clue_ros.nodes.messages import (  # noqa: E402
     MAX_MASK_PIXELS,
-    Found,
+    LocatedObject,
     Source,
-    find,
+    find_objects,
     locator,
     no_depth,
     object_msg,
@@ -85,7 +85,7 @@ def by_depth(box: Box) -> Place:
 
 
 def test_candidates_have_the_peaks_scores_and_masks_and_the_depths_places() -> None:
-    first, second = find(FakeClue(), FakeView(), question(), by_depth)
+    first, second = find_objects(FakeClue(), FakeView(), question(), by_depth)
     assert (first.box, first.score, second.score) == (PEAKS[0].box, 1.0, 0.6)
     assert first.mask is not None
     assert first.place is not None
@@ -98,11 +98,11 @@ def test_candidates_have_the_peaks_scores_and_masks_and_the_depths_places() -> N
 
 def test_a_groundings_mask_is_its_places() -> None:
     reply = Grounding(SCENE.box(0), "block", 0.7, estimate())
-    (found,) = find(FakeClue(), FakeView(), reply, by_depth)
+    (found,) = find_objects(FakeClue(), FakeView(), reply, by_depth)
     assert (found.label, found.score) == ("block", 0.7)
     assert found.mask is not None
     assert (found.mask & (SCENE.shown == 0)).sum() > 0.85 * found.mask.sum()
-    (without,) = find(FakeClue(), FakeView(), reply, no_depth, masks=False)
+    (without,) = find_objects(FakeClue(), FakeView(), reply, no_depth, masks=False)
     assert without.mask is None
     assert without.place is None
     assert "no depth" in without.no_place
@@ -111,11 +111,11 @@ def test_a_groundings_mask_is_its_places() -> None:
 def test_masks_that_would_be_too_much_for_one_message_are_left_out() -> None:
     clue, view = FakeClue(), FakeView()
     view.width = MAX_MASK_PIXELS // (len(PEAKS) * view.height) + 1
-    assert [found.mask for found in find(clue, view, question())] == [None, None]
+    assert [found.mask for found in find_objects(clue, view, question())] == [None, None]
     assert clue.masked == 0
     view.width *= len(PEAKS)
     reply = Grounding(SCENE.box(0), "block", 0.7, estimate())
-    (found,) = find(clue, view, reply, by_depth)
+    (found,) = find_objects(clue, view, reply, by_depth)
     assert found.place is not None
     assert found.mask is None
 
@@ -124,7 +124,7 @@ def test_what_fails_in_the_geometry_costs_the_pose_and_nothing_else() -> None:
     def fails(_box: Box) -> Place:
         raise ZeroDivisionError("by zero")
 
-    found = find(FakeClue(), FakeView(), question(), fails)
+    found = find_objects(FakeClue(), FakeView(), question(), fails)
     assert [f.no_place for f in found] == ["ZeroDivisionError: by zero"] * 2
     assert all(f.mask is not None for f in found)
 
@@ -132,12 +132,12 @@ def test_what_fails_in_the_geometry_costs_the_pose_and_nothing_else() -> None:
         def locator(self, _width: int, _height: int) -> Any:
             raise ValueError("not a matrix")
 
-    found = find(FakeClue(), FakeView(), question(), locator(Broken(), 640, 480))
+    found = find_objects(FakeClue(), FakeView(), question(), locator(Broken(), 640, 480))
     assert found[0].no_place == "ValueError: not a matrix"
 
 
 def test_what_is_not_known_is_not_a_number_in_the_message() -> None:
-    message = object_msg(Source(Image().header, 640, 480), Found(Box(1, 2, 3, 4)))
+    message = object_msg(Source(Image().header, 640, 480), LocatedObject(Box(1, 2, 3, 4)))
     assert not message.has_pose
     at = message.pose.pose.position
     assert all(map(math.isnan, (at.x, at.y, at.z, message.size.x, message.score)))

@@ -13,7 +13,7 @@ import pytest
 import ros_helpers
 from ros_helpers import ROOT, TIMEOUT, isolate, ros_client, wait_until
 
-from clue_ros.nodes.supervisor import kept_by
+from clue_ros.nodes.supervisor import supervised
 
 ros_helpers.need_ros()
 for name in ("launch", "launch_ros"):
@@ -60,8 +60,10 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
             with ros_client("launch_tester") as client:
                 names = client.node.get_node_names_and_namespaces
                 wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
-            os.kill(kept_by(child), signal.SIGKILL)
-            wait_until(lambda: log.read_text().count(words) == 2, "its keeper to start the node")
+            os.kill(supervised(child), signal.SIGKILL)
+            wait_until(
+                lambda: log.read_text().count(words) == 2, "its supervisor to start the node"
+            )
             os.kill(child, signal.SIGKILL)
             wait_until(lambda: log.read_text().count(words) == 3, "launch to start both")
         finally:

@@ -24,7 +24,7 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding,
 from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes.camera import Camera, Frame, image_topic  # noqa: E402
 from clue_ros.nodes.dialogue_session import (  # noqa: E402
-    Gate,
+    DialogueSlot,
     Limits,
     Listener,
     Session,
@@ -128,11 +128,12 @@ def test_a_broken_image_is_found_in_the_worker(
 def test_an_error_in_what_listens_ends_the_dialogue_only(
     executor: MultiThreadedExecutor, start: Start
 ) -> None:
-    def fails(_reply: object) -> None:
-        raise OSError("no publisher")
+    class Failing(Listener):
+        def replied(self, session: Session, reply: Question | Grounding) -> None:
+            raise OSError("no publisher")
 
     session = start(FakeClue(GROUNDING))
-    session.listener = Listener(replied=fails)
+    session.listeners = [Failing()]
     assert run(executor, session.run()).code == "MODEL_ERROR"
 
 
@@ -244,35 +245,35 @@ def test_perception_leaves_a_core_to_the_others(monkeypatch: pytest.MonkeyPatch)
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
-# The gate and the camera.
+# The slot and the camera.
 
 
-def test_the_gate_lets_one_in_while_active(start: Start) -> None:
+def test_the_slot_takes_one_while_active(start: Start) -> None:
     frame = Frame(fill_image(Image(), picture(), "rgb8"), 0.0)
     session = start(FakeClue(GROUNDING))
     found: list[Any] = [frame]
-    gate = Gate(lambda: found[0], lambda *_: session)
+    slot = DialogueSlot(lambda: found[0], lambda *_: session)
     limits = Limits(3, 1.0)
 
     def code(text: str = "pick it") -> str:
-        opened = gate.open("id", text, None, limits)
+        opened = slot.open("id", text, None, limits)
         return opened.code if isinstance(opened, Outcome) else "open"
 
     assert code() == "INACTIVE"
     for state, advice in (("unconfigured", "configure and activate"), ("configuring", "loads")):
-        gate.move(state)
-        refused = gate.open("id", "pick it", None, limits)
+        slot.move(state)
+        refused = slot.open("id", "pick it", None, limits)
         assert isinstance(refused, Outcome)
         assert state in refused.message
         assert advice in refused.message
-    gate.move("active")
+    slot.move("active")
     assert code("") == "EMPTY_EXPRESSION"
     found[0] = ("NO_IMAGE", "dark")
     assert code() == "NO_IMAGE"
     found[0] = frame
     assert code() == "open"
     assert code() == "BUSY"
-    gate.close(session)
+    slot.close(session)
     assert code() == "open"
 
 

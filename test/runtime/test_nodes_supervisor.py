@@ -1,4 +1,4 @@
-"""The keeper with nodes that are a few lines of Python, in real processes and with real signals."""
+"""The supervisor with nodes that are a few lines of Python, in real processes and with real signals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ros_helpers.need_ros()
 
 from ros_helpers import ROOT, TIMEOUT, wait_until  # noqa: E402
 
-from clue_ros.nodes.supervisor import kept_by  # noqa: E402
+from clue_ros.nodes.supervisor import supervised  # noqa: E402
 
 # argv: a file that gets a line at every start of the node, and what the node then does
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from clue_ros.nodes.supervisor import Keeper
+from clue_ros.nodes.supervisor import Supervisor
 
 def node():
     with Path(sys.argv[1]).open("a") as file:
@@ -31,12 +31,12 @@ def node():
     starts = len(Path(sys.argv[1]).read_text().split())
 %s
 
-sys.exit(Keeper("test", node).run())
+sys.exit(Supervisor("test", node).run())
 """
 
 
-class Kept:
-    """A keeper in a process of its own."""
+class Supervised:
+    """A supervisor in a process of its own."""
 
     def __init__(self, folder: Path, body: str) -> None:
         self.starts_file = folder / "starts"
@@ -60,7 +60,7 @@ class Kept:
         return pids
 
     def end(self) -> tuple[int, str]:
-        """Wait for the keeper's end: its exit status, and what it printed."""
+        """Wait for the supervisor's end: its exit status, and what it printed."""
         _, errors = self.popen.communicate(timeout=TIMEOUT)
         return self.popen.returncode, errors
 
@@ -69,50 +69,50 @@ FOREVER = "while True: time.sleep(0.05)"
 
 
 @pytest.fixture
-def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kept]:
-    keeper = Kept(tmp_path, request.param)
-    yield keeper
-    keeper.popen.kill()
-    keeper.popen.wait()
+def lives(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Supervised]:
+    supervisor = Supervised(tmp_path, request.param)
+    yield supervisor
+    supervisor.popen.kill()
+    supervisor.popen.wait()
 
 
 @pytest.mark.parametrize(
-    ("kept", "status"),
+    ("lives", "status"),
     [("return 0", 0), ("return 2", 2), ("sys.exit(3)", 3), ("raise ValueError('no')", 1)],
-    indirect=["kept"],
+    indirect=["lives"],
 )
-def test_a_node_that_ends_by_itself_ends_its_keeper_with_its_status(
-    kept: Kept, status: int
+def test_a_node_that_ends_by_itself_ends_its_supervisor_with_its_status(
+    lives: Supervised, status: int
 ) -> None:
-    assert kept.end()[0] == status
-    assert len(kept.starts(1)) == 1
+    assert lives.end()[0] == status
+    assert len(lives.starts(1)) == 1
 
 
 @pytest.mark.parametrize(
-    "kept", ["if starts < 4: os.kill(os.getpid(), signal.SIGSEGV)\nreturn 0"], indirect=True
+    "lives", ["if starts < 4: os.kill(os.getpid(), signal.SIGSEGV)\nreturn 0"], indirect=True
 )
-def test_a_node_that_crashes_is_started_again_later_and_later(kept: Kept) -> None:
-    status, errors = kept.end()
+def test_a_node_that_crashes_is_started_again_later_and_later(lives: Supervised) -> None:
+    status, errors = lives.end()
     assert status == 0
-    assert len(set(kept.starts(4))) == 4
+    assert len(set(lives.starts(4))) == 4
     for pause in ("0.1", "0.2", "0.4"):
         assert f"ended by signal {signal.SIGSEGV.value}, started again in {pause} s" in errors
 
 
-@pytest.mark.parametrize("kept", [FOREVER], indirect=True)
-def test_a_killed_node_comes_back_under_the_same_keeper(kept: Kept) -> None:
-    first = kept.starts(1)[0]
-    assert kept_by(kept.popen.pid) == first
+@pytest.mark.parametrize("lives", [FOREVER], indirect=True)
+def test_a_killed_node_comes_back_under_the_same_keeper(lives: Supervised) -> None:
+    first = lives.starts(1)[0]
+    assert supervised(lives.popen.pid) == first
     os.kill(first, signal.SIGKILL)
-    again = kept.starts(2)[1]
+    again = lives.starts(2)[1]
     assert again != first
-    assert kept.popen.poll() is None
-    assert kept_by(kept.popen.pid) == again
+    assert lives.popen.poll() is None
+    assert supervised(lives.popen.pid) == again
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "kept",
+    "lives",
     [
         """
         def stop(*_): raise SystemExit(0)
@@ -124,27 +124,27 @@ def test_a_killed_node_comes_back_under_the_same_keeper(kept: Kept) -> None:
     ],
     indirect=True,
 )
-def test_what_stops_the_keeper_is_passed_on_and_nothing_is_started_again(
-    kept: Kept, number: signal.Signals
+def test_what_stops_the_supervisor_is_passed_on_and_nothing_is_started_again(
+    lives: Supervised, number: signal.Signals
 ) -> None:
-    pids = kept.starts(2)  # its handlers are there
-    kept.popen.send_signal(number)
-    assert kept.end()[0] == 0
-    assert kept.starts(2) == pids
+    pids = lives.starts(2)  # its handlers are there
+    lives.popen.send_signal(number)
+    assert lives.end()[0] == 0
+    assert lives.starts(2) == pids
 
 
-@pytest.mark.parametrize("kept", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
-def test_a_keeper_that_waits_to_start_a_node_again_can_be_stopped(kept: Kept) -> None:
-    last = kept.starts(4)[3]  # the pauses are long by now
+@pytest.mark.parametrize("lives", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
+def test_a_supervisor_that_waits_to_start_a_node_again_can_be_stopped(lives: Supervised) -> None:
+    last = lives.starts(4)[3]  # the pauses are long by now
     # told before, it would end a node that has started and not yet killed itself: by SIGTERM
     wait_until(lambda: not Path(f"/proc/{last}").exists(), "the node's end")
-    kept.popen.send_signal(signal.SIGTERM)
-    assert kept.end()[0] in (0, 128 + signal.SIGKILL)
+    lives.popen.send_signal(signal.SIGTERM)
+    assert lives.end()[0] in (0, 128 + signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kept", [FOREVER], indirect=True)
-def test_a_killed_keeper_takes_its_node_along(kept: Kept) -> None:
-    node = kept.starts(1)[0]
-    kept.popen.kill()
-    kept.popen.wait()
+@pytest.mark.parametrize("lives", [FOREVER], indirect=True)
+def test_a_killed_supervisor_takes_its_node_along(lives: Supervised) -> None:
+    node = lives.starts(1)[0]
+    lives.popen.kill()
+    lives.popen.wait()
     wait_until(lambda: not Path(f"/proc/{node}").exists(), "the node's end")

@@ -1,0 +1,202 @@
+"""Every topic, service and action of the nodes: name, type, QoS and direction, a table for each.
+
+The nodes make their publishers, subscriptions and servers from these tables, and tests compare
+docs/ros.md, docs/voice.md and config/sros2/policy.xml with them. A relative name follows the node's
+namespace and remappings; "~" stands for the node's own name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from rclpy.action import ActionServer
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
+
+# Reliable and volatile: a node that joins late must not act on an old message.
+EVENTS = QoSProfile(depth=10)
+# Transient local, depth 1: a node that joins late gets the last message.
+LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+# Sensor data (best effort, depth 5), and the same with depth 1: of images, only the newest counts.
+SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
+NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+# Sound: seconds of chunks are kept for a busy listener.
+SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
+# Services: rclpy's default depth, 10, drops further simultaneous requests without an answer.
+REQUESTS = QoSProfile(depth=64)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A name in the ROS graph, its type as "package/msg/Name", and its QoS profile."""
+
+    name: str
+    kind: str
+    qos: QoSProfile = field(default_factory=lambda: EVENTS)
+    direction: ClassVar[str] = ""
+
+    @property
+    def type(self) -> Any:
+        """The message, service or action class; its package is imported here."""
+        package, folder, name = self.kind.split("/")
+        return getattr(importlib.import_module(f"{package}.{folder}"), name)
+
+
+class Input(Interface):
+    """A subscribed topic."""
+
+    direction = "in"
+
+    def subscribe(
+        self, node: Node, callback: Callable[[Any], object], *, name: str = "", **options: Any
+    ) -> Subscription:
+        """Create the subscription; `name` replaces the table's."""
+        topic = name or self.name
+        return node.create_subscription(self.type, topic, callback, self.qos, **options)
+
+
+class Output(Interface):
+    """A published topic."""
+
+    direction = "out"
+
+    def publisher(self, node: Node, *, name: str = "") -> Publisher:
+        """Create the publisher; `name` replaces the table's."""
+        return node.create_publisher(self.type, name or self.name, self.qos)
+
+
+class ActiveOutput(Interface):
+    """A topic that a managed node publishes only while it is active."""
+
+    direction = "out"
+
+    def publisher(self, node: Any) -> Any:
+        """Create the lifecycle publisher."""
+        return node.create_lifecycle_publisher(self.type, self.name, self.qos)
+
+
+class Service(Interface):
+    """An offered service."""
+
+    direction = "service"
+
+    def serve(self, node: Node, callback: Callable[[Any, Any], Any], **options: Any) -> None:
+        """Create the service."""
+        node.create_service(self.type, self.name, callback, qos_profile=self.qos, **options)
+
+
+class Action(Interface):
+    """An offered action."""
+
+    direction = "action"
+
+    def serve(
+        self,
+        node: Node,
+        execute: Callable[[Any], Any],
+        cancel: Callable[[Any], Any],
+        **options: Any,
+    ) -> ActionServer:
+        """Create the action server; keep a reference to it."""
+        return ActionServer(
+            node,
+            self.type,
+            self.name,
+            execute,
+            cancel_callback=cancel,
+            goal_service_qos_profile=self.qos,
+            result_service_qos_profile=self.qos,
+            cancel_service_qos_profile=self.qos,
+            **options,
+        )
+
+
+class Perception:
+    """The node perception: images and words in, questions and groundings out."""
+
+    IMAGE = Input("image", "sensor_msgs/msg/Image", NEWEST)
+    COMPRESSED = Input("image/compressed", "sensor_msgs/msg/CompressedImage", NEWEST)
+    DEPTH = Input("depth", "sensor_msgs/msg/Image", SENSOR)
+    CAMERA_INFO = Input("camera_info", "sensor_msgs/msg/CameraInfo", SENSOR)
+    SPEECH = Input("speech", "std_msgs/msg/String")
+    TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
+    QUESTION = ActiveOutput("question", "clue_msgs/msg/ClarificationQuestion")
+    SAY = ActiveOutput("say", "std_msgs/msg/String")
+    GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
+    ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
+    DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)
+    DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
+    GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
+    ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    GROUND_WITH_DIALOGUE = Action(
+        "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
+    )
+
+
+class ImageSource:
+    """The node image_source: a camera made of files."""
+
+    IMAGE = Output("image", "sensor_msgs/msg/Image", SENSOR)
+    COMPRESSED = Output("image/compressed", "sensor_msgs/msg/CompressedImage", SENSOR)
+    DEPTH = Output("depth", "sensor_msgs/msg/Image", SENSOR)
+    CAMERA_INFO = Output("camera_info", "sensor_msgs/msg/CameraInfo", SENSOR)
+
+
+class Speech:
+    """The node speech: sound or typed lines in, text out."""
+
+    AUDIO = Input("audio", "clue_msgs/msg/AudioChunk", SOUND_IN)
+    QUESTION = Input("question", "clue_msgs/msg/ClarificationQuestion")
+    GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
+    SPEAKING = Input("speaking", "clue_msgs/msg/Speaking", LATEST)
+    SPEECH = Output("speech", "std_msgs/msg/String")
+    TRANSCRIPT = Output("transcript", "clue_msgs/msg/Transcript")
+    HEARING = Output("hearing", "std_msgs/msg/Bool")
+    SAY = Output("say", "std_msgs/msg/String")
+    STOP_SPEAKING = Output("stop_speaking", "std_msgs/msg/Empty")
+    LISTEN = Action("~/listen", "clue_msgs/action/Listen")
+
+
+class Tts:
+    """The node tts: text in, sound out."""
+
+    SAY = Input("say", "std_msgs/msg/String")
+    QUESTION = Input("question", "clue_msgs/msg/ClarificationQuestion")
+    STOP_SPEAKING = Input("stop_speaking", "std_msgs/msg/Empty")
+    SPEAKING = Output("speaking", "clue_msgs/msg/Speaking", LATEST)
+    SPOKEN_AUDIO = Output("spoken_audio", "clue_msgs/msg/AudioChunk", SOUND_OUT)
+    STOP = Service("~/stop", "std_srvs/srv/Trigger")
+    SAY_ACTION = Action("~/say", "clue_msgs/action/Say")
+
+
+class GraspExample:
+    """The node grasp_example: an object's pose in, a gripper's pose out."""
+
+    GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
+    GRASP_POSE = Output("grasp_pose", "geometry_msgs/msg/PoseStamped")
+    PREGRASP_POSE = Output("pregrasp_pose", "geometry_msgs/msg/PoseStamped")
+
+
+NODES: dict[str, type] = {
+    "perception": Perception,
+    "image_source": ImageSource,
+    "speech": Speech,
+    "tts": Tts,
+    "grasp_example": GraspExample,
+}
+
+
+def interfaces(node: str) -> tuple[Interface, ...]:
+    """Return the table of the node `node`, in the order above."""
+    return tuple(value for value in vars(NODES[node]).values() if isinstance(value, Interface))
+
+
+def is_remapped(node: Node, name: str) -> bool:
+    """Return whether a remapping rule of the node applies to the relative name `name`."""
+    full = node.resolve_topic_name(name, only_expand=True)
+    return bool(node.resolve_topic_name(name) != full)
