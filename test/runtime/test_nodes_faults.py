@@ -402,4 +402,5 @@ def test_the_camera_of_files_goes_on_after_its_clock_was_set_back(
 
 @pytest.mark.parametrize("node", ["perception", *OTHERS])
 def test_the_security_policy_names_exactly_what_a_node_has(client: Client, node: str) -> None:
-    assert differences(client.node, node) == []
+    # a node that was killed stays in the graph for some seconds, beside its successor
+    wait_until(lambda: not differences(client.node, node), "the graph of the policy")

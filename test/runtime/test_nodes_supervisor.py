@@ -1,4 +1,4 @@
-"""The supervisor with nodes that are a few lines of Python, in real processes and with real signals."""
+"""The supervisor, with nodes of a few lines of Python, real processes and real signals."""
 
 from __future__ import annotations
 
