@@ -31,7 +31,8 @@ from benchmarks.word_error_rate import word_error_rate
 from clue_ros.dialogue.words import plain
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes import messages
-from clue_ros.nodes.tts_node import LATEST, LEAD
+from clue_ros.nodes.topics import LATEST
+from clue_ros.nodes.tts_node import LEAD
 from clue_ros.voice.audio import join, read_audio, resample, silence, write_wav
 from clue_ros.voice.endpointing import PhraseLimits
 from clue_ros.voice.grammar import Expecting, Hints

@@ -19,7 +19,7 @@ from clue_msgs.msg import AudioChunk, Speaking, Transcript
 from rclpy.node import Node
 
 from clue_ros.dialogue.words import plain
-from clue_ros.nodes.tts_node import LATEST
+from clue_ros.nodes.topics import LATEST
 from clue_ros.voice.audio import (
     RATE,
     Audio,

@@ -22,7 +22,6 @@ from clue_ros.dialogue.conversation import (
     Outcome,
     Phase,
     Step,
-    Think,
 )
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import Grounding, NotFound, Question, clean_text
@@ -48,12 +47,14 @@ class Stopped(Exception):
 class Limits:
     """Limits of one dialogue: questions, and seconds for each answer.
 
-    After `ask_again_after` seconds of silence a question is asked once more; 0: never.
+    After `ask_again_after` seconds of silence a question is asked once more; 0: never. With
+    `force_grounding` the model points at its best guess when the questions are used up.
     """
 
     max_questions: int
     answer_timeout: float
     ask_again_after: float = 0.0
+    force_grounding: bool = False
 
 
 class Listener:
@@ -106,7 +107,11 @@ class Session:
         self.id = dialogue_id
         self.limits = limits
         self.conversation = Conversation(
-            request, limits.max_questions, clock=clock, language=language
+            request,
+            limits.max_questions,
+            clock=clock,
+            language=language,
+            force_grounding=limits.force_grounding,
         )
         self.listeners: list[Listener] = []
         self.frame = frame
@@ -177,12 +182,12 @@ class Session:
 
         async def dialogue() -> Outcome:
             await self._look()
-            step: Step = Think()
+            step: Step = self.conversation.think()
             while not isinstance(step, Outcome):
                 if isinstance(step, Ask):
                     step = self.conversation.answer(await self._hear(step.question))
                 else:
-                    step = self.conversation.reply(await self._think(force=False))
+                    step = self.conversation.reply(await self._think(force=step.force))
             return step
 
         return await self._caught(dialogue())

@@ -6,6 +6,7 @@ config/clue.yaml and the tables of docs/ros.md from them, and a test compares.
 
 from __future__ import annotations
 
+from clue_ros.dialogue.types import MAX_QUESTIONS
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
@@ -83,10 +84,15 @@ PERCEPTION: tuple[Parameter, ...] = (
     ),
     Parameter(
         "max_questions",
-        3,
+        MAX_QUESTIONS,
         "Questions in one dialogue before it ends with MAX_TURNS.",
         range=(0, 20),
         unit="1",
+    ),
+    Parameter(
+        "force_grounding",
+        False,
+        "When max_questions are asked: point at the best guess instead of ending with MAX_TURNS.",
     ),
     Parameter(
         "answer_timeout",

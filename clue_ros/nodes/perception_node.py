@@ -172,6 +172,7 @@ class PerceptionNode(ManagedNode):
             max_turns or self.value("max_questions"),
             timeout if timeout > 0 else self.value("answer_timeout"),
             self.value("ask_again_after"),
+            self.value("force_grounding"),
         )
 
     def _given(self, request: Any) -> Frame | None:

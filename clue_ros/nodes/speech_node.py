@@ -17,12 +17,11 @@ from typing import Any, TextIO
 
 import numpy as np
 from clue_msgs.action import Listen
-from clue_msgs.msg import AudioChunk, ClarificationQuestion, GroundingResult, Speaking, Transcript
-from rclpy.action import ActionServer, CancelResponse
+from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking, Transcript
+from rclpy.action import CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.executors import Executor
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.task import Future
 from rclpy.time import Time
 from std_msgs.msg import Bool, Empty, String
@@ -30,7 +29,7 @@ from std_msgs.msg import Bool, Empty, String
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import VoiceError
-from clue_ros.nodes import messages
+from clue_ros.nodes import messages, topics
 from clue_ros.nodes.inference_worker import new_future, until
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameters import declare, guard
@@ -48,7 +47,6 @@ SUBSCRIBER_TIMEOUT = 5.0  # seconds that the first typed line waits for a subscr
 FILE_PAUSE = 1.0  # seconds of silence before each file
 MAX_CLOCK_OFFSET = 1.0  # seconds; stamps of sound that are farther off are of another clock
 QUESTION_TIMEOUT = 30.0  # seconds that a question stays open if it does not say
-LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 STATUS = {
     Action.ACCEPT: Transcript.ACCEPTED,
     Action.CONFIRM: Transcript.UNCONFIRMED,
@@ -250,27 +248,19 @@ class SpeechNode(ManagedNode):
         self._canceled: set[bytes] = set()  # goals of ~/listen that are being canceled
         self._delay = math.inf  # least seconds from a chunk's stamp to its arrival
         self._offset = 0.0  # seconds added to the stamps of chunks
-        self._speech = self.create_publisher(String, "speech", 10)
-        self._transcript = self.create_publisher(Transcript, "transcript", 10)
-        self._say = self.create_publisher(String, "say", 10)
-        self._stop_speaking = self.create_publisher(Empty, "stop_speaking", 10)
-        self._hearing = self.create_publisher(Bool, "hearing", 10)
+        self._speech = topics.Speech.SPEECH.publisher(self)
+        self._transcript = topics.Speech.TRANSCRIPT.publisher(self)
+        self._say = topics.Speech.SAY.publisher(self)
+        self._stop_speaking = topics.Speech.STOP_SPEAKING.publisher(self)
+        self._hearing = topics.Speech.HEARING.publisher(self)
         group = {"callback_group": ReentrantCallbackGroup()}
-        self.create_subscription(ClarificationQuestion, "question", self._on_question, 10, **group)
-        self.create_subscription(
-            GroundingResult, "grounding", lambda _: self.listening.dialogue_ended(), 10, **group
+        topics.Speech.QUESTION.subscribe(self, self._on_question, **group)
+        topics.Speech.GROUNDING.subscribe(self, lambda _: self.listening.dialogue_ended(), **group)
+        topics.Speech.SPEAKING.subscribe(self, self._on_speaking, **group)
+        topics.Speech.AUDIO.subscribe(
+            self, self._on_audio, callback_group=MutuallyExclusiveCallbackGroup()
         )
-        self.create_subscription(Speaking, "speaking", self._on_speaking, LATEST, **group)
-        self.create_subscription(
-            AudioChunk,
-            "audio",
-            self._on_audio,
-            500,  # seconds of sound, for a machine that is busy
-            callback_group=MutuallyExclusiveCallbackGroup(),
-        )
-        self._action = ActionServer(
-            self, Listen, "~/listen", self._on_goal, cancel_callback=self._on_cancel, **group
-        )
+        self._action = topics.Speech.LISTEN.serve(self, self.on_goal, self.on_cancel, **group)
         if self.value("autostart"):
             self.autostart()
 
@@ -528,7 +518,7 @@ class SpeechNode(ManagedNode):
 
     # Push to talk.
 
-    async def _on_goal(self, handle: ServerGoalHandle) -> Listen.Result:
+    async def on_goal(self, handle: ServerGoalHandle) -> Listen.Result:
         """Listen for one phrase."""
         key = bytes(handle.goal_id.uuid)
         try:
@@ -568,7 +558,8 @@ class SpeechNode(ManagedNode):
         outcome: tuple[int, str, Transcript | None] = await ended
         return outcome
 
-    def _on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+    def on_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+        """Accept every cancellation; a waiting goal ends at once."""
         key = bytes(handle.goal_id.uuid)
         self._canceled.add(key)
         goal = self.listening.goal

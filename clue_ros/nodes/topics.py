@@ -25,7 +25,7 @@ LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Sensor data (best effort, depth 5), and the same with depth 1: of images, only the newest counts.
 SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-# Sound: seconds of chunks are kept for a busy listener.
+# Seconds of sound, for a busy machine.
 SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
 # Services: rclpy's default depth, 10, drops further simultaneous requests without an answer.
 REQUESTS = QoSProfile(depth=64)

@@ -12,16 +12,15 @@ from typing import Any
 
 from clue_msgs.action import Say
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking
-from rclpy.action import ActionServer, CancelResponse
+from rclpy.action import CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import Executor
-from rclpy.qos import DurabilityPolicy, QoSProfile
-from std_msgs.msg import Empty, String
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from clue_ros.errors import VoiceError
-from clue_ros.nodes import messages
+from clue_ros.nodes import messages, topics
 from clue_ros.nodes.inference_worker import new_future, until
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameters import declare, guard
@@ -32,7 +31,6 @@ from clue_ros.voice.speaker import HIGH, MAX_TEXT, End, Speaker, SpeakerCallback
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings
 
 LEAD = 0.1  # seconds from the message on `speaking` to the sound; DDS takes some of it
-LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 STATUS = {
     End.DONE: Say.Result.DONE,
     End.CANCELED: Say.Result.CANCELED,
@@ -52,19 +50,17 @@ class TtsNode(ManagedNode):
         guard(self, TTS, state=lambda: self.state)
         self._speaker: Speaker | None = None
         self._goals: dict[bytes, Utterance] = {}
-        self._speaking = self.create_publisher(Speaking, "speaking", LATEST)
-        self._audio = self.create_publisher(AudioChunk, "spoken_audio", 50)
+        self._speaking = topics.Tts.SPEAKING.publisher(self)
+        self._audio = topics.Tts.SPOKEN_AUDIO.publisher(self)
         self._canceled: set[bytes] = set()  # goals of ~/say that are being canceled
         self._said = ""  # the latest sentence
         self._mute = ""  # why nothing can be heard, unless the parameters ask for that
         group = {"callback_group": ReentrantCallbackGroup()}
-        self.create_subscription(String, "say", self._on_say, 10, **group)
-        self.create_subscription(ClarificationQuestion, "question", self._on_question, 10, **group)
-        self.create_subscription(Empty, "stop_speaking", lambda _: self._stop(), 10, **group)
-        self.create_service(Trigger, "~/stop", self._on_stop, **group)
-        self._action = ActionServer(
-            self, Say, "~/say", self._on_goal, cancel_callback=self._on_cancel, **group
-        )
+        topics.Tts.SAY.subscribe(self, self._on_say, **group)
+        topics.Tts.QUESTION.subscribe(self, self._on_question, **group)
+        topics.Tts.STOP_SPEAKING.subscribe(self, lambda _: self._stop(), **group)
+        topics.Tts.STOP.serve(self, self._on_stop, **group)
+        self._action = topics.Tts.SAY_ACTION.serve(self, self.on_goal, self.on_cancel, **group)
         if self.value("autostart"):
             self.autostart()
 
@@ -187,7 +183,7 @@ class TtsNode(ManagedNode):
         response.message = f"{count} text{'s' if count != 1 else ''} broken off"
         return response
 
-    async def _on_goal(self, goal: ServerGoalHandle) -> Say.Result:
+    async def on_goal(self, goal: ServerGoalHandle) -> Say.Result:
         """Say a text; the goal ends when it has been said."""
         request, result = goal.request, Say.Result()
         key, reason = bytes(goal.goal_id.uuid), self._refusal(request)
@@ -233,7 +229,8 @@ class TtsNode(ManagedNode):
             return f"priority {request.priority}: LOW (0) to URGENT (3) exist"
         return ""
 
-    def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+    def on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        """Accept every cancellation; the goal's utterance is broken off."""
         key = bytes(goal.goal_id.uuid)
         self._canceled.add(key)  # before its utterance is there to be broken off, too
         utterance = self._goals.get(key)

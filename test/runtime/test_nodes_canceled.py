@@ -12,8 +12,10 @@ ros_helpers.need_ros()
 
 from clue_msgs.action import Listen, Say  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
 from ros_fixtures import executor  # noqa: E402
 
+from clue_ros.nodes.lifecycle import SUCCESS  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 from clue_ros.nodes.tts_node import TtsNode  # noqa: E402
 
@@ -51,33 +53,39 @@ class FakeGoal:
 
 def ends(node: Any, goal: FakeGoal) -> Any:
     """Cancel the goal, then begin it; returns its result."""
-    node._on_cancel(goal)
-    task = node.spinner.create_task(node._on_goal, goal)
+    node.on_cancel(goal)
+    task = node.spinner.create_task(node.on_goal, goal)
     node.spinner.spin_until_future_complete(task, timeout_sec=20.0)
-    assert task.done(), "it waits for what nobody will say"
+    assert task.done(), "the goal waits for ever"
     return task.result()
 
 
-def test_listen(executor: SingleThreadedExecutor) -> None:
-    node: Any = SpeechNode(executor, context=executor.context)
+def active(kind: Any, executor: SingleThreadedExecutor, **values: str) -> Any:
+    """Return an active node that does not start itself."""
+    given = [Parameter(name, value=value) for name, value in values.items()]
+    given.append(Parameter("autostart", value=False))
+    node = kind(executor, context=executor.context, parameter_overrides=given)
     executor.add_node(node)
-    node.state, node._hearing = "active", object()  # it hears nothing
-    goal = FakeGoal(Listen.Goal())
-    goal.request.timeout.sec = 1000
-    result = ends(node, goal)
-    assert (result.status, goal.end) == (Listen.Result.CANCELED, "canceled")
-    assert node._listening.job is None
-    assert not node._canceled
+    assert node.trigger_configure() == node.trigger_activate() == SUCCESS
+    return node
+
+
+def test_listen(executor: SingleThreadedExecutor) -> None:
+    node = active(SpeechNode, executor, source="topic")
+    for _ in range(2):  # the first goal leaves nothing open
+        goal = FakeGoal(Listen.Goal())
+        goal.request.timeout.sec = 1000
+        result = ends(node, goal)
+        assert (result.status, goal.end) == (Listen.Result.CANCELED, "canceled")
+    node.close()
     node.destroy_node()
 
 
 def test_say(executor: SingleThreadedExecutor) -> None:
-    node: Any = TtsNode(executor, context=executor.context)
-    executor.add_node(node)
-    node.state = "active"
-    goal = FakeGoal(Say.Goal(text="hello"))
-    result = ends(node, goal)
-    assert (result.status, goal.end) == (Say.Result.CANCELED, "canceled")
-    assert not node._canceling
-    assert not node._goals
+    node = active(TtsNode, executor, engine="print")
+    for _ in range(2):
+        goal = FakeGoal(Say.Goal(text="hello"))
+        result = ends(node, goal)
+        assert (result.status, goal.end) == (Say.Result.CANCELED, "canceled")
+    node.close()
     node.destroy_node()

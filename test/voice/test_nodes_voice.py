@@ -33,7 +33,7 @@ from std_srvs.srv import Trigger  # noqa: E402
 
 from clue_ros.dialogue.words import means_no  # noqa: E402
 from clue_ros.errors import VoiceError  # noqa: E402
-from clue_ros.nodes.tts_node import LATEST  # noqa: E402
+from clue_ros.nodes.topics import LATEST  # noqa: E402
 from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, write_wav  # noqa: E402
 from clue_ros.voice.synthesis import Synthesizer, VoiceSettings  # noqa: E402
 
