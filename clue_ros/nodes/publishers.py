@@ -74,7 +74,11 @@ def debug_image(session: Session, reply: Question | Grounding) -> Image:
     """Draw the attention, the boxes and the text of a reply."""
     estimate = reply.ambiguity
     if isinstance(reply, Grounding):
-        via, box, caption = reply.intermediate_boxes, reply.box, reply.label or session.conversation.request
+        via, box, caption = (
+            reply.intermediate_boxes,
+            reply.box,
+            reply.label or session.conversation.request,
+        )
     else:
         via, box, caption = (), None, reply.text
     pixels = draw(
