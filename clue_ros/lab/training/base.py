@@ -81,9 +81,6 @@ class BaseOptions(GroundingOptions):
         " full prefix attention, as at inference; the others pack about twelve queries into one"
         " sequence whose image tokens cannot attend to them",
     )
-    workers: int | None = option(
-        None, "threads that prepare batches ahead of their step; default: 1, on a GPU 8"
-    )
     compile: bool | None = option(None, "torch.compile the vision tower; default: on a GPU")
     replicas: int | None = option(
         None,
@@ -126,7 +123,7 @@ def train_base(options: BaseOptions) -> None:
     """Train both stages and write the base."""
     device = options.start_device()
     on_gpu = device.type == "cuda"
-    workers = options.workers if options.workers is not None else 8 if on_gpu else 1
+    workers = options.prefetch_workers(device)
     kinds = [kind for kind in all_kinds(options) if kind not in world_spec(options.world).kinds]
     sizes = {} if options.image_size is None else {"image_size": options.image_size}
     model, tokenizer = new_model(options.seed, options.world, kinds, **sizes)

@@ -239,7 +239,6 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
         choices=range(1, MAX_VIEWS + 1),
         old_name="looks",
     )
-    workers: int = option(2, "number of threads that prepare pictures ahead of their step")
     log_every: int = option(20, "steps between two rows of the log")
 
     @property
@@ -407,7 +406,8 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
         return trainer.shares(data.slots(options.settings, step))
 
     trainer.training_mode()
-    with prefetch(draw, options.workers, options.steps) as shares:
+    workers = options.prefetch_workers(processes.device)
+    with prefetch(draw, workers, options.steps) as shares:
         train(
             lambda step: trainer.step(shares(step)),
             [Group([p for p in adapters.parameters(IVG) if p.requires_grad])],

@@ -62,7 +62,7 @@ class IvgDataOptions(GroundingOptions):
     invig_share: float = option(
         0.5, "share of a step's pictures from InViG and episodes beside other data sets"
     )
-    pairs: int = option(3, "training pairs of an InViG dialogue or an episode a step; 0: all")
+    pairs: int = option(3, "training pairs of an InViG dialogue or an episode a step, 0 for all")
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that cannot work."""

@@ -250,7 +250,7 @@ def _backward(
 def _gradients(
     parameters: Sequence[nn.Parameter], losses: PartLosses
 ) -> tuple[dict[str, float], tuple[Tensor | None, ...]]:
-    """A part's scalars and gradients, left in no parameter: other threads have the same ones."""
+    """A part's scalars and gradients, not left in the parameters, which other threads share."""
     part = losses()
     gradients = torch.autograd.grad(part["loss"], parameters, allow_unused=True)
     return {name: float(value.detach()) for name, value in part.items()}, gradients
