@@ -113,11 +113,11 @@ def test_training_lowers_the_loss_and_logs_means(whole: tuple[Small, Path]) -> N
     assert [row["step"] for row in rows if "weight" in row] == [4, 8, 12]
 
 
-def test_the_heaps_holes_are_given_back_now_and_then(
+def test_the_heap_is_trimmed_every_twenty_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[int] = []
-    monkeypatch.setattr(memory, "give_back", lambda everything=False: given.append(len(done)))
+    monkeypatch.setattr(memory, "trim", lambda everything=False: given.append(len(done)))
     done: list[int] = []
 
     def batch_loss(step: int) -> dict[str, Tensor]:
