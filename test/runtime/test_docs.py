@@ -1,0 +1,284 @@
+"""The documentation: its links, files, modules, commands and parameters exist."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn, cast
+
+import pytest
+
+from clue_ros.cli import COMMANDS, Command
+from clue_ros.nodes.parameter_tables import NODES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "models").glob("*/*.md")]
+)
+NOTES = ROOT / "models" / "household" / "NOTES.md"  # history: options of then, files of then
+CURRENT = [page for page in PAGES if page != NOTES]
+PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
+# Options of programs that are not of this repository.
+FOREIGN = {
+    *("--ros-args", "--log-level", "--enclave", "--clock", "--verbose", "--once", "--login"),
+    *("--config_file", "--num_processes", "--num_machines", "--main_process_ip"),
+    *("--machine_rank", "--logdir", "--packages-select", "--from-paths", "--ignore-src"),
+    *("--topics", "--check"),
+}
+
+
+# The checkout is src/clue_ros of a workspace.
+IN_A_WORKSPACE = {"clue_ros/clue_msgs", "clue_ros/requirements.txt"}
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+each = pytest.mark.parametrize("page", PAGES, ids=name)
+each_current = pytest.mark.parametrize("page", CURRENT, ids=name)
+
+
+def without_code(text: str) -> str:
+    """Return the text without fenced and indented code."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+@each
+def test_every_relative_link_resolves(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+        if re.match(r"https?:|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{name(page)} links to {target}"
+        if anchor and linked.suffix == ".md":
+            assert anchor in headings(linked), f"{name(page)} links to {target}"
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index)}
+    assert linked >= set(PAGES) - {ROOT / "docs" / "README.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+@each_current
+def test_every_named_file_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    folders = r"(?:clue_ros|clue_msgs|scripts|benchmarks|docs|demo|test|config|launch|examples)"
+    for found in re.findall(rf"(?<![\w/.~-])({folders}/[\w./-]*\w)", text):
+        if found in IN_A_WORKSPACE:
+            continue
+        kinds = [ROOT / "clue_msgs" / kind for kind in ("msg", "srv", "action")]
+        ends = (".msg", ".srv", ".action")
+        types = [kind / (Path(found).name + end) for kind, end in zip(kinds, ends, strict=True)]
+        assert (ROOT / found).exists() or any(map(Path.exists, types)), f"{name(page)}: {found}"
+
+
+@each_current
+def test_every_named_module_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    pattern = r"(?<![\w/.])((?:clue_ros|scripts|demo|benchmarks)(?:\.[A-Za-z_]\w*)+)(?![\w/])"
+    for dotted in re.findall(pattern, text):
+        if dotted.endswith((".md", ".py", ".png", ".yaml")):
+            continue
+        parts = dotted.split(".")
+        known = [n for n in range(len(parts), 1, -1) if source(parts[:n]) is not None]
+        assert known, f"{name(page)} names {dotted}"
+        module, rest = source(parts[: known[0]]), parts[known[0] :]
+        assert module is not None
+        if rest:
+            content = module.read_text(encoding="utf-8")
+            assert re.search(rf"\b{rest[0]}\b", content), f"{name(page)} names {dotted}"
+
+
+def source(parts: list[str]) -> Path | None:
+    """Return the file of a module, or None."""
+    path = ROOT.joinpath(*parts)
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
+
+
+@each_current
+def test_every_identifier_exists(page: Path, sources: str) -> None:
+    codes = re.findall(r"`([^`\n]+)`", without_code(page.read_text(encoding="utf-8")))
+    for word in re.findall(r"(?<![\w.])[A-Za-z_]\w{3,}", "\n".join(codes)):
+        if re.search(r"[a-z][A-Z]|_", word):
+            assert re.search(rf"\b{word}\b", sources), f"{name(page)} names {word}"
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """Return everything that is no documentation and no weights, as one text."""
+    folders = ("clue_ros", "clue_msgs", "scripts", "benchmarks", "demo", "launch", "config", "test")
+    endings = (".py", ".msg", ".srv", ".action", ".yaml", ".xml", ".sh", ".json", "")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    return "\n".join(p.read_text("utf-8") for p in paths if p.is_file() and p.suffix in endings)
+
+
+class Refusing(argparse.ArgumentParser):
+    """A parser that raises ValueError where argparse would end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the reason."""
+        raise ValueError(message)
+
+
+def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser | None, list[str]]:
+    """Return the parser of the command that the words begin with, and the rest of the words.
+
+    None: the words name a group of commands ("clue eval").
+    """
+    found: Command | dict[str, Command] = cast("dict[str, Command]", COMMANDS)
+    while isinstance(found, dict):
+        if not words or words[0].startswith("-") or words[0] == "...":
+            return None, []
+        if words[0] not in found:
+            raise ValueError(f"no command {words[0]!r}")
+        found, words = found[words[0]], words[1:]
+    parser = Refusing()
+    importlib.import_module(found.module).add_arguments(parser)
+    return parser, words
+
+
+def command_lines(text: str, *, inline: bool) -> Iterator[str]:
+    """Yield the words after `clue` of every command line in code blocks, and in inline code."""
+    joined = re.sub(r"\s*\\\n\s*", " ", text)
+    for line in joined.splitlines():
+        if line.startswith("    "):
+            yield from re.findall(r"(?:^\s+|scripts/run |\[)clue ([a-z].+)", line)
+            yield from re.findall(r"-m clue_ros\.cli (.+)", line)
+    if inline:
+        prose = " ".join(without_code(text).split())
+        yield from re.findall(r"`(?:scripts/run )?clue ([^`]+)`", prose)
+
+
+@each
+def test_every_command_line_is_understood(page: Path) -> None:
+    for line in command_lines(page.read_text(encoding="utf-8"), inline=page != NOTES):
+        if "--help" in line:
+            continue
+        words = shlex.split(re.sub(r"[\[\]]", " ", line).replace("(s)", ""), comments=True)
+        if "|" in line.split("#")[0]:
+            words = words[:1] if "|" in words[0] else [word.split("|")[0] for word in words]
+        words = ["1" if word == "N" else word for word in words]
+        try:
+            parser, rest = parser_of([word for word in words if word != "..."])
+            # A bare "clue train ivg" in a sentence names the command, and "..." leaves words out.
+            if parser is not None and rest and "..." not in words:
+                parser.parse_args(rest)
+        except ValueError as error:
+            pytest.fail(f"{name(page)}: clue {line}: {error}")
+
+
+def test_every_page_that_the_code_names_exists() -> None:
+    for folder in ("clue_ros", "clue_msgs", "launch", "config", "scripts", "benchmarks", "demo"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".yaml", ".xml", ".sh", ".msg", ".srv", ".action", ""):
+                text = path.read_text("utf-8") if path.is_file() else ""
+                for page in re.findall(r"\b(?:docs|models)/[\w/-]+\.md\b", text):
+                    assert (ROOT / page).is_file(), f"{path} names {page}"
+
+
+def leaves(table: dict[str, Command | dict[str, Command]]) -> Iterator[Command]:
+    for found in table.values():
+        if isinstance(found, Command):
+            yield found
+        else:
+            yield from found.values()
+
+
+@pytest.fixture(scope="module")
+def options() -> set[str]:
+    """Return the options of every command, of the benchmarks, the demo and the scripts."""
+    files = [
+        *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "demo").glob("*.py"),
+        *(p for p in (ROOT / "scripts").iterdir() if p.is_file()),
+        ROOT / "clue_ros" / "nodes" / "executables.py",
+    ]
+    known = set(re.findall(r"--[a-z][\w-]*", "\n".join(p.read_text("utf-8") for p in files)))
+    for command in leaves(COMMANDS):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(command.module).add_arguments(parser)
+        known |= set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
+    return known | FOREIGN
+
+
+@each_current
+def test_every_option_exists(page: Path, options: set[str]) -> None:
+    codes = re.findall(r"`([^`\n]+)`", without_code(page.read_text(encoding="utf-8")))
+    for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", "\n".join(codes)):
+        assert option in options, f"{name(page)} names {option}"
+
+
+@each_current
+def test_every_parameter_and_launch_argument_exists(page: Path) -> None:
+    text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+    for parameter in re.findall(r"-p (\w+):=", text):
+        assert parameter in PARAMETERS, f"{name(page)} sets {parameter}"
+    launch = (ROOT / "launch" / "clue.launch.py").read_text(encoding="utf-8")
+    arguments = set(re.findall(r'^    \("(\w+)", ', launch, re.MULTILINE))
+    for line in text.splitlines():
+        given = re.findall(r"(?<!-p )\b(\w+):=", line)
+        assert set(given) <= arguments | PARAMETERS, f"{name(page)}: {line}"
+        if "clue.launch.py" in line:
+            assert set(given) <= arguments, f"{name(page)}: {line}"
+    if page.parent.name == "docs" and page.name != "photographs.md":
+        for parameter in re.findall(r"`([a-z_]+): [^`{}/]+`", without_code(text)):
+            assert parameter in PARAMETERS, f"{name(page)} names {parameter}"
+
+
+def test_the_changelog_names_new_modules_that_exist() -> None:
+    text = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
+    moved = re.findall(r"``[\w./{},* ]+`` -> ``([\w./]+)``", text)
+    assert moved
+    for module in moved:
+        assert source(module.split(".")) is not None or (ROOT / module).exists(), module
+
+
+def diagrams() -> list[str]:
+    text = (ROOT / "docs" / "ros.md").read_text(encoding="utf-8")
+    return re.findall(r"^```mermaid\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_diagrams_have_the_topics_of_the_nodes() -> None:
+    pytest.importorskip("rclpy")
+    from clue_ros.nodes import topics
+
+    def names(node: str, *directions: str) -> set[str]:
+        return {i.name for i in topics.interfaces(node) if i.direction in directions}
+
+    graph, sequence = diagrams()
+    solid = re.findall(r'(\w+)(?:\(\["[^"]*"\]\))? -- "?([^"\n]+?)"? --> (\w+)', graph)
+    dotted = re.findall(r'(\w+) -\. "?([^"\n]+?)"? \.-> (\w+)', graph)
+    messages = re.findall(r"(\w+)->>(\w+): ([^\"\n]+)$", sequence, re.MULTILINE)
+    arrows = [*solid, *((source, label, target) for source, target, label in messages)]
+    assert len(arrows) >= 15
+    for source_node, label, target in arrows:
+        carried = set(label.split(", "))
+        if source_node in topics.NODES:
+            assert carried <= names(source_node, "out"), (source_node, label)
+        if target in topics.NODES:
+            assert carried <= names(target, "in"), (target, label)
+        assert {source_node, target} & set(topics.NODES)
+    assert {node for a, _, b in solid for node in (a, b)} >= set(topics.NODES) - {"image_source"}
+    for _, label, target in dotted:
+        assert set(label.split(", ")) <= names(target, "service", "action"), label
