@@ -30,7 +30,7 @@ setup(
         ("share/ament_index/resource_index/packages", glob("resource/" + package_name)),
         *share_files(),
     ],
-    # torch and its company: requirements.txt, see README
+    # torch, transformers and peft: requirements.txt, see README
     install_requires=["setuptools"],
     # InViG from the hub and from parquet files; its JSON files need nothing more.
     extras_require={"invig": ["datasets==5.2.0"]},
@@ -38,7 +38,7 @@ setup(
     zip_safe=True,
     maintainer="clue_ros maintainers",
     maintainer_email="maintainers@clue-ros.example",
-    description="Grounds what a person asks for in an image, and asks back when it is ambiguous.",
+    description="Finds the object a person asks for in an image; asks if it is ambiguous.",
     license="Apache-2.0",
     tests_require=["pytest"],
     entry_points={
