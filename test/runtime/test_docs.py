@@ -22,6 +22,8 @@ PAGES = sorted(
 NOTES = ROOT / "models" / "household" / "NOTES.md"  # history: options of then, files of then
 CURRENT = [page for page in PAGES if page != NOTES]
 PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
+# Names of tf2 and ROS, of files that a reader brings, and the beginning of a log's names.
+NAMES_OF_OTHERS = ("cache_time", "common_interfaces", "table_depth", "RANDOM_TINY", "val_")
 # Options of programs that are not of this repository.
 FOREIGN = {
     *("--ros-args", "--log-level", "--enclave", "--clock", "--verbose", "--once", "--login"),
@@ -130,7 +132,8 @@ def sources() -> str:
     folders = ("clue_ros", "clue_msgs", "scripts", "benchmarks", "demo", "launch", "config", "test")
     endings = (".py", ".msg", ".srv", ".action", ".yaml", ".xml", ".sh", ".json", "")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
-    return "\n".join(p.read_text("utf-8") for p in paths if p.is_file() and p.suffix in endings)
+    texts = [p.read_text("utf-8") for p in paths if p.is_file() and p.suffix in endings]
+    return "\n".join([*texts, *map(str, paths), *NAMES_OF_OTHERS])
 
 
 class Refusing(argparse.ArgumentParser):
