@@ -22,8 +22,15 @@ PAGES = sorted(
 NOTES = ROOT / "models" / "household" / "NOTES.md"  # history: options of then, files of then
 CURRENT = [page for page in PAGES if page != NOTES]
 PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
-# Names of tf2 and ROS, of files that a reader brings, and the beginning of a log's names.
-NAMES_OF_OTHERS = ("cache_time", "common_interfaces", "table_depth", "RANDOM_TINY", "val_")
+# Names of tf2 and other ROS packages, of files that a reader brings, and the beginning of a log's names.
+NAMES_OF_OTHERS = (
+    "audio_common_msgs",
+    "cache_time",
+    "common_interfaces",
+    "table_depth",
+    "RANDOM_TINY",
+    "val_",
+)
 # Options of programs that are not of this repository.
 FOREIGN = {
     *("--ros-args", "--log-level", "--enclave", "--clock", "--verbose", "--once", "--login"),
