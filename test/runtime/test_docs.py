@@ -22,7 +22,7 @@ PAGES = sorted(
 NOTES = ROOT / "models" / "household" / "NOTES.md"  # history: options of then, files of then
 CURRENT = [page for page in PAGES if page != NOTES]
 PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
-# Names of tf2 and other ROS packages, of files that a reader brings, and the beginning of a log's names.
+# Names in other ROS packages, of a reader's files, and the beginning of names in a log.
 NAMES_OF_OTHERS = (
     "audio_common_msgs",
     "cache_time",
