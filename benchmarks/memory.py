@@ -32,9 +32,9 @@ from benchmarks.full_size import full_config
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.it2p import load_samples
-from clue_ros.lab.evaluation.metrics import iou
-from clue_ros.lab.evaluation.protocol import Sample
+from clue_ros.lab.data.it2p import load_it2p
+from clue_ros.lab.evaluation.it2p import it2p_samples
+from clue_ros.lab.evaluation.protocol import EvalSample
 from clue_ros.model.checkpoint import DTYPES
 from clue_ros.model.quantization import (
     INT8,
@@ -108,7 +108,7 @@ class Answer:
     box: Box
 
 
-def answers(clue: Clue, samples: list[Sample]) -> list[Answer]:
+def answers(clue: Clue, samples: list[EvalSample]) -> list[Answer]:
     """To every clear and ambiguous request; the box is the one it gives when it may not ask."""
     found = []
     for sample in samples:
@@ -128,7 +128,7 @@ def agreement(exact: list[Answer], small: list[Answer]) -> dict[str, float]:
         float(np.linalg.norm(b.attention - a.attention) / np.linalg.norm(a.attention))
         for a, b in pairs
     ]
-    overlaps = [iou(a.box, b.box) for a, b in pairs]
+    overlaps = [a.box.iou(b.box) for a, b in pairs]
     return {
         "requests": len(pairs),
         "same decision": float(np.mean([a.asks == b.asks for a, b in pairs])),
@@ -141,11 +141,11 @@ def agreement(exact: list[Answer], small: list[Answer]) -> dict[str, float]:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """One row a form."""
-    samples: list[Sample] = []
+    samples: list[EvalSample] = []
     if args.data is not None:
         if args.model == "3b":
             raise ClueError("--data needs a model that knows something, not random weights")
-        samples = load_samples(args.data, split="val")[0][: args.images]
+        samples = it2p_samples(load_it2p(args.data), split="val")[: args.images]
         if not samples:
             raise ClueError(f"no validation photographs in {args.data}")
     rows: list[dict[str, Any]] = []

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
-from clue_ros.lab.evaluation.metrics import iou
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.worlds import BLOCKS
@@ -92,7 +91,7 @@ def measure(model: str, scenes: int, seed: int, noise: float) -> dict[str, Any]:
                 reply = clue.reply(view, dialogue, force_grounding=True)
                 assert isinstance(reply, Grounding)
                 count["asked"] += 1
-                if iou(reply.box, true) >= 0.5:
+                if reply.box.iou(true) >= 0.5:
                     count["right"] += 1
                     boxes["the model's boxes"] = reply.box
             for key, box in boxes.items():

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import calibration, plot_reliability
-from clue_ros.lab.evaluation.report import figure_path, new_figure, save_figure
+from clue_ros.lab.evaluation.metrics import calibration
+from clue_ros.lab.evaluation.report import new_figure, plot_reliability, save_figure
+from clue_ros.lab.options import FIGURE
 
 
 def test_errors_by_hand() -> None:
@@ -82,11 +83,11 @@ def test_the_plot_is_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_figures_name_is_checked_before_the_work(tmp_path: Path) -> None:
-    assert figure_path(str(tmp_path / "a.svg")) == tmp_path / "a.svg"
+    assert FIGURE(str(tmp_path / "a.svg")) == tmp_path / "a.svg"
     with pytest.raises(argparse.ArgumentTypeError, match=r"must end in .png"):
-        figure_path("figure.jpg")
+        FIGURE("figure.jpg")
     with pytest.raises(argparse.ArgumentTypeError, match="no folder"):
-        figure_path(str(tmp_path / "nowhere" / "a.png"))
+        FIGURE(str(tmp_path / "nowhere" / "a.png"))
 
 
 def test_a_figure_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:

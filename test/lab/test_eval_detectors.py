@@ -6,42 +6,65 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from drawn_scenes import random_scenes
 from tiny_model import write_random_model
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation import table1_detectors
-from clue_ros.lab.evaluation.table1_detectors import Judged, TableOne, Trained
+from clue_ros.lab.evaluation.in_domain import LabelledImage
+from clue_ros.lab.evaluation.table1_detectors import (
+    DetectorEntry,
+    DetectorResult,
+    Domain,
+    Table1,
+)
 from clue_ros.lab.simulator import shards
 
+IMAGE = np.zeros((8, 8, 3), np.uint8)
 
-def judged(seed: int, chances: list[float]) -> Judged:
-    """A detector with a threshold of 0.6 on four sentences, the first two ambiguous."""
-    labels = [True, True, False, False]
-    sources = ["tabletop", "it2p", "tabletop", "it2p"]
-    row = Trained("half-last-detect-cnn", seed, Path())
-    return Judged(row, 0.6, {"in_domain": chances}, {"in_domain": labels}, {"in_domain": sources})
+
+def in_domain() -> dict[str, Domain]:
+    """Two simulated scenes and two photographs, the first of each ambiguous."""
+    sentences = [("tabletop", True), ("it2p", True), ("tabletop", False), ("it2p", False)]
+    images = [
+        LabelledImage(f"{source} {n}", source, "test", lambda: IMAGE, (("the block", label),))
+        for n, (source, label) in enumerate(sentences)
+    ]
+    return {"in_domain": Domain(images)}
+
+
+def result(seed: int, chances: list[float]) -> DetectorResult:
+    """A detector with a threshold of 0.6 on the four sentences."""
+    entry = DetectorEntry("half-last-detect-cnn", seed, Path())
+    return DetectorResult(entry, 0.6, {"in_domain": chances})
 
 
 def test_figures_come_from_the_detectors_own_threshold() -> None:
-    row = judged(0, [0.9, 0.55, 0.7, 0.1])
-    counts = row.counts("in_domain")
+    one = result(0, [0.9, 0.55, 0.7, 0.1])
+    table = Table1([one], in_domain())
+    counts = table.counts(one, "in_domain")
     assert (counts.true_positive, counts.false_negative) == (1, 1)
     assert (counts.false_positive, counts.true_negative) == (1, 1)
-    photos = row.counts("in_domain", "it2p")
+    photos = table.counts(one, "in_domain", "it2p")
     assert (photos.n, photos.recall, photos.true_negative) == (2, 0, 1)
 
 
-def test_the_table_has_the_mean_and_spread_of_the_seeds() -> None:
-    table = TableOne([judged(0, [0.9, 0.8, 0.1, 0.1]), judged(1, [0.9, 0.1, 0.1, 0.9])])
+def test_the_table_has_the_mean_and_spread_of_the_seeds_and_the_papers_figures() -> None:
+    seeds = [result(0, [0.9, 0.8, 0.1, 0.1]), result(1, [0.9, 0.1, 0.1, 0.9])]
+    table = Table1(seeds, in_domain())
     line = table.text().splitlines()[1]
     assert line.startswith("Half-Last Detect (CNN)")
     assert "0.750 +- 0.354" in line  # accuracy of 1 and 0.5
     rows = table.summary()["detectors"][0]["seeds"]
     assert [row["in_domain"]["f1"] for row in rows] == [1.0, 0.5]
     assert rows[1]["in_domain"]["by_source"]["it2p"]["accuracy"] == 0
-    assert "| Half-Last Detect (CNN) |" in table.text(markdown=True)
+    marked = table.text(markdown=True).splitlines()
+    assert marked[2].startswith("| Half-Last Detect (CNN) | 0.750 ± 0.354 |")
+    published = "| Half-Last Detect (CNN) (paper) | 0.850 | 0.847 | 0.846 | 0.846 | - |"
+    assert marked[3] == published
+    assert marked[5].startswith("| Gemma3-27B-it (paper) |")
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from clue_ros.lab.evaluation.metrics import auroc
 from clue_ros.lab.evaluation.photos import (
     as_text,
     default_folder,
-    judge_all,
     measure,
+    reply_to_photographs,
     summary,
     trust,
 )
@@ -106,7 +106,10 @@ def test_the_photographs_of_clue_ros_are_small_licensed_and_in_words_it_knows() 
 
 
 def test_each_reply_is_judged_by_the_truth(tmp_path: Path) -> None:
-    judged = {j.text: j for j in judge_all(FakeClue(), load_photographs(write_photos(tmp_path)))}
+    judged = {
+        j.text: j
+        for j in reply_to_photographs(FakeClue(), load_photographs(write_photos(tmp_path)))
+    }
     assert [j.text for j in judged.values() if j.right] == ["the left cup", "the cup", "the banana"]
     assert [j.did for j in judged.values()] == [
         "points", "points", "asks", "asks", "points", "not there", "points", "asks",
@@ -123,7 +126,9 @@ def test_each_reply_is_judged_by_the_truth(tmp_path: Path) -> None:
 
 
 def test_the_figures_by_hand(tmp_path: Path) -> None:
-    figures = summary(measure(judge_all(FakeClue(), load_photographs(write_photos(tmp_path)))))
+    figures = summary(
+        measure(reply_to_photographs(FakeClue(), load_photographs(write_photos(tmp_path))))
+    )
     assert figures["all"] == {
         "n": 8, "right": 0.375, "points": 0.5, "points_firmly": 0.375, "firmly_wrong": 0.25,
         "firmly_one_of_several": 0.125, "asks": 0.375, "not_there": 0.125, "unsure": 0.5,
@@ -146,10 +151,10 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_text_says_how_many_were_firm_and_wrong(tmp_path: Path) -> None:
-    figures = measure(judge_all(FakeClue(), load_photographs(write_photos(tmp_path))))
+    figures = measure(reply_to_photographs(FakeClue(), load_photographs(write_photos(tmp_path))))
     text = as_text(figures)
-    assert "points firmly (score 0.5 or more) and wrongly: 2 of 8, 0.250 (0.071 to 0.591)" in text
-    assert "| clear, may not ask | 3 | 0.333 |" in as_text(figures, markdown=True)
+    assert "firm (score 0.5 or more) and wrong: 2 of 8, 0.250 (0.071 to 0.591)" in text
+    assert "| clear, questions forbidden | 3 | 0.333 |" in as_text(figures, markdown=True)
 
 
 def test_nothing_to_tell_apart_is_a_dash_and_null() -> None:

@@ -12,11 +12,17 @@ import numpy.typing as npt
 import pytest
 from it2p_files import write_it2p
 
+from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, Question
 from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
-from clue_ros.lab.evaluation.metrics import center_inside, center_near, count, iou, ratio, wilson
-from clue_ros.lab.evaluation.protocol import Exchange, Request, Sample, evaluate
+from clue_ros.lab.evaluation.metrics import center_inside, center_near, count, ratio, wilson
+from clue_ros.lab.evaluation.protocol import (
+    ClearRequest,
+    DialogueRequest,
+    EvalSample,
+    evaluate,
+)
 from clue_ros.lab.evaluation.simulated_user import PlainUser, question_axis
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.simulator.scene import Scene, SceneObject
@@ -43,11 +49,11 @@ def test_counts_of_nothing_and_of_no_positive() -> None:
 
 
 def test_iou_by_hand() -> None:
-    assert iou(Box(0, 0, 10, 10), Box(5, 0, 15, 10)) == pytest.approx(50 / 150)
-    assert iou(RIGHT, RIGHT) == 1.0
-    assert iou(Box(0, 0, 10, 10), Box(10, 0, 20, 10)) == 0.0
-    assert iou(Box(5, 5, 5, 5), Box(5, 5, 5, 5)) == 0.0
-    assert iou(Box(10, 10, 0, 0), Box(0, 0, 10, 10)) == 0.0
+    assert Box(0, 0, 10, 10).iou(Box(5, 0, 15, 10)) == pytest.approx(50 / 150)
+    assert RIGHT.iou(RIGHT) == 1.0
+    assert Box(0, 0, 10, 10).iou(Box(10, 0, 20, 10)) == 0.0
+    assert Box(5, 5, 5, 5).iou(Box(5, 5, 5, 5)) == 0.0
+    assert Box(10, 10, 0, 0).iou(Box(0, 0, 10, 10)) == 0.0
 
 
 def test_centres() -> None:
@@ -113,24 +119,30 @@ GRADES = {"accuracy": right}
 
 
 def test_a_clear_request_is_right_only_when_it_points_there() -> None:
-    sample = Sample(
+    sample = EvalSample(
         "one",
         lambda: IMAGE,
-        clear=(Request("good", GRADES), Request("off", GRADES), Request("asked", GRADES)),
+        clear=(
+            ClearRequest("good", GRADES),
+            ClearRequest("off", GRADES),
+            ClearRequest("asked", GRADES),
+        ),
     )
     clue = FakeClue({"asked"}, {"good": RIGHT, "asked": RIGHT})
     report = evaluate(clue, [sample])
-    assert report.clear == [{"accuracy": True}, {"accuracy": False}, {"accuracy": False}]
-    assert report.pointed == [{"accuracy": True}, {"accuracy": False}, {"accuracy": True}]
+    clear = report.of("clear")
+    assert [record["right"] for record in clear] == [True, False, False]
+    assert [record["asked"] for record in clear] == [False, False, True]
+    assert [record["grades_forced"]["accuracy"] for record in clear] == [True, False, True]
     assert report.summary()["clear"] == {"accuracy": 0.3333, "n": 3}
     assert report.summary()["ambiguity"]["accuracy"] == 0.6667
 
 
 def test_ambiguity_sets_clear_against_ambiguous_requests() -> None:
-    sample = Sample(
+    sample = EvalSample(
         "one",
         lambda: IMAGE,
-        clear=(Request("a", GRADES), Request("b", GRADES)),
+        clear=(ClearRequest("a", GRADES), ClearRequest("b", GRADES)),
         ambiguous=("x", "y"),
     )
     for policy in ("detector", "decoder"):
@@ -145,50 +157,87 @@ def test_ambiguity_sets_clear_against_ambiguous_requests() -> None:
 
 
 def test_a_dialogue_ends_at_the_answer_that_settles_it() -> None:
-    sample = Sample("one", lambda: IMAGE, interactive=(Exchange("x", GRADES, always("red")),))
+    sample = EvalSample(
+        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("red")),)
+    )
     clue = FakeClue({"x"}, {"red": RIGHT})
     report = evaluate(clue, [sample])
     assert clue.heard == ["x", "x assistant: which one ? user: red"]
-    assert report.summary()["interactive"] == {"accuracy": 1.0, "questions": 1.0, "n": 1}
+    assert report.summary()["interactive"] == {
+        "accuracy": 1.0,
+        "accuracy_forced": 1.0,
+        "questions": 1.0,
+        "n": 1,
+    }
 
 
-def test_it_must_point_when_its_questions_are_used_up() -> None:
-    sample = Sample("one", lambda: IMAGE, interactive=(Exchange("x", GRADES, always("hm")),))
+def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() -> None:
+    sample = EvalSample(
+        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("hm")),)
+    )
     clue = FakeClue({"x"}, {"x": RIGHT})
-    report = evaluate(clue, [sample], max_questions=2)
-    assert report.questions == [2]
-    assert report.interactive == [{"accuracy": True}]
-    assert evaluate(FakeClue({"x"}, {}), [sample], max_questions=0).questions == [0]
+    for force, accuracy, outcome in ((False, 0.0, "MAX_TURNS"), (True, 1.0, "NONE")):
+        report = evaluate(clue, [sample], max_questions=2, force_grounding=force)
+        (record,) = report.of("interactive")
+        assert (record["questions"], record["outcome"]) == (2, outcome)
+        interactive = report.summary()["interactive"]
+        assert (interactive["accuracy"], interactive["accuracy_forced"]) == (accuracy, 1.0)
+    never = evaluate(clue, [sample], max_questions=0, force_grounding=True)
+    assert never.summary()["interactive"]["questions"] == 0
+
+
+def test_the_command_that_never_asks_points(
+    tmp_path: Path, random_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "it2p", "--data", str(write_it2p(tmp_path)), "--model", str(random_model)]
+    records = tmp_path / "records.jsonl"
+    words += ["--threshold", "0", "--policy", "detector", "--records", str(records), "--json"]
+    for more, outcome in (([], "MAX_TURNS"), (["--force-grounding"], "NONE"), ([], "NONE")):
+        turns = "0" if outcome == "NONE" and not more else "1"
+        assert main([*words, "--max-turns", turns, *more]) == 0
+        rows = [json.loads(line) for line in records.read_text().splitlines()]
+        talks = [row for row in rows if row["part"] == "interactive"]
+        assert {row["outcome"] for row in talks} == {outcome}
+        assert {row["questions"] for row in talks} == {int(turns)}
+        found = json.loads(capsys.readouterr().out)["interactive"]
+        assert outcome == "NONE" or found["accuracy"] == 0
 
 
 def test_each_picture_is_looked_at_once_and_a_broken_one_is_told() -> None:
     def broken() -> npt.NDArray[np.uint8]:
         raise OSError("disk on fire")
 
-    requests = tuple(Request(text, GRADES) for text in "abc")
+    requests = tuple(ClearRequest(text, GRADES) for text in "abc")
     samples = [
-        Sample("bad.jpg", broken, clear=requests),
-        Sample("x", lambda: IMAGE, clear=requests),
+        EvalSample("bad.jpg", broken, clear=requests),
+        EvalSample("x", lambda: IMAGE, clear=requests),
     ]
     clue, told = FakeClue(set(), {}), list[str]()
     report = evaluate(clue, samples, problem=told.append)
     assert clue.looked == 1
-    assert len(report.clear) == 3
+    assert len(report.of("clear")) == 3
     assert told == ["bad.jpg: left out, disk on fire"]
 
 
 def test_nothing_asked_is_null_and_not_zero() -> None:
-    summary = evaluate(FakeClue(set(), {}), [Sample("x", lambda: IMAGE)]).summary()
+    summary = evaluate(FakeClue(set(), {}), [EvalSample("x", lambda: IMAGE)]).summary()
     assert summary["clear"] == {"accuracy": None, "n": 0}
-    assert summary["interactive"] == {"accuracy": None, "questions": None, "n": 0}
+    assert summary["interactive"] == {
+        "accuracy": None,
+        "accuracy_forced": None,
+        "questions": None,
+        "n": 0,
+    }
     json.dumps(summary, allow_nan=False)
 
 
 def test_the_report_reads_well() -> None:
-    sample = Sample("one", lambda: IMAGE, clear=(Request("good", GRADES),), ambiguous=("x",))
-    text = evaluate(FakeClue({"x"}, {"good": RIGHT}), [sample]).text()
-    assert "accuracy 1.000 (0.207 to 1.000)  (n = 1)" in text
-    assert "F1 1.000" in text
+    sample = EvalSample(
+        "one", lambda: IMAGE, clear=(ClearRequest("good", GRADES),), ambiguous=("x",)
+    )
+    report = evaluate(FakeClue({"x"}, {"good": RIGHT}), [sample])
+    assert "| clear | 1.000 | 0.207 | 1.000 | - | 1 |" in report.text(markdown=True)
+    assert "| ambiguity | accuracy | precision | recall | f1 | n |" in report.text(markdown=True)
 
 
 def test_it2p_samples_are_bounded_balanced_and_repeatable(tmp_path: Path) -> None:

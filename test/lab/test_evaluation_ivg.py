@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from drawn_scenes import draw_scene, random_scenes
+from evaluation_helpers import parsed
 from it2p_files import write_it2p
 from PIL import Image
 
@@ -26,15 +27,15 @@ from clue_ros.lab.evaluation.metrics import wilson
 from clue_ros.lab.evaluation.table3_guesser import (
     CURVE,
     Guess,
-    Told,
-    Wanted,
+    GuesserOptions,
+    TargetDialogue,
     as_table,
     guess_all,
-    it2p_told,
-    load_told,
+    it2p_dialogues,
+    load_dialogues,
     score_questions,
     summary,
-    tabletop_told,
+    tabletop_dialogues,
 )
 from clue_ros.lab.language.plain_grammar import plain_answer
 from clue_ros.lab.language.questions import ClarifyingQuestion
@@ -43,6 +44,10 @@ from clue_ros.lab.simulator.scene import Scene
 from clue_ros.model.adapters import IVG
 
 NEW = Path(__file__).parents[1] / "data" / "invig_new"
+
+
+def wanted(data: str, source: Path, *words: object) -> GuesserOptions:
+    return parsed(GuesserOptions, "--data", data, "--source", source, *words)
 
 
 class Pointer:
@@ -81,9 +86,9 @@ def told(
     box: tuple[float, float, float, float],
     exchanges: tuple[tuple[str, str], ...] = (),
     point: tuple[float, float] | None = None,
-) -> Told:
+) -> TargetDialogue:
     grey = np.full((100, 200, 3), len(image), np.uint8)
-    return Told(InvigSample(name, image, lambda: grey, "that one", exchanges, box), point)
+    return TargetDialogue(InvigSample(name, image, lambda: grey, "that one", exchanges, box), point)
 
 
 def test_boxes_are_compared_in_pixels_of_the_picture() -> None:
@@ -124,7 +129,7 @@ def test_a_picture_that_cannot_be_read_is_told_and_the_next_is_tried() -> None:
         raise BadImageError("b.png is empty")
 
     lost: list[str] = []
-    bad = Told(InvigSample("b1", "b", broken, "that", (), (0, 0, 1, 1)))
+    bad = TargetDialogue(InvigSample("b1", "b", broken, "that", (), (0, 0, 1, 1)))
     guesses = guess_all(
         Pointer(Box(0, 0, 1, 1)), [bad, told("c", "c", (0, 0, 1, 1))], problem=lost.append
     )
@@ -201,7 +206,7 @@ def test_simulated_dialogues_settle_on_their_target(
         return said
 
     monkeypatch.setattr("clue_ros.lab.evaluation.table3_guesser.plain_answer", spy)
-    samples = tabletop_told([scene] * 8, per_image=2, seed=3)
+    samples = tabletop_dialogues([scene] * 8, per_image=2, seed=3)
     asked = [sample for sample in samples if " asked " in sample.id]
     clear = [sample for sample in samples if " clear " in sample.id]
     assert len(asked) > 8
@@ -211,12 +216,12 @@ def test_simulated_dialogues_settle_on_their_target(
     boxes = [thing.box for thing in scene.objects]
     for sample in asked:
         assert (boxes.index(sample.box),) in left[sample.exchanges[-1]]
-    again = tabletop_told([scene] * 8, per_image=2, seed=3)
+    again = tabletop_dialogues([scene] * 8, per_image=2, seed=3)
     assert [s.dialogue().context() for s in again] == [s.dialogue().context() for s in samples]
 
 
 def test_simulated_dialogues_can_be_exported_as_invig(scene: Scene, tmp_path: Path) -> None:
-    samples = tabletop_told([scene], per_image=2, seed=0)
+    samples = tabletop_dialogues([scene], per_image=2, seed=0)
     write_invig(samples, tmp_path, split="train")
     back = load_invig(tmp_path, split="train")
     assert back.problems == ()
@@ -236,8 +241,8 @@ def test_a_rich_worlds_dialogues_are_in_its_own_language(tmp_path: Path) -> None
     ]
     path = shards.shard_path(tmp_path, "test", 0, 0, "rich")
     shards.write_shard(path, scenes, "rich")
-    wanted = Wanted("tabletop", str(tmp_path), "test", 2, None, 0, "en", "rich")
-    told, problems = load_told(wanted)
+    options = wanted("tabletop", tmp_path, "--world", "rich")
+    told, problems = load_dialogues(options)
     assert problems == []
     assert len(told) > 3
     assert any("jar" in item.sample.request for item in told)
@@ -245,7 +250,7 @@ def test_a_rich_worlds_dialogues_are_in_its_own_language(tmp_path: Path) -> None
 
 def test_photographs_get_the_oracles_question_and_their_own_answer(tmp_path: Path) -> None:
     images = load_it2p(write_it2p(tmp_path)).images
-    found, problems = it2p_told(images, per_image=10, seed=0)
+    found, problems = it2p_dialogues(images, per_image=10, seed=0)
     assert problems == []
     asked = {item.sample.dialogue().context(): item for item in found if item.sample.exchanges}
     item = asked[
@@ -265,10 +270,10 @@ def test_photographs_get_the_oracles_question_and_their_own_answer(tmp_path: Pat
 
 
 def test_dialogues_come_picture_by_picture_and_as_many_pictures_as_wanted() -> None:
-    wanted = Wanted("invig", str(NEW), limit=1)
-    items, _ = load_told(wanted)
+    options = wanted("invig", NEW, "--limit", 1)
+    items, _ = load_dialogues(options)
     assert {item.sample.image_id for item in items} == {"table-08"}
-    items, _ = load_told(Wanted("invig", str(NEW), split="all"))
+    items, _ = load_dialogues(wanted("invig", NEW, "--split", "all"))
     assert len(items) == 5
 
 
@@ -277,7 +282,7 @@ def test_dialogues_come_picture_by_picture_and_as_many_pictures_as_wanted() -> N
 
 def test_questions_are_scored_as_transformers_scores_a_suffix(random_model: Path) -> None:
     clue = Clue.load(random_model, device="cpu")
-    items, _ = load_told(Wanted("invig", str(NEW)))
+    items, _ = load_dialogues(wanted("invig", NEW))
     scores = score_questions(clue, items, axes=False)
     parts = clue.checkpoint
     parts.adapters.use(IVG)
@@ -345,10 +350,10 @@ def test_the_command_with_another_adapter_and_as_markdown(
         (["--data", "invig"], "give InViG's folder, file or hub id with --source"),
         (["--data", "invig", "--source", "nowhere"], "nowhere: no such file or folder"),
         (["--data", "invig", "--source", str(NEW), "--split", "val"], "no split validation"),
-        (["--data", "invig", "--source", str(NEW), "--limit", "0"], "--limit must be 1 or more"),
+        (["--data", "invig", "--source", str(NEW), "--limit", "0"], "--limit: must be 1 or more"),
         (["--data", "tabletop", "--source", "nowhere"], "no test scenes"),
         (["--data", "tabletop", "--world", "novel", "--source", "nowhere"], "world 'novel'"),
-        (["--data", "tabletop", "--per-image", "0"], "--per-image must be 1 or more"),
+        (["--data", "tabletop", "--per-image", "0"], "--per-image: must be 1 or more"),
         (["--data", "it2p", "--source", "nowhere"], "nowhere: no IT2P here"),
         (["--data", "coco"], "invalid choice: 'coco'"),
         ([], "--data"),

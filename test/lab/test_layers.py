@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,28 +12,31 @@ import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
 from PIL import Image
+from tiny_model import write_random_model
 
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.attention_maps import load_base
 from clue_ros.lab.evaluation.figure7_layers import (
+    BlockResult,
+    Figure7,
     HeadSettings,
-    Layers,
     MapCache,
-    Point,
     kept_or_trained,
-    open_cache,
-    plot_layers,
     train_head,
 )
+from clue_ros.lab.evaluation.in_domain import InDomainOptions, LabelledImage, load_in_domain
 from clue_ros.lab.evaluation.metrics import Counts
+from clue_ros.lab.evaluation.options import ModelOptions
 from clue_ros.lab.evaluation.report import spread, table
-from clue_ros.lab.evaluation.table1_detectors import Picture, digest, load_in_domain
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training.detector import fit_threshold
 from clue_ros.model.loading import fingerprint
 
 CPU = torch.device("cpu")
+
+
+def on_cpu(model: Path) -> ModelOptions:
+    return ModelOptions(model=str(model), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -49,22 +50,19 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pictures(scenes: Path) -> list[Picture]:
+def pictures(scenes: Path) -> list[LabelledImage]:
     """Ten scenes: seven to train on."""
-    args = argparse.Namespace(tabletop=scenes, it2p=Path("nowhere"), scenes=10, per_image=2)
-    args.it2p = None
-    return load_in_domain(args)
+    return load_in_domain(InDomainOptions(tabletop=scenes, scenes=10))
 
 
 @pytest.fixture(autouse=True)
 def _no_photographs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clue_ros.lab.evaluation.table1_detectors.find_it2p", lambda: None)
+    monkeypatch.setattr("clue_ros.lab.evaluation.in_domain.find_it2p", lambda: None)
 
 
 def test_images_are_split_and_no_image_is_in_two_splits(scenes: Path, tmp_path: Path) -> None:
     root = write_it2p(tmp_path)
-    args = argparse.Namespace(tabletop=scenes, it2p=root, scenes=10, per_image=2)
-    found = load_in_domain(args)
+    found = load_in_domain(InDomainOptions(tabletop=scenes, it2p=root, scenes=10))
     names = [picture.name for picture in found]
     assert len(set(names)) == len(names)
     simulated = [p for p in found if p.source == "tabletop"]
@@ -76,22 +74,22 @@ def test_images_are_split_and_no_image_is_in_two_splits(scenes: Path, tmp_path: 
 
 
 def test_too_few_scenes_and_no_data_are_told(scenes: Path) -> None:
-    args = argparse.Namespace(tabletop=scenes, it2p=None, scenes=100, per_image=2)
     with pytest.raises(ClueError, match="has 7 train scenes, 70 are wanted"):
-        load_in_domain(args)
-    args.scenes = 0
+        load_in_domain(InDomainOptions(tabletop=scenes, scenes=100))
     with pytest.raises(ClueError, match="nothing to learn from"):
-        load_in_domain(args)
+        load_in_domain(InDomainOptions(tabletop=scenes, scenes=0))
 
 
 def test_a_killed_cache_goes_on_and_gives_the_same_maps(
-    random_model: Path, pictures: list[Picture], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_model: Path,
+    pictures: list[LabelledImage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("clue_ros.lab.evaluation.figure7_layers.CHUNK", 4)
 
     def cache(folder: str) -> MapCache:
-        data = digest(pictures)
-        return open_cache(tmp_path / folder, str(random_model), "cpu", "detect", pictures, data)
+        return MapCache(tmp_path / folder, on_cpu(random_model), "detect", pictures)
 
     whole = cache("whole")
     assert sum(whole.fill()) == len(pictures)
@@ -117,19 +115,17 @@ def test_a_killed_cache_goes_on_and_gives_the_same_maps(
 
 
 def test_maps_of_something_else_are_refused(
-    random_model: Path, pictures: list[Picture], tmp_path: Path
+    random_model: Path, pictures: list[LabelledImage], tmp_path: Path
 ) -> None:
-    backbone, processor = load_base(str(random_model), "cpu")
-
-    def make(**made_from: Any) -> MapCache:
-        return MapCache(tmp_path, backbone, processor, "detect", pictures, made_from)
-
-    make(model="a", data="b")
-    make(model="a", data="b")
-    with pytest.raises(ClueError, match="made with another model"):
-        make(model="c", data="b")
+    MapCache(tmp_path / "maps", on_cpu(random_model), "detect", pictures)
+    MapCache(tmp_path / "maps", on_cpu(random_model), "detect", pictures)
+    with pytest.raises(ClueError, match="made with another data"):
+        MapCache(tmp_path / "maps", on_cpu(random_model), "detect", pictures[1:])
     with pytest.raises(ClueError, match="made with another instruction"):
-        MapCache(tmp_path, backbone, processor, "look", pictures, {"model": "a", "data": "b"})
+        MapCache(tmp_path / "maps", on_cpu(random_model), "look", pictures)
+    other = write_random_model(tmp_path / "other", seed=1)
+    with pytest.raises(ClueError, match="made with another model"):
+        MapCache(tmp_path / "maps", on_cpu(other), "detect", pictures)
 
 
 def test_a_fingerprint_follows_the_weights(tmp_path: Path) -> None:
@@ -191,27 +187,27 @@ def test_the_threshold_lies_between_the_classes() -> None:
     assert 0.2 < fit_threshold(chances, torch.tensor([0.0, 0, 0, 1, 1, 1])) <= 0.7
 
 
-def made_up(blocks: int = 4) -> Layers:
+def made_up(blocks: int = 4) -> Figure7:
     points = [
-        Point(b, seed, 3, 0.5, Counts(4 + b, 4 - b, 6, 2), {
+        BlockResult(b, seed, 3, 0.5, Counts(4 + b, 4 - b, 6, 2), {
             "tabletop": Counts(2 + b, 2, 3, 1), "it2p": Counts(2, 2 - b // 2, 3, 1 + seed),
         })
         for b in range(blocks)
         for seed in (0, 1)
     ]  # fmt: skip
-    return Layers(tuple(points), 2, {"train": 70, "val": 15, "test": 16})
+    return Figure7(tuple(points), 2, {"train": 70, "val": 15, "test": 16})
 
 
 def test_the_table_and_the_figure(tmp_path: Path) -> None:
     layers = made_up()
     rows = layers.text(markdown=True).splitlines()
     assert rows[0].startswith("| block | F1 | accuracy |")
-    assert len(rows) == 2 + 4
+    assert len(rows) == 2 + 4 + 2  # and what the paper has
     assert rows[4].startswith("| 2 (half depth) |")
     assert layers.values(1, "f1") == [pytest.approx(10 / 15)] * 2
     assert layers.always == pytest.approx(2 * 6 / (16 + 6))  # 4 + 2 of the 16 are ambiguous
     assert layers.summary()["blocks"][1]["it2p_f1"] == [round(4 / 7, 4), 0.5]
-    plot_layers(tmp_path / "figure7.png", layers, "made up")
+    layers.plot(tmp_path / "figure7.png", "made up")
     with Image.open(tmp_path / "figure7.png") as drawn:
         assert drawn.size[0] > 600
 

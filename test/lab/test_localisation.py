@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from drawn_scenes import random_scenes
+from evaluation_helpers import parsed
 from it2p_files import write_it2p
 
 from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Peak
 from clue_ros.lab.evaluation.localisation import (
     HITS,
-    Asked,
     Candidate,
-    Scenery,
+    LabelledRequest,
+    LabelledScene,
+    LocalisationOptions,
     it2p_truth,
     matches,
     measure,
@@ -80,10 +82,14 @@ def test_hits_by_hand() -> None:
         }
     )
     pictures = [
-        Scenery(
+        LabelledScene(
             "a",
             lambda: IMAGE,
-            (Asked("one", (LEFT,)), Asked("two", (LEFT, RIGHT)), Asked("none", (LEFT, RIGHT, LOW))),
+            (
+                LabelledRequest("one", (LEFT,)),
+                LabelledRequest("two", (LEFT, RIGHT)),
+                LabelledRequest("none", (LEFT, RIGHT, LOW)),
+            ),
         )
     ]
     result = measure(clue, pictures)
@@ -109,6 +115,10 @@ def test_hits_by_hand() -> None:
     assert "| all | 3 | 6 | 3 |" in result.text(markdown=True)
 
 
+def configured(*words: object) -> LocalisationOptions:
+    return parsed(LocalisationOptions, *words)
+
+
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six drawn scenes as a test shard."""
@@ -118,7 +128,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_simulated_truth_has_one_candidate_for_clear_requests_and_its_mask(scenes: Path) -> None:
-    pictures = tabletop_truth(scenes, "test", 6, 2, 0)
+    pictures = tabletop_truth(configured("--tabletop", scenes, "--scenes", 6))
     asked = [(p, a) for p in pictures for a in p.requests]
     counts = [len(a.candidates) for _, a in asked]
     assert 1 in counts
@@ -136,7 +146,7 @@ def test_photographs_leave_out_what_the_data_set_does_not_tell(tmp_path: Path) -
     root = write_it2p(tmp_path)
     pictures, notes = [], []
     for split in ("train", "val", "test"):
-        found, told = it2p_truth(root, split, 2, 0)
+        found, told = it2p_truth(configured("--it2p", root, "--split", split))
         pictures += found
         notes += told
     asked = [a for p in pictures for a in p.requests]

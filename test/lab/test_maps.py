@@ -14,23 +14,30 @@ from clue_ros.cli import main
 from clue_ros.engine import Clue
 from clue_ros.lab.evaluation import attention_maps
 from clue_ros.lab.evaluation.attention_maps import MapReader, block_maps, load_base
+from clue_ros.lab.evaluation.options import DetectorModelOptions
 from clue_ros.model.attention import image_attention
 from clue_ros.model.prompts import encode_prompts
 
-TEXT = "pick up the red block"
 Picture = npt.NDArray[np.uint8]
+
+
+def on_cpu(model: Path) -> DetectorModelOptions:
+    return DetectorModelOptions(model=str(model), device="cpu")
+
+
+TEXT = "pick up the red block"
 
 
 def test_all_blocks_at_once_are_what_half_depth_gives_one_by_one(
     random_model: Path, picture: Picture
 ) -> None:
-    reader = MapReader(str(random_model), "cpu")
+    reader = MapReader(on_cpu(random_model))
     seen = Clue.load(random_model, device="cpu", policy="detector")
     estimate = seen.ambiguity(seen.look(picture), TEXT)
     blocks = reader.block_maps(picture, TEXT)
     assert blocks.shape == (reader.blocks, 8, 8)
     np.testing.assert_allclose(blocks[reader.half_depth], estimate.attention, atol=1e-5)
-    judged = reader.judge(picture, TEXT)
+    judged = reader.detector_map(picture, TEXT)
     np.testing.assert_allclose(judged.attention, estimate.attention, atol=1e-5)
     assert f"{estimate.probability:.2f}" in judged.verdict
     assert judged.verdict.startswith("ambiguous" if estimate.is_ambiguous else "clear")
@@ -38,15 +45,15 @@ def test_all_blocks_at_once_are_what_half_depth_gives_one_by_one(
 
 
 def test_the_base_has_no_adapter(random_model: Path, picture: Picture) -> None:
-    adapted = MapReader(str(random_model), "cpu")
-    base = MapReader(str(random_model), "cpu", base=True)
+    adapted = MapReader(on_cpu(random_model))
+    base = MapReader(on_cpu(random_model), base=True)
     assert np.abs(base.block_maps(picture, TEXT) - adapted.block_maps(picture, TEXT)).max() > 0.01
-    assert base.judge(picture, TEXT).verdict == f"block {base.half_depth}, no adapter"
+    assert base.detector_map(picture, TEXT).verdict == f"block {base.half_depth}, no adapter"
 
 
 @torch.inference_mode()
 def test_the_heads_mean_is_the_map(random_model: Path, picture: Picture) -> None:
-    reader = MapReader(str(random_model), "cpu", base=True)
+    reader = MapReader(on_cpu(random_model), base=True)
     heads = reader.head_maps(picture, TEXT, 1)
     backbone, processor = load_base(str(random_model), "cpu")
     assert heads.shape == (backbone.text.num_attention_heads, 8, 8)

@@ -74,13 +74,12 @@ def test_the_breakdown_counts_every_record_once() -> None:
          ("fork", "red", (4, 40, 20, 60))],
     )  # fmt: skip
     report = evaluate(Pointing(), tabletop_samples([scene] * 40, per_image=3))
-    parts = [report.part(belongs) for belongs in GROUPS.values()]
+    parts = [report.where(belongs) for belongs in GROUPS.values()]
     assert all(part.records for part in parts)
-    for name in ("records", "clear", "pointed", "decisions", "interactive", "questions"):
-        assert sum(len(getattr(p, name)) for p in parts) == len(getattr(report, name))
-    for name in ("clear", "pointed", "interactive"):
-        right = [sum(row["accuracy"] for row in getattr(r, name)) for r in (*parts, report)]
+    for name in ("clear", "ambiguous", "interactive"):
+        assert sum(len(part.of(name)) for part in parts) == len(report.of(name))
+        right = [sum(record["right"] for record in r.of(name)) for r in (*parts, report)]
         assert right[0] + right[1] == right[2]
     summary = parts[0].summary()
-    assert summary["clear"]["n"] == len(parts[0].clear)
-    assert summary["ambiguity"]["n"] == len(parts[0].decisions)
+    assert summary["clear"]["n"] == len(parts[0].of("clear"))
+    assert summary["ambiguity"]["n"] == len(parts[0].of("clear") + parts[0].of("ambiguous"))

@@ -16,7 +16,7 @@ from drawn_scenes import draw_scene, random_scenes
 
 from clue_ros import cli
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.tabletop import load_samples
+from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene, SceneObject
@@ -145,7 +145,7 @@ def test_a_damaged_shard_is_named_with_what_to_do(shard: Path, damage: str) -> N
         list(shards.read_shard(shard))
     assert str(shard) in str(caught.value)
     with pytest.raises(ClueError, match="delete it and make it again") as refused:
-        load_samples(shard.parent, split="train")
+        load_scenes(shard.parent, "train", 10)
     assert str(shard) in str(refused.value)
 
 
@@ -194,13 +194,13 @@ def test_a_renamed_shard_is_found_out(tmp_path: Path, novel_scenes: list[Scene])
     with pytest.raises(ValueError, match=r"train-0-0000.*'novel', not 'blocks'"):
         list(shards.read_scenes(tmp_path, "train"))
     with pytest.raises(ClueError, match="train-0-0000"):
-        load_samples(tmp_path, split="train")
+        load_scenes(tmp_path, "train", 10)
 
 
 def test_a_missing_world_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
     wanted = r"world 'novel'.*clue data tabletop --world novel .*--split test --scenes 7"
     with pytest.raises(ClueError, match=wanted):
-        load_samples(tmp_path, world="novel", scenes=7)
+        load_scenes(tmp_path, "test", 7, "novel")
     with pytest.raises(FileNotFoundError, match="--world novel"):
         list(shards.read_scenes(tmp_path, "test", world="novel"))
 

@@ -13,12 +13,12 @@ import pytest
 
 from clue_ros import cli
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
-from clue_ros.lab.evaluation.protocol import Report, Sample, evaluate
+from clue_ros.lab.evaluation.protocol import EvalSample, EvaluationReport, evaluate
 from clue_ros.lab.evaluation.simulated_user import RichUser
 from clue_ros.lab.evaluation.tabletop import (
     LEAST,
     all_slices,
-    breakdown_of,
+    break_down,
     draw_worst,
     rich_samples,
     slices_of,
@@ -56,7 +56,7 @@ class Knowing:
 
     policy = "decoder"
 
-    def __init__(self, samples: list[Sample], wrong: float = 0.0) -> None:
+    def __init__(self, samples: list[EvalSample], wrong: float = 0.0) -> None:
         self._truth: dict[tuple[int, str], list[list[float]]] = {}
         self._absent: set[tuple[int, str]] = set()
         self._people: dict[tuple[int, str], RichUser] = {}
@@ -99,17 +99,19 @@ class Knowing:
         return Grounding(box, "it", 1.0, ESTIMATE)
 
 
-def measured(wrong: float = 0.0) -> tuple[Report, list[Sample]]:
+def measured(wrong: float = 0.0) -> tuple[EvaluationReport, list[EvalSample]]:
     samples = rich_samples(scenes(30), per_image=2)
     return evaluate(Knowing(samples, wrong), samples), samples
 
 
 @pytest.fixture(scope="module")
-def perfect() -> tuple[Report, list[Sample]]:
+def perfect() -> tuple[EvaluationReport, list[EvalSample]]:
     return measured()
 
 
-def test_someone_who_knows_the_truth_is_right(perfect: tuple[Report, list[Sample]]) -> None:
+def test_someone_who_knows_the_truth_is_right(
+    perfect: tuple[EvaluationReport, list[EvalSample]],
+) -> None:
     summary = perfect[0].summary()
     assert summary["clear"]["accuracy"] == 1
     assert summary["absent"]["accuracy"] == 1
@@ -120,7 +122,9 @@ def test_someone_who_knows_the_truth_is_right(perfect: tuple[Report, list[Sample
     assert worst_slices(perfect[0]) == []
 
 
-def test_every_request_falls_into_one_slice_of_each(perfect: tuple[Report, list[Sample]]) -> None:
+def test_every_request_falls_into_one_slice_of_each(
+    perfect: tuple[EvaluationReport, list[EvalSample]],
+) -> None:
     report = perfect[0]
     parts = slices_of(report)
     assert set(parts) == {"reference", "look-alikes", "size", "seen"}
@@ -147,8 +151,8 @@ def test_the_worst_slices_come_first_and_are_large_enough() -> None:
 
 def test_the_breakdown_is_told_and_drawn(tmp_path: Path) -> None:
     report, samples = measured(wrong=0.5)
-    path = tmp_path / "pictures" / "worst.png"
-    found, told = breakdown_of(path)(report, samples)
+    path = tmp_path / "worst.png"
+    found, told = break_down(report, samples, path)
     json.dumps(found)
     assert {row["by"] for row in found["worst"]} <= set(found["slices"])
     assert "worst:" in told

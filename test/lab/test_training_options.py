@@ -10,17 +10,12 @@ import pytest
 
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
+from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.training.base import BaseOptions
 from clue_ros.lab.training.detector import DetectorOptions
 from clue_ros.lab.training.fusion import PolicyOptions, train_policy
 from clue_ros.lab.training.ivg import PAPER, IvgOptions, Teaching
-from clue_ros.lab.training.options import (
-    TrainingOptions,
-    add_options,
-    option,
-    read_options,
-    required,
-)
+from clue_ros.lab.training.options import TrainingOptions
 from clue_ros.model.loading import EMBEDDED
 
 

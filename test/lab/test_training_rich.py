@@ -17,6 +17,7 @@ from it2p_files import write_it2p
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.worlds import RICH
@@ -24,7 +25,7 @@ from clue_ros.lab.training.adapters import check_words
 from clue_ros.lab.training.base import new_model
 from clue_ros.lab.training.datasets import TrainingData, load_training_data
 from clue_ros.lab.training.loop import TrainingSettings
-from clue_ros.lab.training.options import TrainingOptions, add_options, read_options
+from clue_ros.lab.training.options import TrainingOptions
 from clue_ros.lab.training.packing import pack
 from clue_ros.lab.training.samples import (
     adapter_samples,

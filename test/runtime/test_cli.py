@@ -301,7 +301,7 @@ def test_eval_it2p_prints_the_three_measurements(
     assert list(result) == ["clear", "ambiguity", "interactive"]
     assert list(result["clear"]) == ["accuracy", "n"]
     assert list(result["ambiguity"]) == ["accuracy", "precision", "recall", "f1", "n"]
-    assert list(result["interactive"]) == ["accuracy", "questions", "n"]
+    assert list(result["interactive"]) == ["accuracy", "accuracy_forced", "questions", "n"]
     assert (result["clear"]["n"], result["ambiguity"]["n"], result["interactive"]["n"]) == (4, 7, 4)
     assert f"note: {script}:6: " in printed.err
     assert "note: 0004.jpg: left out" in printed.err
@@ -340,7 +340,7 @@ def test_bench_prints_medians_and_a_table_row(
     line, row = capfd.readouterr().out.splitlines()
     result = json.loads(line)
     measured = ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms")
-    ratios = ("question_both_to_detector", "box_both_to_detector", "box_three_looks_to_one")
+    ratios = ("question_both_to_detector", "box_both_to_detector", "box_three_views_to_one")
     for name in (*measured, *ratios):
         assert result[name] > 0
     assert row.count("|") == 8
@@ -354,7 +354,7 @@ def test_records_that_cannot_be_written_are_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert "/no/such/folder/r.jsonl" in line
     assert main([*words, str(pointing), "--limit", "0"]) == 2
-    assert "--limit must be 1 or more" in capsys.readouterr().err
+    assert "--limit: must be 1 or more" in capsys.readouterr().err
     worst = ["eval", "tabletop", "--world", "rich", "--worst", str(tmp_path / "worst.pdf")]
     assert main(worst) == 2
     (line,) = capsys.readouterr().err.splitlines()

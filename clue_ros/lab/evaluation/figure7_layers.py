@@ -1,55 +1,57 @@
-"""``clue eval layers``: Figure 7, which decoder block's attention tells ambiguous from clear.
+"""Figure 7: how well each decoder block's attention tells ambiguous from clear requests.
 
-Everything is frozen but a CNN: the base model without an adapter reads every sentence once at full
-depth, and for each block a CNN of its own is trained on that block's maps (equations 1 and 2), with
-several seeds. Epoch and threshold are chosen on validation images, the figures are from test images
-that no choice was made on.
+Everything but a CNN is frozen: the base model without an adapter reads every sentence once at full
+depth, and one CNN for each block and seed is trained on the maps of that block (equations 1 and 2).
+Epoch and threshold are chosen on validation images; the figures are from test images.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from tqdm import tqdm
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.attention_maps import block_maps, load_base
+from clue_ros.lab.evaluation.in_domain import (
+    SOURCES,
+    InDomainOptions,
+    LabelledImage,
+    digest,
+    load_in_domain,
+)
 from clue_ros.lab.evaluation.metrics import Counts, count
+from clue_ros.lab.evaluation.options import (
+    ModelOptions,
+    OutputOptions,
+)
 from clue_ros.lab.evaluation.report import (
     COLORS,
     GREY,
-    figure_path,
+    add_grid,
     new_figure,
     save_figure,
     spread,
     table,
 )
-from clue_ros.lab.evaluation.table1_detectors import (
-    SOURCES,
-    Picture,
-    add_in_domain_arguments,
-    digest,
-    load_in_domain,
-)
+from clue_ros.lab.options import FIGURE, above_zero, add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.detector import fit_threshold
-from clue_ros.model.backbone import Backbone
+from clue_ros.model.config import half_depth_block
 from clue_ros.model.detector import CnnHead, detector_loss
 from clue_ros.model.loading import (
-    add_model_argument,
     find_base,
     find_model,
     fingerprint,
@@ -60,272 +62,40 @@ from clue_ros.model.loading import (
 )
 from clue_ros.model.prompts import encode_prompts
 
-METRICS = ("f1", "accuracy", "precision", "recall")
-
-
-@dataclass(frozen=True)
-class Point:
-    """One block's CNN with one seed, on test images.
-
-    counts: over all of them; by_source: per source of pictures. epoch: the one that was kept.
-    """
-
-    block: int
-    seed: int
-    epoch: int
-    threshold: float
-    counts: Counts
-    by_source: dict[str, Counts]
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Figure 7's numbers: every point, the half-depth block, the number of samples a split."""
-
-    points: tuple[Point, ...]
-    half_depth: int
-    samples: dict[str, int]
-
-    @property
-    def blocks(self) -> list[int]:
-        """The blocks measured, in order."""
-        return sorted({point.block for point in self.points})
-
-    def values(self, block: int, metric: str, source: str | None = None) -> list[float]:
-        """A metric of one block, a value a seed; of one source of pictures, or of all."""
-        chosen = [point for point in self.points if point.block == block]
-        return [float(getattr(p.by_source[source] if source else p.counts, metric)) for p in chosen]
-
-    @property
-    def always(self) -> float:
-        """F1 of a detector that calls every test sentence ambiguous: what a blind one can reach."""
-        counts = self.points[0].counts
-        ambiguous = counts.true_positive + counts.false_negative
-        return 2 * ambiguous / (counts.n + ambiguous)
-
-    @property
-    def sources(self) -> list[str]:
-        """The sources that have test samples."""
-        return [s for s in SOURCES if self.points and self.points[0].by_source[s].n]
-
-    def summary(self) -> dict[str, Any]:
-        """As ``clue eval layers --json`` prints it: of every block each seed's value."""
-        rows = []
-        for block in self.blocks:
-            row: dict[str, Any] = {"block": block}
-            row |= {m: [round(v, 4) for v in self.values(block, m)] for m in METRICS}
-            for source in self.sources:
-                row[f"{source}_f1"] = [round(v, 4) for v in self.values(block, "f1", source)]
-            mine = [p for p in self.points if p.block == block]
-            row["epoch"], row["threshold"] = [p.epoch for p in mine], [p.threshold for p in mine]
-            rows.append(row)
-        seeds = sorted({point.seed for point in self.points})
-        return {
-            "half_depth_block": self.half_depth,
-            "seeds": seeds,
-            "samples": self.samples,
-            "always_ambiguous_f1": round(self.always, 4),
-            "blocks": rows,
-        }
-
-    def text(self, *, markdown: bool = False) -> str:
-        """The same as a table: mean and standard deviation over seeds."""
-        header = ["block", "F1", "accuracy", "precision", "recall"]
-        header += [f"F1 {source}" for source in self.sources]
-        rows: list[list[str | int]] = []
-        for block in self.blocks:
-            cells = [self.values(block, metric) for metric in METRICS]
-            cells += [self.values(block, "f1", source) for source in self.sources]
-            name = f"{block} (half depth)" if block == self.half_depth else str(block)
-            rows.append([name, *(spread(values, markdown=markdown) for values in cells)])
-        return table(header, rows, markdown=markdown)
-
-
-def plot_layers(path: Path, layers: Layers, title: str = "") -> None:
-    """Figure 7: F1 and accuracy over blocks, all test images left, F1 by source right.
-
-    Lines are means over seeds, bars the lowest and the highest seed. Raises ClueError where it
-    cannot be drawn or written.
-    """
-    figure = new_figure(9.5, 4.8)
-    left, right = figure.subplots(1, 2, sharey=True)
-    _line(left, layers, "f1", None, "F1", 0)
-    _line(left, layers, "accuracy", None, "accuracy", 1)
-    for number, source in enumerate(layers.sources):
-        name = {"tabletop": "F1, simulated scenes", "it2p": "F1, photographs (IT2P)"}[source]
-        _line(right, layers, "f1", source, name, 2 + number)
-    left.axhline(layers.always, color=GREY, linestyle="-.", label='F1 of always "ambiguous"')
-    step = 1 + (len(layers.blocks) - 1) // 14
-    for axes in (left, right):
-        axes.axvline(layers.half_depth, color=GREY, linestyle=":", label="half depth")
-        axes.set(xlabel="decoder block (counted from 0)", xticks=layers.blocks[::step])
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        # Below the axes, where no point can hide behind it.
-        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
-    left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
-    right.set(title="by source")
-    if title:
-        figure.suptitle(title)
-    save_figure(figure, path)
-
-
-def _line(
-    axes: Any, layers: Layers, metric: str, source: str | None, name: str, index: int
-) -> None:
-    values = np.array([layers.values(block, metric, source) for block in layers.blocks])
-    mean = values.mean(1)
-    axes.errorbar(
-        layers.blocks,
-        mean,
-        yerr=(mean - values.min(1), values.max(1) - mean),
-        color=COLORS[index],
-        marker="os^D"[index],
-        linestyle=("-", "--")[index % 2],
-        capsize=3,
-        label=name,
-    )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``clue eval layers``."""
-    add_in_domain_arguments(parser)
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--instruction", default="detect", help="conditioning word (detect)")
-    parser.add_argument(
-        "--blocks", type=int, nargs="+", metavar="B", help="only these; default all"
-    )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="CNNs a block (3)")
-    parser.add_argument("--epochs", type=int, default=15, help="at most, the best is kept (15)")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3, help="of the CNN (1e-3)")
-    parser.add_argument(
-        "--run", type=Path, default=Path("runs/layers"), help="maps and results; resumed if present"
-    )
-    parser.add_argument("--plot", type=figure_path, metavar="FILE.png", help="draw Figure 7")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object")
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run ``clue eval layers``; the exit status."""
-    if min(args.seeds, args.epochs, args.batch) < 1 or not args.lr > 0:
-        raise ClueError("--seeds, --epochs and --batch must be 1 or more, --lr above 0")
-    pictures = load_in_domain(args)
-    layers = measure(args, pictures)
-    if args.plot is not None:
-        plot_layers(args.plot, layers, f"CNN on one frozen block's attention ({args.model})")
-    if args.json:
-        print(json.dumps(layers.summary()))
-    else:
-        print(layers.text(markdown=args.markdown))
-    return 0
-
-
-def measure(args: argparse.Namespace, pictures: Sequence[Picture]) -> Layers:
-    """Make or find the maps, train or find the CNNs, and score them."""
-    from tqdm import tqdm
-
-    from clue_ros.model.config import half_depth_block
-
-    samples = _samples(pictures)
-    cache = open_cache(
-        args.run, args.model, args.device, args.instruction, pictures, digest(pictures)
-    )
-    wanted = list(range(cache.blocks)) if args.blocks is None else sorted(set(args.blocks))
-    if not all(0 <= block < cache.blocks for block in wanted):
-        raise ClueError(f"--blocks must be 0 to {cache.blocks - 1} for this model")
-    show = sys.stderr.isatty()
-    with tqdm(total=len(pictures), unit="image", desc="maps", disable=not show) as bar:
-        for done in cache.fill():
-            bar.update(done)
-    rows = {split: samples.rows(split) for split in SPLITS}
-    settings = HeadSettings(args.epochs, args.batch, args.lr)
-    points = []
-    for block in tqdm(wanted, desc="blocks", disable=not show):
-        maps = cache.block(block)
-        for seed in range(args.seeds):
-            path = args.run / "heads" / f"block-{block:02d}-seed-{seed}.json"
-            device = cache.backbone.device
-            result = kept_or_trained(path, maps, samples.labels, rows, settings, seed, device)
-            points.append(samples.point(block, seed, result))
-    sizes = {split: len(rows[split]) for split in SPLITS}
-    return Layers(tuple(points), half_depth_block(cache.blocks), sizes)
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """Every sentence's split, source and label, in the order of the maps."""
-
-    splits: tuple[str, ...]
-    sources: tuple[str, ...]
-    labels: tuple[bool, ...]
-
-    def rows(self, split: str) -> list[int]:
-        """The samples of a split."""
-        return [i for i, name in enumerate(self.splits) if name == split]
-
-    def point(self, block: int, seed: int, result: HeadResult) -> Point:
-        """Score a CNN's probabilities of the test samples."""
-        decided = [chance >= result.threshold for chance in result.test]
-        test = list(zip(self.rows("test"), decided, strict=True))
-        by_source = {
-            source: count((self.labels[i], said) for i, said in test if self.sources[i] == source)
-            for source in SOURCES
-        }
-        counts = count((self.labels[i], said) for i, said in test)
-        return Point(block, seed, result.epoch, result.threshold, counts, by_source)
-
-
-def _samples(pictures: Sequence[Picture]) -> _Samples:
-    flat = [(p.split, p.source, label) for p in pictures for _, label in p.sentences]
-    for name in SPLITS:
-        if len({label for split, _, label in flat if split == name}) < 2:
-            raise ClueError(f"the {name} images need clear and ambiguous sentences: give more")
-    splits, sources, labels = zip(*flat, strict=True)
-    return _Samples(splits, sources, labels)
-
+PUBLISHED_NOTE = "In the paper the best block is 14 of 26 (F1 0.726); the last block has F1 0.596."
 
 # -------------------------------------------------------------------------------------------------
-# The attention maps of every decoder block for many sentences, from one full pass each, on disk.
+# The attention maps of every block for many sentences, from one pass each, kept on disk.
 
-CHUNK = 32  # pictures a file
+CHUNK = 32  # images a file
 MANIFEST = "cache.json"
 
 
-class MappedPicture(Protocol):
-    """What is read of a picture: its pixels, uint8 RGB (H, W, 3), and what is said of it."""
-
-    @property
-    def sentences(self) -> tuple[tuple[str, bool], ...]:
-        """Sentences and their labels."""
-
-    def load(self) -> npt.NDArray[np.uint8]:
-        """The pixels."""
-
-
 class MapCache:
-    """Maps of every block for pictures' sentences, kept in `folder` in the pictures' order.
+    """Maps of every block for the images' sentences, kept in `folder` in the order of the images.
 
-    made_from: what decides the maps (model, data, instruction, dtype), plain JSON values. Raises
-    ClueError when the folder holds maps made from something else.
+    They are those of the model's base, without any adapter.
+    instruction: the conditioning word. Raises ModelError, and ClueError when the folder holds maps
+    made from something else.
     """
 
     def __init__(
         self,
         folder: Path,
-        backbone: Backbone,
-        processor: Any,
+        model: ModelOptions,
         instruction: str,
-        pictures: Sequence[MappedPicture],
-        made_from: dict[str, Any],
+        images: Sequence[LabelledImage],
     ) -> None:
-        self.folder, self.backbone, self.blocks = folder, backbone, backbone.blocks
-        self._processor, self._instruction, self._pictures = processor, instruction, pictures
-        dtype = str(backbone.dtype).removeprefix("torch.")
-        wanted = {**made_from, "instruction": instruction, "dtype": dtype, "pictures a file": CHUNK}
+        self.backbone, self._processor = load_base(model.model, model.device)
+        self.folder, self.blocks = folder, self.backbone.blocks
+        self._instruction, self._images = instruction, images
+        wanted = {
+            "model": fingerprint(find_base(find_model(model.model))),
+            "data": digest(images),
+            "instruction": instruction,
+            "dtype": str(self.backbone.dtype).removeprefix("torch."),
+            "pictures a file": CHUNK,
+        }
         path = folder / MANIFEST
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
@@ -339,17 +109,17 @@ class MapCache:
             )
 
     def fill(self) -> Iterator[int]:
-        """Make the chunks that are missing; yields the number of pictures done, chunk by chunk."""
+        """Make the missing files; yields the number of images done, file by file."""
         for path, chunk in self._chunks():
             if not path.is_file():
-                maps = torch.cat([self._picture_maps(picture) for picture in chunk])
+                maps = torch.cat([self._image_maps(image) for image in chunk])
                 # Half precision: 0..1 in steps of at most 1/2048.
                 with replacing(path) as partial:
                     save_file({"maps": maps.half()}, partial)
             yield len(chunk)
 
     def block(self, block: int) -> Tensor:
-        """One block's maps, (n, g, g) float32, a row a sentence. ClueError names a bad chunk."""
+        """One block's maps, (n, g, g) float32, a row a sentence. ClueError names a damaged file."""
         rows = []
         for path, chunk in self._chunks():
             try:
@@ -359,67 +129,50 @@ class MapCache:
                 raise ClueError(
                     f"{path} cannot be read ({first_line(error)}): delete it and run again"
                 ) from error
-            if len(part) != sum(len(picture.sentences) for picture in chunk):
+            if len(part) != sum(len(image.sentences) for image in chunk):
                 raise ClueError(f"{path} holds {len(part)} maps, not what is asked: delete it")
             rows.append(part.float())
         return torch.cat(rows)
 
-    def _chunks(self) -> Iterator[tuple[Path, Sequence[MappedPicture]]]:
-        for first in range(0, len(self._pictures), CHUNK):
+    def _chunks(self) -> Iterator[tuple[Path, Sequence[LabelledImage]]]:
+        for first in range(0, len(self._images), CHUNK):
             name = f"maps-{first // CHUNK:04d}.safetensors"
-            yield self.folder / name, self._pictures[first : first + CHUNK]
+            yield self.folder / name, self._images[first : first + CHUNK]
 
     @torch.inference_mode()
-    def _picture_maps(self, picture: MappedPicture) -> Tensor:
-        image = Image.fromarray(picture.load())
-        pixels = self._processor.image_processor(image, return_tensors="pt")["pixel_values"]
-        texts = [text for text, _ in picture.sentences]
+    def _image_maps(self, image: LabelledImage) -> Tensor:
+        picture = Image.fromarray(image.load())
+        pixels = self._processor.image_processor(picture, return_tensors="pt")["pixel_values"]
+        texts = [text for text, _ in image.sentences]
         prompts = encode_prompts(self._processor, self._instruction, texts)
         features = self.backbone.look(pixels)
         return block_maps(self.backbone, features, prompts.to(self.backbone.device)).cpu()
 
 
-def open_cache(
-    folder: Path,
-    model: str,
-    device: str,
-    instruction: str,
-    pictures: Sequence[MappedPicture],
-    data: str,
-) -> MapCache:
-    """The cache for a model's base (embedded name, folder or hub id) without any adapter.
-
-    data: a digest of the pictures. Raises ModelError, ClueError.
-    """
-    backbone, processor = load_base(model, device)
-    made_from = {"model": fingerprint(find_base(find_model(model))), "data": data}
-    return MapCache(folder, backbone, processor, instruction, pictures, made_from)
-
-
 # -------------------------------------------------------------------------------------------------
-# One CNN on one block's maps, everything else frozen: a point of Figure 7.
+# One CNN on the maps of one block: a point of Figure 7.
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How a head is trained.
+    """How a CNN is trained.
 
-    weight_decay is the paper's. Its lr (1e-4) is for a CNN that learns beside an adapter; alone on
-    frozen maps, ten times that reached a lower validation loss in fewer epochs.
+    weight_decay is the paper's. Its lr (1e-4) is for a CNN that is trained together with an
+    adapter; alone on frozen maps, ten times that reached a lower validation loss in fewer epochs.
     """
 
-    epochs: int = 15
-    batch: int = 64
-    lr: float = 1e-3
+    epochs: int = option(15, "largest number of epochs; the best is kept", type=at_least(1))
+    batch: int = option(64, "number of maps in a step", type=at_least(1))
+    lr: float = option(1e-3, "learning rate of the CNN", type=above_zero)
     weight_decay: float = 1e-4
 
 
 @dataclass(frozen=True)
 class HeadResult:
-    """What came out of one training.
+    """The result of one training.
 
-    epoch: the one kept, counted from 1. val_loss: its mean loss in nats. threshold: chosen on
-    validation data. test: probabilities of the test samples, in their order.
+    epoch: the one that was kept, counted from 1. val_loss: its mean loss in nats. threshold: chosen
+    on validation data. test: probabilities of the test samples, in their order.
     """
 
     epoch: int
@@ -438,7 +191,7 @@ def train_head(
 ) -> HeadResult:
     """Train on maps (n, g, g) in 0..1 and their n labels.
 
-    rows: the numbers of the "train", "val" and "test" samples.
+    rows: the indices of the "train", "val" and "test" samples.
     """
     maps, labels = maps.to(device), torch.tensor(is_ambiguous, device=device).float()
     learn, val, test = (torch.tensor(rows[split]) for split in ("train", "val", "test"))
@@ -483,6 +236,12 @@ def _one_epoch(
         optimizer.step()
 
 
+@torch.no_grad()
+def _logits(head: CnnHead, maps: Tensor) -> Tensor:
+    head.eval()
+    return torch.cat([head(part) for part in torch.split(maps, 512)])
+
+
 def kept_or_trained(
     path: Path,
     maps: Tensor,
@@ -505,7 +264,206 @@ def kept_or_trained(
     return result
 
 
-@torch.no_grad()
-def _logits(head: CnnHead, maps: Tensor) -> Tensor:
-    head.eval()
-    return torch.cat([head(part) for part in torch.split(maps, 512)])
+# -------------------------------------------------------------------------------------------------
+# Figure 7 as JSON, as a table and as a plot.
+
+METRICS = ("f1", "accuracy", "precision", "recall")
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """The CNN of one block and one seed on test images.
+
+    counts: over all of them; by_source: for each source of images. epoch: the one that was kept.
+    """
+
+    block: int
+    seed: int
+    epoch: int
+    threshold: float
+    counts: Counts
+    by_source: dict[str, Counts]
+
+
+@dataclass(frozen=True)
+class Figure7:
+    """All results, the half-depth block, and the number of samples of each split."""
+
+    results: tuple[BlockResult, ...]
+    half_depth: int
+    samples: dict[str, int]
+
+    @property
+    def blocks(self) -> list[int]:
+        """The blocks measured, in order."""
+        return sorted({result.block for result in self.results})
+
+    def values(self, block: int, metric: str, source: str | None = None) -> list[float]:
+        """A metric of one block for each seed; of one source of images, or of all."""
+        chosen = [result for result in self.results if result.block == block]
+        return [float(getattr(r.by_source[source] if source else r.counts, metric)) for r in chosen]
+
+    @property
+    def always(self) -> float:
+        """F1 of a detector that calls every test sentence ambiguous."""
+        counts = self.results[0].counts
+        ambiguous = counts.true_positive + counts.false_negative
+        return 2 * ambiguous / (counts.n + ambiguous)
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that have test samples."""
+        return [s for s in SOURCES if self.results and self.results[0].by_source[s].n]
+
+    def summary(self) -> dict[str, Any]:
+        """As ``clue eval layers --json`` prints it: each seed's value for every block."""
+        rows = []
+        for block in self.blocks:
+            row: dict[str, Any] = {"block": block}
+            row |= {m: [round(v, 4) for v in self.values(block, m)] for m in METRICS}
+            for source in self.sources:
+                row[f"{source}_f1"] = [round(v, 4) for v in self.values(block, "f1", source)]
+            mine = [r for r in self.results if r.block == block]
+            row["epoch"], row["threshold"] = [r.epoch for r in mine], [r.threshold for r in mine]
+            rows.append(row)
+        return {
+            "half_depth_block": self.half_depth,
+            "seeds": sorted({result.seed for result in self.results}),
+            "samples": self.samples,
+            "always_ambiguous_f1": round(self.always, 4),
+            "blocks": rows,
+        }
+
+    def text(self, *, markdown: bool = False) -> str:
+        """The same as a table: mean and standard deviation over seeds."""
+        header = ["block", "F1", "accuracy", "precision", "recall"]
+        header += [f"F1 {source}" for source in self.sources]
+        rows: list[list[str | int]] = []
+        for block in self.blocks:
+            cells = [self.values(block, metric) for metric in METRICS]
+            cells += [self.values(block, "f1", source) for source in self.sources]
+            name = f"{block} (half depth)" if block == self.half_depth else str(block)
+            rows.append([name, *(spread(values, markdown=markdown) for values in cells)])
+        text = table(header, rows, markdown=markdown)
+        return f"{text}\n\n{PUBLISHED_NOTE}" if markdown else text
+
+    def plot(self, path: Path, title: str = "") -> None:
+        """F1 and accuracy over blocks, for all test images (left) and F1 by source (right).
+
+        Lines are means over seeds, bars the lowest and the highest seed. Raises ClueError where it
+        cannot be drawn or written.
+        """
+        figure = new_figure(9.5, 4.8)
+        left, right = figure.subplots(1, 2, sharey=True)
+        self._plot_line(left, "f1", None, "F1", 0)
+        self._plot_line(left, "accuracy", None, "accuracy", 1)
+        for number, source in enumerate(self.sources):
+            name = {"tabletop": "F1, simulated scenes", "it2p": "F1, photographs (IT2P)"}[source]
+            self._plot_line(right, "f1", source, name, 2 + number)
+        left.axhline(self.always, color=GREY, linestyle="-.", label='F1 of always "ambiguous"')
+        step = 1 + (len(self.blocks) - 1) // 14
+        for axes in (left, right):
+            axes.axvline(self.half_depth, color=GREY, linestyle=":", label="half depth")
+            axes.set(xlabel="decoder block (counted from 0)", xticks=self.blocks[::step])
+            add_grid(axes)
+            # Below the axes, where no point can hide behind it.
+            axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
+        left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
+        right.set(title="by source")
+        if title:
+            figure.suptitle(title)
+        save_figure(figure, path)
+
+    def _plot_line(self, axes: Any, metric: str, source: str | None, name: str, index: int) -> None:
+        values = np.array([self.values(block, metric, source) for block in self.blocks])
+        mean = values.mean(1)
+        axes.errorbar(
+            self.blocks,
+            mean,
+            yerr=(mean - values.min(1), values.max(1) - mean),
+            color=COLORS[index],
+            marker="os^D"[index],
+            linestyle=("-", "--")[index % 2],
+            capsize=3,
+            label=name,
+        )
+
+
+# -------------------------------------------------------------------------------------------------
+# The command.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersOptions:
+    """The options of ``clue eval layers``."""
+
+    data: InDomainOptions
+    model: ModelOptions
+    head: HeadSettings
+    output: OutputOptions
+    instruction: str = option("detect", "conditioning word")
+    blocks: tuple[int, ...] | None = option(
+        None, "decoder blocks; default: all", type=int, nargs="+", metavar="B"
+    )
+    seeds: int = option(3, "number of CNNs for each block", type=at_least(1), metavar="N")
+    run: Path = option(Path("runs/layers"), "folder of maps and results; continues what it holds")
+    plot: Path | None = option(None, "draw Figure 7", type=FIGURE, metavar="FILE.png")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue eval layers``."""
+    add_options(parser, LayersOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue eval layers``; the exit status."""
+    options = read_options(LayersOptions, args)
+    figure = measure(options, load_in_domain(options.data))
+    if options.plot is not None:
+        figure.plot(options.plot, f"CNN on one frozen block's attention ({options.model.model})")
+    options.output.show(figure.summary(), lambda markdown: figure.text(markdown=markdown))
+    return 0
+
+
+def measure(options: LayersOptions, images: Sequence[LabelledImage]) -> Figure7:
+    """Make or find the maps, train or find the CNNs, and score them."""
+    samples = [(i.split, i.source, label) for i in images for _, label in i.sentences]
+    rows = {split: [n for n, s in enumerate(samples) if s[0] == split] for split in SPLITS}
+    labels = [label for _, _, label in samples]
+    for split in SPLITS:
+        if len({labels[n] for n in rows[split]}) < 2:
+            raise ClueError(f"the {split} images need clear and ambiguous sentences: give more")
+    cache = MapCache(options.run, options.model, options.instruction, images)
+    wanted = range(cache.blocks) if options.blocks is None else sorted(set(options.blocks))
+    if not all(0 <= block < cache.blocks for block in wanted):
+        raise ClueError(f"--blocks must be 0 to {cache.blocks - 1} for this model")
+    show = sys.stderr.isatty()
+    with tqdm(total=len(images), unit="image", desc="maps", disable=not show) as bar:
+        for done in cache.fill():
+            bar.update(done)
+    results = []
+    for block in tqdm(wanted, desc="blocks", disable=not show):
+        maps = cache.block(block)
+        for seed in range(options.seeds):
+            path = options.run / "heads" / f"block-{block:02d}-seed-{seed}.json"
+            device = cache.backbone.device
+            result = kept_or_trained(path, maps, labels, rows, options.head, seed, device)
+            decided = [
+                (samples[n][1], labels[n], chance >= result.threshold)
+                for n, chance in zip(rows["test"], result.test, strict=True)
+            ]
+            results.append(
+                BlockResult(
+                    block,
+                    seed,
+                    result.epoch,
+                    result.threshold,
+                    count((truth, said) for _, truth, said in decided),
+                    {
+                        source: count((truth, said) for s, truth, said in decided if s == source)
+                        for source in SOURCES
+                    },
+                )
+            )
+    sizes = {split: len(rows[split]) for split in SPLITS}
+    return Figure7(tuple(results), half_depth_block(cache.blocks), sizes)

@@ -1,10 +1,9 @@
-"""How long a person waits: from process start to the first answer, and for a warm reply.
+"""Latency: from process start to the first answer, and of warm replies; medians over some runs.
 
-Each is the median of some runs (20) on a picture drawn here, in milliseconds of wall clock. The
-first runs the whole `clue ground` command as a shell would, to its first line; the second keeps
-model and picture and replies again. And ratios: what policy "both" costs, in turns with "detector",
-and what three looks cost a box, in turns with one.
-Prints one JSON object and, with --markdown, a row for docs/results.md.
+The first runs the whole `clue ground` command as a shell would, to its first line. The second keeps
+model and image and replies again. Two ratios compare costs in turns: policy "both" to "detector",
+and a box from three views to one from a single view. Times are milliseconds of wall clock, on an
+image drawn here. Prints one JSON object and, with --markdown, a row for docs/results.md.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,122 +27,139 @@ import numpy.typing as npt
 
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import ClueError
-from clue_ros.model.loading import add_model_argument
+from clue_ros.lab.evaluation.options import ModelOptions
+from clue_ros.lab.options import add_options, at_least, option, read_options
 
 if TYPE_CHECKING:
     from clue_ros.dialogue.types import Dialogue
     from clue_ros.engine import Clue, View
 
 T = TypeVar("T")
-REQUEST = "pick up the block on the left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyOptions(ModelOptions):
+    """The options of ``clue bench engine``."""
+
+    device: str = option("cpu", "cpu, cuda or auto")
+    policy: str = option(DEFAULT_POLICY, "what decides to ask", choices=POLICIES)
+    runs: int = option(20, "number of runs of each measurement", type=at_least(1), metavar="N")
+    image: Path | None = option(None, "an image file; default: a drawn one")
+    text: str = option("pick up the block on the left", "the request")
+    markdown: bool = option(False, "print a table row as well")
+
+
+def times(work: Callable[[], object], runs: int, warm_up: int = 0) -> list[float]:
+    """Seconds that each of ``runs`` calls takes, after ``warm_up`` calls that are not counted."""
+    seconds = []
+    for _ in range(warm_up + runs):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return seconds[warm_up:]
+
+
+def in_turns(seconds: Callable[[T], float], this: T, that: T, runs: int) -> float:
+    """Median seconds of ``this`` over the median seconds of ``that``, one of each a run."""
+    taken = [(seconds(that), seconds(this)) for _ in range(runs)]
+    base = statistics.median(time for time, _ in taken)
+    return round(statistics.median(time for _, time in taken) / base, 3)
+
+
+def median_ms(seconds: list[float]) -> float:
+    """The median in milliseconds."""
+    return round(statistics.median(seconds) * 1000, 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue bench engine``."""
-    add_model_argument(parser)
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or auto")
-    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT_POLICY, help="who decides")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs of each (20)")
-    parser.add_argument("--image", type=Path, help="a picture file, instead of a drawn one")
-    parser.add_argument("--text", default=REQUEST, help=f'the request ("{REQUEST}")')
-    parser.add_argument("--markdown", action="store_true", help="print a table row as well")
+    add_options(parser, LatencyOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue bench engine``; the exit status."""
-    if args.runs < 1:
-        raise ClueError(f"--runs must be 1 or more, not {args.runs}")
+    options = read_options(LatencyOptions, args)
     with tempfile.TemporaryDirectory() as folder:
-        picture = args.image or _write_picture(Path(folder) / "blocks.png")
+        picture = options.image or _write_picture(Path(folder) / "blocks.png")
         result: dict[str, Any] = {
-            "model": args.model,
-            "device": args.device,
+            "model": options.model,
+            "device": options.device,
             "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
-            "runs": args.runs,
-            "policy": args.policy,
-            **warm(args, picture),
-            "start_to_answer_ms": _ms([_first_answer(args, picture) for _ in range(args.runs)]),
+            "runs": options.runs,
+            "policy": options.policy,
+            **warm(options, picture),
+            "start_to_answer_ms": median_ms(
+                [_first_answer(options, picture) for _ in range(options.runs)]
+            ),
         }
     print(json.dumps(result))
-    if args.markdown:
+    if options.markdown:
         names = ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms")
         row = " | ".join(f"{result[name]:.0f}" for name in names)
         print(f"| {result['model']} | {result['device']} ({result['cpu']}) | {row} |")
     return 0
 
 
-def warm(args: argparse.Namespace, picture: Path) -> dict[str, float]:
+def warm(options: LatencyOptions, picture: Path) -> dict[str, float]:
     """Medians with the model loaded, in ms: look, ambiguity and reply; and one cold load."""
     from clue_ros.dialogue.types import Dialogue
     from clue_ros.images import load_image
 
-    image, dialogue, runs = load_image(picture), Dialogue(args.text), args.runs
+    image, dialogue, runs = load_image(picture), Dialogue(options.text), options.runs
     start = time.perf_counter()
     from clue_ros.engine import Clue
 
-    clue = Clue.load(args.model, device=args.device, policy=args.policy)
+    clue = Clue.load(options.model, device=options.device, policy=options.policy)
     loaded = time.perf_counter() - start
     view = clue.look(image)
     clue.reply(view, dialogue)
-    ratios = {
-        f"{form}_both_to_detector": _policies(clue, view, dialogue, threshold, runs)
-        for form, threshold in (("question", 0.0), ("box", 1.0))
-    }
     return {
         "load_ms": round(loaded * 1000, 1),
-        "look_ms": _ms(_times(lambda: clue.look(image), runs)),
-        "ambiguity_ms": _ms(_times(lambda: clue.ambiguity(view, dialogue), runs)),
-        "reply_ms": _ms(_times(lambda: clue.reply(view, dialogue), runs)),
-        **ratios,
-        "box_three_looks_to_one": _looks(clue, image, dialogue, runs),
+        "look_ms": median_ms(times(lambda: clue.look(image), runs)),
+        "ambiguity_ms": median_ms(times(lambda: clue.ambiguity(view, dialogue), runs)),
+        "reply_ms": median_ms(times(lambda: clue.reply(view, dialogue), runs)),
+        # A threshold of 0 or 1 has both policies reply in the same form.
+        "question_both_to_detector": _both_to_detector(clue, view, dialogue, 0.0, runs),
+        "box_both_to_detector": _both_to_detector(clue, view, dialogue, 1.0, runs),
+        "box_three_views_to_one": _three_views_to_one(clue, image, dialogue, runs),
     }
 
 
-def _policies(clue: Clue, view: View, dialogue: Dialogue, threshold: float, runs: int) -> float:
-    """How much longer a reply takes by policy "both" than by "detector", taken in turns.
-
-    threshold: 0 or 1, so that both reply in the same form, whatever they think.
-    """
+def _both_to_detector(
+    clue: Clue, view: View, dialogue: Dialogue, threshold: float, runs: int
+) -> float:
     before = clue.policy, clue.threshold
     clue.threshold = threshold
 
     def seconds(policy: str) -> float:
         clue.policy = policy
-        return _times(lambda: clue.reply(view, dialogue), 1)[0]
+        return times(lambda: clue.reply(view, dialogue), 1)[0]
 
-    ratio = _in_turns(seconds, "both", "detector", runs)
+    ratio = in_turns(seconds, "both", "detector", runs)
     clue.policy, clue.threshold = before
     return ratio
 
 
-def _looks(clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: int) -> float:
-    """How much longer it takes to point with three looks than with one, taken in turns.
-
-    The picture is new each time, and its first look not counted.
-    """
+def _three_views_to_one(
+    clue: Clue, image: npt.NDArray[np.uint8], dialogue: Dialogue, runs: int
+) -> float:
+    """The image is new each time, and its first look is not counted."""
     before = clue.num_views
 
-    def seconds(looks: int) -> float:
-        clue.num_views, view = looks, clue.look(image)
-        return _times(lambda: clue.reply(view, dialogue, force_grounding=True), 1)[0]
+    def seconds(views: int) -> float:
+        clue.num_views, view = views, clue.look(image)
+        return times(lambda: clue.reply(view, dialogue, force_grounding=True), 1)[0]
 
-    ratio = _in_turns(seconds, 3, 1, runs)
+    ratio = in_turns(seconds, 3, 1, runs)
     clue.num_views = before
     return ratio
 
 
-def _in_turns(seconds: Callable[[T], float], this: T, that: T, runs: int) -> float:
-    """How many times as long this takes as that: their medians, one of each a run."""
-    taken = [(seconds(that), seconds(this)) for _ in range(runs)]
-    one = statistics.median(time for time, _ in taken)
-    return round(statistics.median(time for _, time in taken) / one, 3)
-
-
-def _first_answer(args: argparse.Namespace, picture: Path) -> float:
+def _first_answer(options: LatencyOptions, picture: Path) -> float:
     """Seconds from starting ``clue ground`` to its first line."""
-    command = [sys.executable, "-m", "clue_ros.cli", "ground", str(picture), args.text]
-    command += ["--json", "--model", args.model, "--device", args.device]
-    command += ["--policy", args.policy]
+    command = [sys.executable, "-m", "clue_ros.cli", "ground", str(picture), options.text]
+    command += ["--json", "--model", options.model, "--device", options.device]
+    command += ["--policy", options.policy]
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -156,22 +173,8 @@ def _first_answer(args: argparse.Namespace, picture: Path) -> float:
     return seconds
 
 
-def _times(work: Callable[[], object], runs: int) -> list[float]:
-    """Seconds that each of ``runs`` calls takes."""
-    seconds = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def _ms(seconds: list[float]) -> float:
-    return round(statistics.median(seconds) * 1000, 1)
-
-
 def _write_picture(path: Path) -> Path:
-    """Three squares on a dark table: the work does not depend on what is in the picture."""
+    """Three squares on a dark table: the work does not depend on the content of the image."""
     from PIL import Image
 
     picture: npt.NDArray[np.uint8] = np.full((480, 640, 3), 24, np.uint8)

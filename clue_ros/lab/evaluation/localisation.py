@@ -1,21 +1,17 @@
-"""``clue eval localisation``: where is the confusion? Peaks of the map against the true candidates.
+"""Where is the confusion? Peaks of the attention map against the objects that a request can mean.
 
-A peak hits a candidate when its box's centre lies in the candidate's box ("center"), or when the
-boxes overlap with an IoU of at least 0.3 or 0.5; every candidate is hit at most once, by the
-strongest peak that does. Pointing game: the strongest peak's point lies on a candidate's mask.
-Simulated scenes know every box and mask; IT2P annotates points, and its boxes and masks are
-estimated from the photographs' colours.
+A peak hits a candidate when the centre of its box lies in the candidate's box ("center"), or when
+the two boxes overlap with an IoU of at least 0.3 or 0.5. Each candidate is hit at most once, by the
+strongest such peak. Pointing game: the point of the strongest peak lies on a candidate's mask.
+Simulated scenes have true boxes and masks; IT2P annotates points, and its boxes and masks are
+estimated from the colours of the photographs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,36 +19,33 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Peak
 from clue_ros.errors import ClueError
-from clue_ros.images import load_image
-from clue_ros.lab.data.it2p import (
-    AmbiguousCommand,
-    ClearCommand,
-    It2pImage,
-    Point,
-    find_it2p,
-    load_it2p,
-)
+from clue_ros.lab.data.it2p import It2pImage, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
-from clue_ros.lab.evaluation.it2p import it2p_samples
-from clue_ros.lab.evaluation.metrics import center_inside, iou, mean, ratio, rounded
-from clue_ros.lab.evaluation.protocol import note, require_folder, write_records
-from clue_ros.lab.evaluation.report import table
-from clue_ros.lab.evaluation.table1_detectors import read_split
-from clue_ros.lab.evaluation.tabletop import requests_about
-from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.evaluation.in_domain import require_scenes
+from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
+from clue_ros.lab.evaluation.metrics import center_inside, mean, ratio, rounded
+from clue_ros.lab.evaluation.options import (
+    DataOptions,
+    DetectorModelOptions,
+    RecordsOptions,
+    note,
+    with_progress,
+)
+from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.model.loading import add_model_argument
 
 # -------------------------------------------------------------------------------------------------
-# What a request can mean, as boxes and masks: the truth that peaks of the map are held against.
+# The truth: the boxes and masks of the objects that each request can mean.
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One thing that a request can mean.
+    """One object that a request can mean.
 
-    box: in pixels of the image. mask: bool, a grid of any size laid over the image.
+    box: in pixels of the image. mask: bool, a grid of any size over the whole image.
     """
 
     box: Box
@@ -60,111 +53,107 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request and what it can mean: one candidate is clear, several are ambiguous."""
+class LabelledRequest:
+    """A request and its candidates: one makes it clear, several make it ambiguous."""
 
     text: str
     candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
-class Scenery:
-    """An image and the requests about it. `load` gives uint8 RGB (H, W, 3)."""
+class LabelledScene:
+    """An image and the requests about it. `load` returns uint8 RGB (H, W, 3)."""
 
     name: str
     load: Callable[[], npt.NDArray[np.uint8]]
-    requests: tuple[Asked, ...]
+    requests: tuple[LabelledRequest, ...]
 
 
-def tabletop_truth(
-    folder: Path, split: str, scenes: int, per_image: int, seed: int
-) -> list[Scenery]:
-    """Simulated scenes with the requests that ``clue eval tabletop`` asks, their truth known."""
+@dataclass(frozen=True, kw_only=True)
+class LocalisationOptions(DataOptions):
+    """The options of ``clue eval localisation``."""
+
+    data: str = option("tabletop", "simulated scenes or IT2P", choices=("tabletop", "it2p"))
+    split: str = option("test", "which images", choices=SPLITS)
+    seed: int = option(0, "seed of the choice of requests")
+    scenes: int = option(300, "number of simulated scenes", type=at_least(1), metavar="N")
+    model: DetectorModelOptions
+    output: RecordsOptions
+
+
+def tabletop_truth(options: LocalisationOptions) -> list[LabelledScene]:
+    """Simulated scenes with the requests of ``clue eval tabletop``."""
+    scenes = require_scenes(options.tabletop, options.split, options.scenes)
     return [
-        _scenery(scene, index, per_image, seed)
-        for index, scene in enumerate(read_split(folder, split, scenes))
+        _simulated(scene, index, options.per_image, options.seed)
+        for index, scene in enumerate(scenes)
     ]
 
 
-def _scenery(scene: Scene, index: int, per_image: int, seed: int) -> Scenery:
+def _simulated(scene: Scene, index: int, per_image: int, seed: int) -> LabelledScene:
     rng = np.random.default_rng([seed, index])
-    height, width = scene.image.shape[:2]
-    candidates = []
-    for number, o in enumerate(scene.objects, start=1):
-        x0, y0, x1, y1 = o.box
-        box = Box(x0 * width, y0 * height, x1 * width, y1 * height)
-        candidates.append(Candidate(box, scene.instances == number))
+    candidates = [
+        Candidate(pixel_box(scene, i), scene.instances == i + 1) for i in range(len(scene.objects))
+    ]
     drawn = requests_about(scene.objects, rng, per_image, ambiguous=False)
     drawn += requests_about(scene.objects, rng, per_image, ambiguous=True)
-    asked = [Asked(text, tuple(candidates[i] for i in meant)) for text, meant in drawn]
-    return Scenery(f"scene {index}", lambda: scene.image, tuple(asked))
+    requests = [LabelledRequest(text, tuple(candidates[i] for i in meant)) for text, meant in drawn]
+    return LabelledScene(f"scene {index}", lambda: scene.image, tuple(requests))
 
 
-def it2p_truth(
-    folder: Path | None, split: str, per_image: int, seed: int
-) -> tuple[list[Scenery], list[str]]:
-    """IT2P's commands as ``clue eval it2p`` chooses them, with the blocks they can mean.
+def it2p_truth(options: LocalisationOptions) -> tuple[list[LabelledScene], list[str]]:
+    """IT2P photographs with the commands of ``clue eval it2p``, and notes of what is left out.
 
     Boxes and masks are estimates around the annotated points. Commands whose blocks the data set
-    does not tell, or tells in two ways, are left out; the notes say how many. Raises ClueError.
+    does not give, or gives in two ways, are left out. Raises ClueError.
     """
-    root = folder if folder is not None else find_it2p()
-    if root is None:
-        raise ClueError("no IT2P found: give its folder with --it2p DIR or set CLUE_IT2P")
-    data = load_it2p(root)
-    records = {image.path.name: image for image in data.select(split)}
-    pictures, left_out = [], 0
-    for sample in it2p_samples(data, split=split, per_image=per_image, seed=seed):
-        record = records[sample.name]
-        image = load_image(record.path)
-        points = [block.point for block in record.blocks]
-        blocks = [Candidate(Box(*region.box), region.mask) for region in block_boxes(image, points)]
-        asked: list[Asked] = []
+    data = load_it2p(require_it2p(options.it2p, "--it2p"))
+    photographs = {image.path.name: image for image in data.select(options.split)}
+    scenes, left_out = [], 0
+    for sample in it2p_samples(
+        data, split=options.split, per_image=options.per_image, seed=options.seed
+    ):
+        photograph = photographs[sample.name]
+        regions = block_boxes(sample.load(), [block.point for block in photograph.blocks])
+        blocks = [Candidate(Box(*region.box), region.mask) for region in regions]
+        requests: list[LabelledRequest] = []
         for text in [*(request.text for request in sample.clear), *sample.ambiguous]:
-            meant = _meant(record, text, ambiguous=text in sample.ambiguous)
+            meant = _meant(photograph, text, ambiguous=text in sample.ambiguous)
             if meant:
-                asked.append(Asked(text, tuple(blocks[i] for i in meant)))
+                requests.append(LabelledRequest(text, tuple(blocks[i] for i in meant)))
             else:
                 left_out += 1
-        pictures.append(Scenery(sample.name, _always(image), tuple(asked)))
-    notes = [f"{left_out} commands left out: the data set does not tell their blocks"]
-    return pictures, notes if left_out else []
+        scenes.append(LabelledScene(sample.name, sample.load, tuple(requests)))
+    notes = [f"{left_out} commands left out: the data set does not give their blocks"]
+    return scenes, notes if left_out else []
 
 
-def _meant(record: It2pImage, text: str, *, ambiguous: bool) -> list[int]:
-    """The blocks a command can mean, by number; none where that is not known."""
-    if text in record.contradictory:
+def _meant(photograph: It2pImage, text: str, *, ambiguous: bool) -> list[int]:
+    """The blocks that a command can mean, by index; none where they are not known."""
+    if text in photograph.contradictory:
         return []
-    rows: tuple[ClearCommand | AmbiguousCommand, ...] = (
-        record.ambiguous if ambiguous else record.commands
-    )
-    row = next(row for row in rows if row.text == text)
-    if isinstance(row, ClearCommand):
-        return [_nearest(record, row.point)]
-    blocks = sorted({_nearest(record, point) for point in row.candidates})
-    return blocks if len(blocks) > 1 else []
+    if ambiguous:
+        points = next(row for row in photograph.ambiguous if row.text == text).candidates
+    else:
+        points = (next(row for row in photograph.commands if row.text == text).point,)
+    blocks = {photograph.blocks.index(nearest(photograph.blocks, point)) for point in points}
+    return [] if ambiguous and len(blocks) < 2 else sorted(blocks)
 
 
-def _nearest(record: It2pImage, point: Point) -> int:
-    gaps = [math.dist(block.point, point) for block in record.blocks]
-    return gaps.index(min(gaps))
-
-
-def _always(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]:
-    return lambda: image
-
+# -------------------------------------------------------------------------------------------------
+# Peaks against candidates.
 
 ViewT = TypeVar("ViewT")
 Hit = Callable[[Box, Box], bool]
 HITS: dict[str, Hit] = {
     "center": center_inside,
-    "iou30": lambda peak, candidate: iou(peak, candidate) >= 0.3,
-    "iou50": lambda peak, candidate: iou(peak, candidate) >= 0.5,
+    "iou30": lambda peak, candidate: peak.iou(candidate) >= 0.3,
+    "iou50": lambda peak, candidate: peak.iou(candidate) >= 0.5,
 }
 GROUPS = ("all", "clear", "ambiguous", "2 candidates", "3 candidates", "4 or more")
 
 
-class Looker(Protocol[ViewT]):
+class AmbiguityJudge(Protocol[ViewT]):
     """The part of :class:`clue_ros.engine.Clue` that is measured."""
 
     def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
@@ -176,7 +165,7 @@ class Looker(Protocol[ViewT]):
 
 @dataclass
 class Tally:
-    """What was counted over a group of requests."""
+    """Counts over a group of requests."""
 
     requests: int = 0
     candidates: int = 0
@@ -188,7 +177,7 @@ class Tally:
     mask_ious: list[float] = field(default_factory=list)
 
     def precision(self, hit: str) -> float:
-        """Share of the peaks that hit a candidate; NaN of no peaks."""
+        """Share of the peaks that hit a candidate; NaN without peaks."""
         return ratio(self.hits[hit], self.peaks)
 
     def recall(self, hit: str) -> float:
@@ -200,7 +189,7 @@ class Tally:
         return ratio(2 * self.hits[hit], self.peaks + self.candidates)
 
     def summary(self) -> dict[str, Any]:
-        """As ``--json`` prints it; None of nothing."""
+        """As ``--json`` prints it; None where there is nothing."""
         names = ("precision", "recall", "f1")
         scores = {hit: {n: rounded(getattr(self, n)(hit)) for n in names} for hit in HITS}
         return {
@@ -217,23 +206,23 @@ class Tally:
 
 @dataclass
 class Localisation:
-    """All groups, and a record a request."""
+    """The counts of all groups, and one record for each request."""
 
     groups: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in GROUPS})
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        """Every group that holds requests."""
+        """Every group that has requests."""
         return {name: tally.summary() for name, tally in self.groups.items() if tally.requests}
 
     def text(self, *, markdown: bool = False) -> str:
-        """The same as a table. Box and mask IoU: means over the peaks that hit by their centre."""
+        """The same as a table. Box and mask IoU: means over the hits by "center"."""
         header = ["requests", "n", "candidates", "peaks", "precision", "recall", "F1"]
         header += ["F1 IoU 0.3", "F1 IoU 0.5", "pointing", "count right", "box IoU", "mask IoU"]
-        rows: list[list[str | float | int]] = []
+        rows: list[list[Cell]] = []
         for name, tally in self.groups.items():
             if tally.requests:
-                row: list[str | float | int] = [
+                row: list[Cell] = [
                     name, tally.requests, tally.candidates, tally.peaks,
                     tally.precision("center"), tally.recall("center"),
                     *(tally.f1(hit) for hit in HITS),
@@ -244,26 +233,26 @@ class Localisation:
         return table(header, rows, markdown=markdown)
 
 
-def measure(clue: Looker[ViewT], pictures: Iterable[Scenery]) -> Localisation:
-    """Judge every request of every picture, and compare the peaks with the candidates."""
+def measure(clue: AmbiguityJudge[ViewT], scenes: Iterable[LabelledScene]) -> Localisation:
+    """Judge every request about every scene, and compare the peaks with the candidates."""
     result = Localisation()
-    for picture in pictures:
-        image = picture.load()
+    for scene in scenes:
+        image = scene.load()
         view = clue.look(image)
-        for asked in picture.requests:
-            estimate = clue.ambiguity(view, asked.text)
-            _count(result, picture.name, asked, estimate, (image.shape[1], image.shape[0]))
+        for request in scene.requests:
+            estimate = clue.ambiguity(view, request.text)
+            _count(result, scene.name, request, estimate, (image.shape[1], image.shape[0]))
     return result
 
 
 def matches(peaks: Sequence[Box], candidates: Sequence[Box], hit: Hit) -> list[tuple[int, int]]:
-    """(peak, candidate) pairs, each at most once: strongest peak first, the best overlap first."""
+    """Pairs (peak, candidate), each at most once: strongest peak first, best overlap first."""
     pairs: list[tuple[int, int]] = []
     free = set(range(len(candidates)))
     for number, peak in enumerate(peaks):
         fitting = [i for i in sorted(free) if hit(peak, candidates[i])]
         if fitting:
-            best = max(fitting, key=lambda i: iou(peak, candidates[i]))
+            best = max(fitting, key=lambda i: peak.iou(candidates[i]))
             free.remove(best)
             pairs.append((number, best))
     return pairs
@@ -272,16 +261,16 @@ def matches(peaks: Sequence[Box], candidates: Sequence[Box], hit: Hit) -> list[t
 def _count(
     result: Localisation,
     name: str,
-    asked: Asked,
+    request: LabelledRequest,
     estimate: AmbiguityEstimate,
     size: tuple[int, int],
 ) -> None:
-    peaks, candidates = estimate.peaks, asked.candidates
+    peaks, candidates = estimate.peaks, request.candidates
     boxes, truth = [peak.box for peak in peaks], [candidate.box for candidate in candidates]
     pairs = {key: matches(boxes, truth, hit) for key, hit in HITS.items()}
     pointed = bool(peaks) and any(_on(peaks[0], candidate, size) for candidate in candidates)
     overlaps = [
-        (iou(boxes[p], truth[c]), _mask_iou(estimate, peaks[p], candidates[c], size))
+        (boxes[p].iou(truth[c]), _mask_iou(estimate, peaks[p], candidates[c], size))
         for p, c in pairs["center"]
     ]
     for group in _groups(len(candidates)):
@@ -298,7 +287,7 @@ def _count(
     result.records.append(
         {
             "image": name,
-            "text": asked.text,
+            "text": request.text,
             "probability": round(estimate.probability, 4),
             "candidates": [_rounded(box) for box in truth],
             "peaks": [{"box": _rounded(p.box), "score": round(p.score, 4)} for p in peaks],
@@ -343,43 +332,21 @@ def _rounded(box: Box) -> list[float]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval localisation``."""
-    parser.add_argument("--data", choices=("tabletop", "it2p"), default="tabletop")
-    parser.add_argument("--split", choices=SPLITS, default="test")
-    parser.add_argument("--tabletop", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
-    parser.add_argument("--it2p", type=Path, metavar="DIR", help="IT2P (or $CLUE_IT2P)")
-    parser.add_argument("--scenes", type=int, default=300, metavar="N", help="simulated (300)")
-    parser.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
-    parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
-    add_model_argument(parser)
-    parser.add_argument("--detector", metavar="DIR", help="another detector's folder")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line a request")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object")
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    add_options(parser, LocalisationOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval localisation``; the exit status."""
-    require_folder(args.records)
-    if args.scenes < 1 or args.per_image < 1:
-        raise ClueError("--scenes and --per-image must be 1 or more")
-    if args.data == "it2p":
-        pictures, notes = it2p_truth(args.it2p, args.split, args.per_image, args.seed)
+    options = read_options(LocalisationOptions, args)
+    notes: list[str] = []
+    if options.data == "it2p":
+        scenes, notes = it2p_truth(options)
     else:
-        pictures, notes = (
-            tabletop_truth(args.tabletop, args.split, args.scenes, args.per_image, args.seed),
-            [],
-        )
-    if not any(picture.requests for picture in pictures):
-        raise ClueError(f"the {args.split} split has no requests: nothing to measure")
+        scenes = tabletop_truth(options)
+    if not any(scene.requests for scene in scenes):
+        raise ClueError(f"the {options.split} split has no requests: nothing to measure")
     note(notes)
-    from tqdm import tqdm
-
-    from clue_ros.engine import Clue
-
-    clue = Clue.load(args.model, device=args.device, detector=args.detector)
-    result = measure(clue, tqdm(pictures, unit="image", disable=not sys.stderr.isatty()))
-    write_records(args.records, result.records)
-    print(json.dumps(result.summary()) if args.json else result.text(markdown=args.markdown))
+    result = measure(options.model.load(), with_progress(scenes))
+    options.output.write_records(result.records)
+    options.output.show(result.summary(), lambda markdown: result.text(markdown=markdown))
     return 0

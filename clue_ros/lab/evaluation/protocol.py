@@ -1,29 +1,25 @@
-"""The three measurements every data set shares.
+"""Three measurements that `clue eval it2p` and `clue eval tabletop` share, on any data set.
 
-clear        clear requests: does it point at the right thing? A question counts as wrong.
-ambiguity    clear against ambiguous requests: does it ask exactly when it should?
-interactive  ambiguous requests with a person who answers: is the right thing pointed at in the end?
+clear        clear requests: does the robot point at the right object? A question counts as wrong.
+ambiguity    clear and ambiguous requests: does it ask exactly about the ambiguous ones?
+interactive  ambiguous requests of a simulated user: does the dialogue end at the right object?
 
-They are taken on anything that behaves like :class:`clue_ros.engine.Clue`.
-
-Each picture is looked at once (:meth:`Clue.look`), whatever is then asked about it.
+Dialogues run as on the robot (`clue_ros.dialogue.conversation.converse`). A dialogue that ends
+without a box, because its questions are used up, is wrong for "accuracy"; "accuracy_forced" counts
+the box that the robot gives when it must point then, in the same run.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     AmbiguityEstimate,
@@ -33,18 +29,20 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
 )
-from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.lab.evaluation.metrics import Counts, count, ratio, wilson
-from clue_ros.model.loading import add_model_argument
-
-if TYPE_CHECKING:
-    from clue_ros.engine import Clue
-
+from clue_ros.lab.evaluation.metrics import Counts, count, ratio, rounded, wilson
+from clue_ros.lab.evaluation.options import (
+    PolicyOptions,
+    RecordsOptions,
+    note,
+    with_progress,
+)
+from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.options import at_least, option
 
 Grade = Callable[[Box], bool]
+Record = dict[str, Any]
 ViewT = TypeVar("ViewT")
-PictureT = TypeVar("PictureT")
 
 
 class Grounder(Protocol[ViewT]):
@@ -52,7 +50,7 @@ class Grounder(Protocol[ViewT]):
 
     @property
     def policy(self) -> str:
-        """Who decides to ask: "detector" or "decoder"."""
+        """What decides to ask: "detector", "decoder" or "both"."""
 
     def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
         """Look once at uint8 RGB (H, W, 3)."""
@@ -67,18 +65,18 @@ class Grounder(Protocol[ViewT]):
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request that means one thing. ``grades``: what makes a box right, "accuracy" first."""
+class ClearRequest:
+    """A request that means one object. ``grades``: tests of a box by name, "accuracy" first."""
 
     text: str
     grades: Mapping[str, Grade]
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """An ambiguous request with one target, and what its person says to a question.
+class DialogueRequest:
+    """An ambiguous request, its target, and the user who answers questions about it.
 
-    ``about``: what is to be recorded of it, over what the sample says of its text.
+    ``answer`` returns the user's answer to a question. ``about``: more fields of its record.
     """
 
     text: str
@@ -88,332 +86,271 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One picture and what is asked about it. ``load`` gives uint8 RGB (H, W, 3).
+class EvalSample:
+    """One image and the requests about it. ``load`` returns uint8 RGB (H, W, 3).
 
-    ``about``: what is to be recorded of a request beside its outcome. ``absent``: requests for what
-    is not in the picture.
+    ``absent``: requests for objects that are not in the image. ``about``: more fields of the
+    record of a request, from its text.
     """
 
     name: str
     load: Callable[[], npt.NDArray[np.uint8]]
-    clear: tuple[Request, ...] = ()
+    clear: tuple[ClearRequest, ...] = ()
     ambiguous: tuple[str, ...] = ()
-    interactive: tuple[Exchange, ...] = ()
+    interactive: tuple[DialogueRequest, ...] = ()
     about: Callable[[str], Mapping[str, Any]] = lambda text: {}
     absent: tuple[str, ...] = ()
 
 
-@dataclass
-class Report:
-    """Everything counted so far, and one record an item for those who want to look."""
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The results: one record for each request, in the order they were measured.
 
-    clear: list[dict[str, bool]] = field(default_factory=list)
-    pointed: list[dict[str, bool]] = field(default_factory=list)
-    decisions: list[tuple[bool, bool]] = field(default_factory=list)
-    interactive: list[dict[str, bool]] = field(default_factory=list)
-    questions: list[int] = field(default_factory=list)
-    absent: list[bool] = field(default_factory=list)  # whether it said that there is none
-    useless: list[int] = field(default_factory=list)  # questions that told nothing, where known
-    records: list[dict[str, Any]] = field(default_factory=list)
+    Every record has "part" (clear, ambiguous, interactive or absent), "image", "text", "right" and
+    "box" (pixels; of the forced reply where the reply was a question; None where none was given).
+    Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
+    Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
+    questions that told nothing, where the user counts them.
+    """
+
+    records: list[Record] = field(default_factory=list)
+
+    def of(self, part: str) -> list[Record]:
+        """The records of one part."""
+        return [record for record in self.records if record["part"] == part]
+
+    def where(self, belongs: Callable[[Record], bool]) -> EvaluationReport:
+        """The report of those records alone."""
+        return EvaluationReport([record for record in self.records if belongs(record)])
 
     @property
     def counts(self) -> Counts:
         """Ambiguous or not: truth against decision."""
-        return count(self.decisions)
-
-    def part(self, belongs: Callable[[Mapping[str, Any]], bool]) -> Report:
-        """The report of those records alone, without grades other than "accuracy"."""
-        part = Report(records=[record for record in self.records if belongs(record)])
-        for record in part.records:
-            right = {"accuracy": bool(record["right"])}
-            if record["part"] == "clear":
-                part.clear.append(right)
-                part.pointed.append({"accuracy": record["pointed"]})
-                part.decisions.append((False, record["asked"]))
-            elif record["part"] == "ambiguous":
-                part.decisions.append((True, record["right"]))
-            elif record["part"] == "absent":
-                part.absent.append(record["right"])
-            else:
-                part.interactive.append(right)
-                part.questions.append(record["questions"])
-                part.useless += [record["useless"]] if "useless" in record else []
-        return part
+        decisions = [(False, record["asked"]) for record in self.of("clear")]
+        return count([*decisions, *((True, record["right"]) for record in self.of("ambiguous"))])
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
-        """The three measurements, as ``clue eval --json`` prints them; None of nothing."""
-        table = self.counts
-        asked = ratio(sum(self.questions), len(self.questions))
-        scores: dict[str, dict[str, float | int]] = {
-            "clear": _shares(self.clear),
-            "ambiguity": {
-                "accuracy": table.accuracy,
-                "precision": table.precision,
-                "recall": table.recall,
-                "f1": table.f1,
-                "n": table.n,
-            },
-            "interactive": _shares(self.interactive, questions=asked),
+        """The measurements as ``clue eval --json`` prints them; None where there is nothing."""
+        clear, dialogues, absent = self.of("clear"), self.of("interactive"), self.of("absent")
+        interactive = _shares(dialogues) | {
+            "accuracy_forced": _shares(dialogues, "grades_forced")["accuracy"],
+            "questions": _mean_of(dialogues, "questions"),
+            "n": len(dialogues),
         }
-        if self.useless:
-            scores["interactive"]["useless"] = ratio(sum(self.useless), len(self.useless))
-        if self.absent:
-            share = ratio(sum(self.absent), len(self.absent))
-            scores["absent"] = {"accuracy": share, "n": len(self.absent)}
-        return {part: {k: _plain(v) for k, v in row.items()} for part, row in scores.items()}
+        if any("useless" in record for record in dialogues):
+            interactive["useless"] = _mean_of(dialogues, "useless")
+        scores: dict[str, dict[str, float | int | None]] = {
+            "clear": {**_shares(clear), "n": len(clear)},
+            "ambiguity": {**self.counts.summary(), "n": self.counts.n},
+            "interactive": interactive,
+        }
+        if absent:
+            scores["absent"] = {**_shares(absent), "n": len(absent)}
+        return scores
 
-    def text(self) -> str:
-        """The same for people, with 95 % intervals and the pointing alone, questions forbidden."""
-        table, asked = self.counts, ratio(sum(self.questions), len(self.questions))
-        return "\n".join(
+    def text(self, *, markdown: bool = False) -> str:
+        """The same as two tables, with 95 % intervals."""
+        clear, dialogues, absent = self.of("clear"), self.of("interactive"), self.of("absent")
+        rows = [
+            ("clear", clear, "grades", None),
+            ("clear, questions forbidden", clear, "grades_forced", None),
+            ("interactive", dialogues, "grades", _mean_of(dialogues, "questions")),
+            ("interactive, forced at the end", dialogues, "grades_forced", None),
+        ]
+        if absent:
+            rows.append(("absent, said to be absent", absent, "grades", None))
+        more = [name for name in _shares(clear + dialogues) if name != "accuracy"]
+        header = ["requests", "accuracy", "from", "to (95 %)", *more, "questions", "n"]
+        lines: list[list[Cell]] = []
+        for name, records, grades, questions in rows:
+            shares, n = _shares(records, grades), len(records)
+            interval = wilson(sum(record[grades]["accuracy"] for record in records), n)
+            found = [shares.get(grade) for grade in more]
+            lines.append([name, shares["accuracy"], *interval, *found, questions, n])
+        counts = self.counts.summary() | {"n": self.counts.n}
+        return "\n\n".join(
             [
-                _line("clear", self.clear),
-                _line("  if never asking", self.pointed),
-                f"{'ambiguity':<20}F1 {table.f1:.3f}  precision {table.precision:.3f}  "
-                f"recall {table.recall:.3f}  accuracy {table.accuracy:.3f}  (n = {table.n})",
-                f"{_line('interactive', self.interactive)}  {asked:.2f} questions each",
-                *(
-                    [_line("not there", [{"accuracy": a} for a in self.absent])]
-                    if self.absent
-                    else []
-                ),
+                table(header, lines, markdown=markdown),
+                table(["ambiguity", *counts], [["", *counts.values()]], markdown=markdown),
             ]
         )
 
 
+def _shares(records: list[Record], grades: str = "grades") -> dict[str, float | None]:
+    """The share of right boxes by each grade."""
+    names = records[0][grades] if records else ("accuracy",)
+    return {name: _mean_of([record[grades] for record in records], name) for name in names}
+
+
+def _mean_of(records: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return rounded(ratio(sum(record[key] for record in records), len(records)))
+
+
+Breakdown = Callable[[EvaluationReport, list[EvalSample]], tuple[dict[str, Any], str]]
+
+
 def evaluate(
     clue: Grounder[Any],
-    samples: Iterable[Sample],
+    samples: Iterable[EvalSample],
     *,
     max_questions: int = MAX_QUESTIONS,
+    force_grounding: bool = False,
     problem: Callable[[str], None] = lambda reason: None,
-) -> Report:
-    """Measure ``clue`` on every sample. A picture that cannot be read is told to ``problem``."""
-    report = Report()
+) -> EvaluationReport:
+    """Measure ``clue`` on every sample; each image is looked at once.
+
+    ``force_grounding``: point when the questions are used up, instead of ending without a box.
+    ``problem`` is called with the reason for an image that cannot be read.
+    """
+    records: list[Record] = []
     for sample in samples:
         try:
             view = clue.look(sample.load())
         except (OSError, ValueError, BadImageError) as error:
             problem(f"{sample.name}: left out, {error}")
             continue
-        for request in sample.clear:
-            _clear(clue, view, sample, request, report)
+        found = [_measure_clear(clue, view, request) for request in sample.clear]
         for text in sample.ambiguous:
-            asks = _asks(clue, view, text)
-            report.decisions.append((True, asks))
-            report.records.append(_record("ambiguous", sample, text, right=asks))
+            right = _asks(clue, view, text)
+            found.append({"part": "ambiguous", "text": text, "right": right, "box": None})
         for text in sample.absent:
-            found = isinstance(clue.reply(view, Dialogue(text)), NotFound)
-            report.absent.append(found)
-            report.records.append(_record("absent", sample, text, right=found))
-        for exchange in sample.interactive:
-            _converse(clue, view, sample, exchange, max_questions, report)
-    return report
+            right = isinstance(clue.reply(view, Dialogue(text)), NotFound)
+            grades = {"accuracy": right}
+            found.append(
+                {"part": "absent", "text": text, "right": right, "box": None, "grades": grades}
+            )
+        for dialogue in sample.interactive:
+            conversation = Conversation(
+                dialogue.text, max_questions=max_questions, force_grounding=force_grounding
+            )
+            found.append(_measure_dialogue(clue, view, dialogue, conversation))
+        for record in found:
+            about = record.pop("about", {})
+            records.append(
+                {"image": sample.name, **record, **sample.about(record["text"]), **about}
+            )
+    return EvaluationReport(records)
 
 
-def _clear(
-    clue: Grounder[Any], view: Any, sample: Sample, request: Request, report: Report
-) -> None:
-    reply = clue.reply(view, Dialogue(request.text))
-    asked = isinstance(reply, Question)
-    pointed = clue.reply(view, Dialogue(request.text), force_grounding=True) if asked else reply
-    report.clear.append(_graded(reply, request.grades))
-    report.pointed.append(_graded(pointed, request.grades))
-    report.decisions.append((False, asked))
-    right = report.clear[-1]["accuracy"]
-    record = _record("clear", sample, request.text, right=right, box=pointed)
-    report.records.append(record | {"asked": asked, "pointed": report.pointed[-1]["accuracy"]})
+def _measure_clear(clue: Grounder[Any], view: Any, request: ClearRequest) -> Record:
+    reply = forced = clue.reply(view, Dialogue(request.text))
+    if isinstance(reply, Question):
+        forced = clue.reply(view, Dialogue(request.text), force_grounding=True)
+    grades = _graded(reply, request.grades)
+    return {
+        "part": "clear",
+        "text": request.text,
+        "right": grades["accuracy"],
+        "asked": isinstance(reply, Question),
+        "box": _corners(forced),
+        "grades": grades,
+        "grades_forced": _graded(forced, request.grades),
+    }
 
 
 def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
-    """Whether it would ask. A judgement is cheaper than a whole reply, and the same."""
+    """Whether the reply would be a question. A judgement is cheaper than a reply, and the same."""
     if clue.policy != "decoder":
         return clue.ambiguity(view, Dialogue(text)).is_ambiguous
     return isinstance(clue.reply(view, Dialogue(text)), Question)
 
 
-def _converse(
-    clue: Grounder[Any],
-    view: Any,
-    sample: Sample,
-    exchange: Exchange,
-    max_questions: int,
-    report: Report,
-) -> None:
-    dialogue = Dialogue(exchange.text)
-    reply = clue.reply(view, dialogue, force_grounding=max_questions == 0)
-    while isinstance(reply, Question) and dialogue.questions < max_questions:
-        dialogue.add_question(reply.text)
-        dialogue.add_answer(exchange.answer(reply.text))
-        forced = dialogue.questions >= max_questions
-        reply = clue.reply(view, dialogue, force_grounding=forced)
-    report.interactive.append(_graded(reply, exchange.grades))
-    report.questions.append(dialogue.questions)
-    right = report.interactive[-1]["accuracy"]
-    record = _record("interactive", sample, exchange.text, right=right, box=reply)
-    more = {"dialogue": dialogue.context(), "questions": dialogue.questions}
-    useless = getattr(exchange.answer, "useless", None)
-    if useless is not None:
-        report.useless.append(useless)
-        more["useless"] = useless
-    report.records.append(record | more | dict(exchange.about))
+def _measure_dialogue(
+    clue: Grounder[Any], view: Any, request: DialogueRequest, conversation: Conversation
+) -> Record:
+    outcome = converse(clue, view, conversation, lambda asked: request.answer(asked.text))
+    assert outcome is not None  # the user answers every question
+    dialogue, reached = conversation.dialogue, outcome.grounding
+    forced = reached or clue.reply(view, dialogue, force_grounding=True)
+    grades = _graded(reached, request.grades)
+    useless = getattr(request.answer, "useless", None)
+    return {
+        "part": "interactive",
+        "text": request.text,
+        "right": grades["accuracy"],
+        "outcome": outcome.code,
+        "questions": dialogue.questions,
+        "box": _corners(forced),
+        "grades": grades,
+        "grades_forced": _graded(forced, request.grades),
+        "dialogue": dialogue.context(),
+        **({} if useless is None else {"useless": useless}),
+        "about": request.about,
+    }
 
 
-def _graded(reply: Question | Grounding, grades: Mapping[str, Grade]) -> dict[str, bool]:
-    if isinstance(reply, Question):
+def _graded(reply: Question | Grounding | None, grades: Mapping[str, Grade]) -> dict[str, bool]:
+    if not isinstance(reply, Grounding):
         return dict.fromkeys(grades, False)
     return {name: bool(grade(reply.box)) for name, grade in grades.items()}
 
 
-def _record(
-    part: str, sample: Sample, text: str, *, right: bool, box: Question | Grounding | None = None
-) -> dict[str, Any]:
-    corners = box.box.as_list() if isinstance(box, Grounding) else None
-    record = {"part": part, "image": sample.name, "text": text, "right": right, "box": corners}
-    return record | dict(sample.about(text))
-
-
-def _shares(rows: list[dict[str, bool]], **means: float) -> dict[str, float | int]:
-    names = rows[0] if rows else ("accuracy",)
-    shares: dict[str, float | int] = {
-        name: ratio(sum(row[name] for row in rows), len(rows)) for name in names
-    }
-    return shares | means | {"n": len(rows)}
-
-
-def _plain(value: float | int) -> float | int | None:
-    """JSON has no NaN."""
-    if isinstance(value, float):
-        return None if math.isnan(value) else round(value, 4)
-    return value
-
-
-def _line(name: str, rows: list[dict[str, bool]]) -> str:
-    right, n = sum(row["accuracy"] for row in rows), len(rows)
-    low, high = wilson(right, n)
-    extra = "".join(
-        f"  {key.replace('_', ' ')} {value:.3f}"
-        for key, value in _shares(rows).items()
-        if key not in ("accuracy", "n")
-    )
-    share = ratio(right, n)
-    return f"{name:<20}accuracy {share:.3f} ({low:.3f} to {high:.3f}){extra}  (n = {n})"
-
-
-def with_progress(
-    pictures: Sequence[PictureT], show: bool, unit: str = "image"
-) -> Iterator[PictureT]:
-    """The pictures (or what else ``unit`` says), with a progress bar on stderr if ``show``."""
-    if not show:
-        yield from pictures
-        return
-    from tqdm import tqdm
-
-    yield from tqdm(pictures, unit=unit, leave=False)
+def _corners(reply: Question | Grounding) -> list[float] | None:
+    return reply.box.as_list() if isinstance(reply, Grounding) else None
 
 
 # -------------------------------------------------------------------------------------------------
-# ``clue eval DATASET``: options and output that every data set shares.
+# The command line of an evaluation with dialogues.
 
 
-def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every ``clue eval``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line an item")
-    parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
-    parser.add_argument("--max-turns", type=int, default=MAX_QUESTIONS, metavar="N")
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N images only")
-    add_model_arguments(parser)
+@dataclass(frozen=True, kw_only=True)
+class DialogueOptions:
+    """The options that ``clue eval it2p`` and ``clue eval tabletop`` share."""
 
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which model is measured, and how it decides."""
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
-    parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT_POLICY)
-    parser.add_argument("--threshold", type=float, help="ask from this probability on")
-    parser.add_argument("--looks", type=int, metavar="N", help="at a picture before it points")
-
-
-def load_clue(args: argparse.Namespace) -> Clue:
-    """The model that `add_model_arguments` describes. Raises ModelError."""
-    from clue_ros.engine import Clue
-
-    return Clue.load(
-        args.model,
-        device=args.device,
-        policy=args.policy,
-        threshold=args.threshold,
-        num_views=args.looks,
-        detector=args.detector,
-        ivg=args.ivg,
+    model: PolicyOptions
+    output: RecordsOptions
+    max_turns: int = option(
+        MAX_QUESTIONS,
+        "largest number of questions in a dialogue; 0: never ask, point",
+        type=at_least(0),
+        metavar="N",
     )
-
-
-def note(reasons: Iterable[str]) -> None:
-    """Tell a person what was left out, and why."""
-    for reason in reasons:
-        print(f"note: {reason}", file=sys.stderr)
-
-
-def require_folder(path: Path | None) -> None:
-    """Refuse a file that could not be written, before what takes long. Raises ClueError."""
-    if path is not None and not path.resolve().parent.is_dir():
-        raise ClueError(f"{path} cannot be written: there is no folder {path.parent}")
-
-
-def write_records(path: Path | None, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write a JSON line a record, where a file is given."""
-    if path is not None:
-        lines = [json.dumps(record, ensure_ascii=False) for record in records]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def run_evaluation(
-    args: argparse.Namespace,
-    load: Callable[[], tuple[list[Sample], list[str]]],
-    groups: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType({}),
-    breakdown: Callable[[Report, list[Sample]], tuple[dict[str, Any], str]] | None = None,
-) -> int:
-    """Load the samples, measure the model on them and print the result; the exit status.
-
-    ``load`` gives the samples and the rows of the data that could not be used as they are.
-    ``groups``: which records to report apart as well, by name; left out where all fall into one.
-    ``breakdown``: more of a report, as JSON and for people.
-    """
-    if args.limit is not None and args.limit < 1:
-        raise ClueError(f"--limit must be 1 or more, not {args.limit}")
-    require_folder(args.records)
-    if args.max_turns < 0:
-        raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
-    samples, problems = load()
-    samples = samples[: args.limit]
-    if not samples:
-        raise ClueError("no images to evaluate: check the folder and the split")
-    note(problems)
-    clue = load_clue(args)
-    lost: list[str] = []
-    report = evaluate(
-        clue,
-        with_progress(samples, sys.stderr.isatty()),
-        max_questions=args.max_turns,
-        problem=lost.append,
+    force_grounding: bool = option(
+        False, "point when the questions are used up; default: the dialogue ends without a box"
     )
-    note(lost)
-    if len(lost) == len(samples):
-        raise ClueError(f"none of the {len(samples)} images can be read")
-    write_records(args.records, report.records)
-    parts = {name: report.part(belongs) for name, belongs in groups.items()}
-    if any(len(part.records) == len(report.records) for part in parts.values()):
-        parts = {}
-    found, told = breakdown(report, samples) if breakdown is not None else ({}, "")
-    if args.json:
-        more = {"groups": {name: part.summary() for name, part in parts.items()}} if parts else {}
-        print(json.dumps(report.summary() | more | found))
-    else:
-        lines = [report.text(), *(f"{n}:\n{part.text()}" for n, part in parts.items())]
-        print("\n".join([*lines, told] if told else lines))
-    return 0
+    limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")
+
+    def evaluate(
+        self,
+        samples: list[EvalSample],
+        problems: Iterable[str] = (),
+        groups: Mapping[str, Callable[[Record], bool]] = MappingProxyType({}),
+        breakdown: Breakdown | None = None,
+    ) -> None:
+        """Measure the model on the samples and print the report.
+
+        ``problems``: the reason for each row of the data that was left out. ``groups``: records
+        that are reported separately too, by name; omitted if all fall into one. ``breakdown``:
+        further results of the report, as JSON and as text.
+        """
+        samples = samples[: self.limit]
+        if not samples:
+            raise ClueError("no images to evaluate: check the folder and the split")
+        note(problems)
+        lost: list[str] = []
+        report = evaluate(
+            self.model.load(),
+            with_progress(samples),
+            max_questions=self.max_turns,
+            force_grounding=self.force_grounding or self.max_turns == 0,
+            problem=lost.append,
+        )
+        note(lost)
+        if len(lost) == len(samples):
+            raise ClueError(f"none of the {len(samples)} images can be read")
+        self.output.write_records(report.records)
+        parts = {name: report.where(belongs) for name, belongs in groups.items()}
+        if any(len(part.records) == len(report.records) for part in parts.values()):
+            parts = {}
+        summary: dict[str, Any] = dict(report.summary())
+        if parts:
+            summary["groups"] = {name: part.summary() for name, part in parts.items()}
+        more, more_text = breakdown(report, samples) if breakdown is not None else ({}, "")
+
+        def text(markdown: bool) -> str:
+            blocks = [report.text(markdown=markdown)]
+            for name, part in parts.items():
+                blocks += [f"{name}:", part.text(markdown=markdown)]
+            return "\n\n".join(filter(None, [*blocks, more_text]))
+
+        self.output.show(summary | more, text)

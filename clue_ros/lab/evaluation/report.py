@@ -1,14 +1,16 @@
-"""Tables of results as aligned text for a terminal, or as Markdown for a page."""
+"""Results as tables (aligned text or Markdown) and as figures (matplotlib, in one style)."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.evaluation.metrics import Calibration, wilson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,27 +37,26 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, markdown: bo
     return "\n".join(line.rstrip() for line in lines)
 
 
-def spread(values: Sequence[float], *, markdown: bool = False) -> str:
-    """Mean and sample standard deviation of several seeds; of one, the value alone.
-
-    >>> spread([0.5, 0.7])
-    '0.600 +- 0.141'
-    """
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return f"{mean:.3f}"
-    deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
-    return f"{mean:.3f} {'±' if markdown else '+-'} {deviation:.3f}"
-
-
 def _text(cell: Cell) -> str:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return "-"
     return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
 
 
+def spread(values: Sequence[float], *, markdown: bool = False) -> str:
+    """Mean and sample standard deviation over seeds; a single value alone.
+
+    >>> spread([0.5, 0.7])
+    '0.600 +- 0.141'
+    """
+    if len(values) < 2:
+        return f"{values[0]:.3f}"
+    sign = "±" if markdown else "+-"
+    return f"{statistics.fmean(values):.3f} {sign} {statistics.stdev(values):.3f}"
+
+
 # -------------------------------------------------------------------------------------------------
-# Figures as files: one look for all of them, matplotlib imported only when one is drawn.
+# Figures. matplotlib is imported only when one is drawn.
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -65,7 +66,7 @@ DPI = 100
 
 
 def figure_path(text: str) -> Path:
-    """The type of a command's option that names a figure: refuses what could not be written."""
+    """Argparse type of an option that names a figure; refuses a name that cannot be written."""
     path = Path(text)
     if path.suffix.lower() not in FORMATS:
         raise argparse.ArgumentTypeError(
@@ -79,10 +80,7 @@ def figure_path(text: str) -> Path:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, that finds room for its own labels.
-
-    Raises ClueError where matplotlib is missing.
-    """
+    """An empty figure of this size in inches. Raises ClueError where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -93,8 +91,14 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
+def add_grid(axes: Any) -> None:
+    """Light grid lines behind the data."""
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write it, in the format that the name ends in; a failure leaves no half a file.
+    """Write the figure in the format of the file's suffix; a failure leaves no partial file.
 
     Raises ClueError naming the file.
     """
@@ -105,3 +109,46 @@ def save_figure(figure: Figure, path: Path) -> None:
     except (OSError, ValueError) as error:
         partial.unlink(missing_ok=True)
         raise ClueError(f"cannot write {path}: {error}") from error
+
+
+def plot_reliability(path: Path, measured: Mapping[str, Calibration], title: str = "") -> None:
+    """Reliability diagram: share of ambiguous requests over the predicted probability.
+
+    One curve a name, with 95 % Wilson intervals; below it, the number of predictions in each bin.
+    Raises ClueError where it cannot be drawn or written.
+    """
+    figure = new_figure(5.6, 6.2)
+    upper, lower = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
+    upper.plot((0, 1), (0, 1), color=GREY, linestyle="--", linewidth=1, label="perfect")
+    for i, (name, result) in enumerate(measured.items()):
+        color, marker = COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]
+        _draw_curve(upper, result, f"{name} (ECE {result.ece:.3f})", color, marker)
+        edges = [b.low for b in result.bins] + [1.0]
+        counts = [b.n for b in result.bins]
+        lower.stairs(counts, edges, color=color, linewidth=1.6, fill=len(measured) == 1)
+    upper.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share of ambiguous requests")
+    figure.legend(loc="outside lower center", fontsize="small")
+    lower.set(xlabel="predicted probability of ambiguity", ylabel="predictions")
+    for axes in (upper, lower):
+        add_grid(axes)
+    if title:
+        upper.set_title(title)
+    save_figure(figure, path)
+
+
+def _draw_curve(axes: Any, result: Calibration, name: str, color: str, marker: str) -> None:
+    filled = [b for b in result.bins if b.n]
+    ends = [wilson(round(b.frequency * b.n), b.n) for b in filled]
+    # At a share of 0 or 1 rounding can put an interval's end on the wrong side by 1e-17.
+    below = [max(0.0, b.frequency - low) for b, (low, _) in zip(filled, ends, strict=True)]
+    above = [max(0.0, high - b.frequency) for b, (_, high) in zip(filled, ends, strict=True)]
+    axes.errorbar(
+        [b.confidence for b in filled],
+        [b.frequency for b in filled],
+        yerr=[below, above],
+        color=color,
+        marker=marker,
+        capsize=3,
+        linewidth=1.4,
+        label=name,
+    )

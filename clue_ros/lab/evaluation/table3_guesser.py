@@ -1,75 +1,81 @@
-"""`clue eval ivg`: the guesser setting of Table III, on InViG, IT2P or simulated scenes.
+"""Table III, the guesser: point at the end of a whole dialogue, on InViG, IT2P or simulated scenes.
 
-The whole dialogue, with the true questions and answers, is the prefix, and the model must point
-(`Clue.reply(..., force_grounding=True)`). Counted: the share of boxes with an IoU of at least 0.5
-with the truth (Acc@0.5, the paper's figure), the same at 0.1 .. 0.9, the mean IoU and the share of
-boxes whose centre lies in the true box. IT2P annotates points, not boxes: its true boxes are
-estimated from the photograph, and the share of centres within 20 px of the point is told as well.
-With --asker also the other half of the adapter: how likely the true questions are to it.
+The prefix is the dialogue with its true questions and answers, and the model must point. Measured
+are the share of boxes with an IoU of at least 0.5 (Acc@0.5, the paper's figure), the same at
+0.1 .. 0.9, the mean IoU, and the share of boxes whose centre lies in the true box. IT2P annotates
+points, not boxes: its true boxes are estimated from the photograph, and the share of centres within
+20 px of the point is reported too. --asker also scores the true questions (section IV-B): how
+likely they are to adapter B.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs
-from clue_ros.lab.data.it2p import (
-    It2pImage,
-    Point,
-    find_it2p,
-    load_it2p,
-    nearest,
+from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
+from clue_ros.lab.data.it2p_boxes import block_boxes
+from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
+from clue_ros.lab.evaluation.metrics import (
+    MIN_IOU,
+    center_inside,
+    center_near,
+    mean,
+    ratio,
+    rounded,
+    wilson,
 )
-from clue_ros.lab.data.it2p_boxes import BlockRegion, block_boxes
-from clue_ros.lab.evaluation.it2p import NEAR_PX, choose
-from clue_ros.lab.evaluation.metrics import center_inside, center_near, iou, ratio, rounded, wilson
-from clue_ros.lab.evaluation.protocol import (
-    Grounder,
+from clue_ros.lab.evaluation.options import (
+    ModelOptions,
+    RecordsOptions,
+    RequestOptions,
     note,
-    require_folder,
     with_progress,
-    write_records,
 )
-from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.evaluation.protocol import Grounder
+from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.simulated_user import question_axis
-from clue_ros.lab.evaluation.tabletop import requests_about
+from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.simulator.shards import SPLITS, read_scenes
+from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
-from clue_ros.model.loading import add_model_argument
-
-# -------------------------------------------------------------------------------------------------
-# Whole dialogues with a known target, from every data set, for the guesser setting (Table III).
 
 DATA = ("invig", "it2p", "tabletop")
-_MAX_TURNS = 6  # a person who has not said which one by then is left out
+CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
+PUBLISHED = {
+    "TiO": 0.712,
+    "CLUE, non-mix base (alpha 8, r 16)": 0.6319,
+    "CLUE, mix base (alpha 32, r 16)": 0.7555,
+    "CLUE, mix base (alpha 16, r 8)": 0.7566,
+}
+"""Acc@0.5 on InViG's test split, from the paper's Table III."""
+_MAX_QUESTIONS = 6  # a simulated dialogue that is still open then is left out
 
 
 @dataclass(frozen=True)
-class Told:
+class TargetDialogue:
     """A whole dialogue and its target.
 
-    point: the annotated point as fractions, where the data set has points instead of boxes. The
-    sample's box is then an estimate; `estimated` is False where a square stands in for it.
+    point: the annotated point as fractions of the image, where the data set has points instead of
+    boxes. The sample's box is then an estimate; `estimated` is False where a fixed square stands
+    in for it.
     """
 
     sample: InvigSample
@@ -77,85 +83,86 @@ class Told:
     estimated: bool = True
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which dialogues: what the options of `clue eval ivg` say.
+@dataclass(frozen=True, kw_only=True)
+class GuesserModelOptions(ModelOptions):
+    """A model whose adapter B can be replaced."""
 
-    data: one of DATA. source: a folder (for invig also a file or a hub id); None for the usual
-    place. split: train, val, test or all. per_image: of each kind, not for invig. limit: the first
-    pictures only. language: of InViG. world: of the simulator.
-    """
-
-    data: str
-    source: str | None = None
-    split: str = "test"
-    per_image: int = 2
-    limit: int | None = None
-    seed: int = 0
-    language: str = "en"
-    world: str = DEFAULT_WORLD
+    ivg: str | None = option(None, "folder of another adapter B", metavar="DIR")
 
 
-def load_told(wanted: Wanted) -> tuple[list[Told], list[str]]:
-    """The dialogues, picture by picture, and what could not be used. Raises ClueError."""
-    load = {"invig": _invig, "it2p": _it2p, "tabletop": _tabletop}[wanted.data]
-    told, problems = load(wanted)
-    order = {name: i for i, name in enumerate(dict.fromkeys(t.sample.image_id for t in told))}
-    if wanted.limit is not None:
-        told = [item for item in told if order[item.sample.image_id] < wanted.limit]
-    return sorted(told, key=lambda item: order[item.sample.image_id]), problems
+@dataclass(frozen=True, kw_only=True)
+class GuesserOptions(RequestOptions):
+    """The options of `clue eval ivg`."""
+
+    data: str = required("the data set", choices=DATA)
+    source: str | None = option(
+        None,
+        "folder of the data; for invig also a file or a hub id; default for tabletop:"
+        f" {DEFAULT_FOLDER}, for it2p: $CLUE_IT2P",
+        metavar="PATH",
+    )
+    split: str = option("test", "which images", choices=("train", "val", "test", "all"))
+    language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
+    world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
+    limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")
+    asker: bool = option(False, "also score the true questions")
+    model: GuesserModelOptions
+    output: RecordsOptions
 
 
-def _invig(wanted: Wanted) -> tuple[list[Told], list[str]]:
-    if wanted.source is None:
+# -------------------------------------------------------------------------------------------------
+# The dialogues of each data set.
+
+
+def load_dialogues(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
+    """The dialogues, image by image, and what could not be used. Raises ClueError."""
+    load = {"invig": _invig, "it2p": _it2p, "tabletop": _tabletop}[options.data]
+    dialogues, problems = load(options)
+    order = {name: i for i, name in enumerate(dict.fromkeys(d.sample.image_id for d in dialogues))}
+    if options.limit is not None:
+        dialogues = [d for d in dialogues if order[d.sample.image_id] < options.limit]
+    return sorted(dialogues, key=lambda d: order[d.sample.image_id]), problems
+
+
+def _invig(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
+    if options.source is None:
         raise ClueError("give InViG's folder, file or hub id with --source")
-    split = None if wanted.split == "all" else wanted.split
-    found = load_invig(wanted.source, split=split, language=wanted.language)
-    return [Told(sample) for sample in found.samples], list(found.problems)
+    split = None if options.split == "all" else options.split
+    found = load_invig(options.source, split=split, language=options.language)
+    return [TargetDialogue(sample) for sample in found.samples], list(found.problems)
 
 
-def _it2p(wanted: Wanted) -> tuple[list[Told], list[str]]:
-    folder = Path(wanted.source) if wanted.source is not None else find_it2p()
-    if folder is None:
-        raise ClueError("no IT2P found: give its folder with --source DIR or set CLUE_IT2P")
-    data = load_it2p(folder)
-    images = data.select(wanted.split)[: wanted.limit]
-    told, problems = it2p_told(images, per_image=wanted.per_image, seed=wanted.seed)
-    return told, [str(problem) for problem in data.problems] + problems
+def _it2p(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
+    data = load_it2p(require_it2p(Path(options.source) if options.source else None, "--source"))
+    images = data.select(options.split)[: options.limit]
+    dialogues, problems = it2p_dialogues(images, per_image=options.per_image, seed=options.seed)
+    return dialogues, [str(problem) for problem in data.problems] + problems
 
 
-def _tabletop(wanted: Wanted) -> tuple[list[Told], list[str]]:
-    folder = Path(wanted.source) if wanted.source is not None else DEFAULT_FOLDER
-    try:
-        scenes = [
-            scene
-            for split in (SPLITS if wanted.split == "all" else (wanted.split,))
-            for scene in read_scenes(folder, split, wanted.limit, wanted.world)
-        ]
-    except (FileNotFoundError, ValueError) as error:
-        raise ClueError(str(error)) from error
-    if world_spec(wanted.world).language == "rich":
-        return _rich(scenes, wanted), []
-    samples = tabletop_told(scenes, per_image=wanted.per_image, seed=wanted.seed)
-    return [Told(sample) for sample in samples], []
-
-
-def _rich(scenes: Sequence[Scene], wanted: Wanted) -> list[Told]:
-    """Dialogues in the rich worlds' language, as it tells them; as many as of the plain ones."""
+def _tabletop(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
+    folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
+    scenes = [
+        scene
+        for split in (SPLITS if options.split == "all" else (options.split,))
+        for scene in load_scenes(folder, split, options.limit, options.world)
+    ]
+    if world_spec(options.world).language != "rich":
+        samples = tabletop_dialogues(scenes, per_image=options.per_image, seed=options.seed)
+        return [TargetDialogue(sample) for sample in samples], []
     told = sample_dialogues(
         scenes,
-        grammar_of(wanted.world),
+        grammar_of(options.world),
         name="scene",
-        per_image=2 * wanted.per_image,
-        seed=wanted.seed,
+        per_image=2 * options.per_image,  # as many as clear and asked ones in the plain worlds
+        seed=options.seed,
     )
-    return [Told(sample) for sample, _ in told]
+    return [TargetDialogue(sample) for sample, _ in told], []
 
 
-def tabletop_told(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list[InvigSample]:
-    """Of each scene up to `per_image` clear requests and as many dialogues that need a question.
+def tabletop_dialogues(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list[InvigSample]:
+    """Up to `per_image` clear requests about each scene, and as many that need questions.
 
-    The requests are those of `clue eval tabletop`; one that no answers settle is left out.
+    The requests are those of `clue eval tabletop`. A request that no answers settle is left out.
     """
     samples = []
     for index, scene in enumerate(scenes):
@@ -169,7 +176,7 @@ def tabletop_told(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list
                     sample = InvigSample(
                         id=f"scene {index} {kind} {number}",
                         image_id=f"scene {index}",
-                        load=partial(_pixels, scene),
+                        load=partial(getattr, scene, "image"),
                         request=text,
                         exchanges=exchanges,
                         box=scene.objects[target].box,
@@ -185,9 +192,9 @@ def _settle(
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
 ) -> tuple[tuple[str, str], ...] | None:
-    """Questions and answers until only the target is meant; None where words do not get there."""
+    """Questions and answers until only the target is left; None where words do not get there."""
     exchanges: list[tuple[str, str]] = []
-    while len(candidates) > 1 and len(exchanges) < _MAX_TURNS:
+    while len(candidates) > 1 and len(exchanges) < _MAX_QUESTIONS:
         question = plain_question(candidates, objects)
         said = plain_answer(question, target, candidates, objects, rng)
         if said is None:
@@ -197,66 +204,66 @@ def _settle(
     return tuple(exchanges) if candidates == (target,) else None
 
 
-def it2p_told(
+def it2p_dialogues(
     images: Iterable[It2pImage], *, per_image: int, seed: int
-) -> tuple[list[Told], list[str]]:
-    """Of each photograph up to `per_image` clear commands and as many with one answer (0: all).
+) -> tuple[list[TargetDialogue], list[str]]:
+    """Up to `per_image` clear commands about each photograph, and as many with one answer (0: all).
 
-    The choice of commands is that of `clue eval it2p`. Commands that the data set contradicts are
-    left out: there is no one target.
+    The commands are those of `clue eval it2p`. A command that the data set contradicts is left out,
+    because it has no single target.
     """
-    told: list[Told] = []
+    dialogues: list[TargetDialogue] = []
     problems: list[str] = []
     for image in images:
         try:
-            regions = block_boxes(load_image(image.path), [b.point for b in image.blocks])
+            photo = _Photograph(image)
         except BadImageError as error:
             problems.append(str(error))
             continue
-        photo = _Photo(image, regions)
         clear = choose(image.commands, per_image, f"{seed}:{image.id}:clear")
         for number, command in enumerate(clear):
             if command.text not in image.contradictory:
-                told.append(photo.told(f"clear {number}", command.text, (), command.point))
+                dialogues.append(photo.dialogue(f"clear {number}", command.text, (), command.point))
         asked = choose(image.interactive, per_image, f"{seed}:{image.id}:interactive")
         for number, row in enumerate(asked):
             question = photo.question(row.text, row.point)
             if question is None:
                 problems.append(f"{image.id}: {row.text!r} leaves its candidates open, left out")
                 continue
-            exchange = (question, row.answer)
-            told.append(photo.told(f"asked {number}", row.text, (exchange,), row.point))
-    return told, problems
+            exchanges = ((question, row.answer),)
+            dialogues.append(photo.dialogue(f"asked {number}", row.text, exchanges, row.point))
+    return dialogues, problems
 
 
-class _Photo:
-    """A photograph and its blocks' estimated boxes, in the order of `image.blocks`."""
+class _Photograph:
+    """A photograph and the estimated boxes of its blocks, in the order of `image.blocks`."""
 
-    def __init__(self, image: It2pImage, regions: Sequence[BlockRegion]) -> None:
-        self._image, self._regions = image, regions
-        self._height, self._width = regions[0].mask.shape if regions else (1, 1)
+    def __init__(self, image: It2pImage) -> None:
+        self._image = image
+        self._regions = block_boxes(load_image(image.path), [b.point for b in image.blocks])
+        self._height, self._width = self._regions[0].mask.shape if self._regions else (1, 1)
 
-    def told(
+    def dialogue(
         self, name: str, text: str, exchanges: tuple[tuple[str, str], ...], point: Point
-    ) -> Told:
+    ) -> TargetDialogue:
         """A dialogue about the block at a point."""
-        region = self._regions[self._block(point)]
+        block = self._block(point)
         sample = InvigSample(
             id=f"{self._image.id} {name}",
             image_id=self._image.id,
             load=partial(load_image, self._image.path),
             request=text,
             exchanges=exchanges,
-            box=self._fractions(region),
+            box=self._box(block),
             category="block",
         )
         at = (point[0] / self._width, point[1] / self._height)
-        return Told(sample, at, region.estimated)
+        return TargetDialogue(sample, at, self._regions[block].estimated)
 
     def question(self, text: str, point: Point) -> str | None:
-        """What the oracle asks about the blocks a command can mean; None where that is not known.
+        """The plain grammar's question about the blocks that a command can mean.
 
-        The target is among them, whatever the words say of it.
+        None where they are not known. The target is always one of them.
         """
         points = next((a.candidates for a in self._image.ambiguous if a.text == text), ())
         candidates = sorted({self._block(p) for p in (*points, point)})
@@ -264,16 +271,16 @@ class _Photo:
         if len(candidates) < 2 or any(blocks[i].color is None for i in candidates):
             return None
         objects = [
-            SceneObject("block", block.color or "", self._fractions(region))
-            for block, region in zip(blocks, self._regions, strict=True)
+            SceneObject("block", block.color or "", self._box(i)) for i, block in enumerate(blocks)
         ]
         return plain_question(candidates, objects).text
 
     def _block(self, point: Point) -> int:
         return self._image.blocks.index(nearest(self._image.blocks, point))
 
-    def _fractions(self, region: BlockRegion) -> tuple[float, float, float, float]:
-        x_min, y_min, x_max, y_max = region.box
+    def _box(self, block: int) -> tuple[float, float, float, float]:
+        """The box of a block as fractions of the image."""
+        x_min, y_min, x_max, y_max = self._regions[block].box
         return (
             max(x_min, 0.0) / self._width,
             max(y_min, 0.0) / self._height,
@@ -282,20 +289,17 @@ class _Photo:
         )
 
 
-def _pixels(scene: Scene) -> npt.NDArray[np.uint8]:
-    return scene.image
-
-
-MIN_IOU = 0.5
-CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
+# -------------------------------------------------------------------------------------------------
+# The guesses and their scores.
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One dialogue that was pointed at. box, truth: x_min, y_min, x_max, y_max in pixels.
+    """The box at the end of one dialogue. box, truth: x_min, y_min, x_max, y_max in pixels.
 
-    questions: asked in the dialogue. near: centre within 20 px of the point; None without a point.
-    estimated: False where the true box is a stand-in.
+    questions: their number in the dialogue. center: whether the centre is in the true box. near:
+    whether it is within 20 px of the point; None without a point. estimated: False where a fixed
+    square stands in for the true box.
     """
 
     id: str
@@ -311,65 +315,108 @@ class Guess:
 
 
 def guess_all(
-    clue: Grounder[Any], told: Iterable[Told], *, problem: Callable[[str], None]
+    clue: Grounder[Any],
+    dialogues: Iterable[TargetDialogue],
+    *,
+    problem: Callable[[str], None] = lambda reason: None,
 ) -> list[Guess]:
-    """Point at the end of each dialogue; pictures that cannot be read are told to `problem`.
-
-    A picture is looked at once for all of its dialogues that follow each other.
-    """
+    """Point at the end of each dialogue. `problem` is called for an image that cannot be read."""
     guesses: list[Guess] = []
-    seen: tuple[str, Any, tuple[int, int]] | None = None
-    for item in told:
-        sample = item.sample
-        if seen is None or seen[0] != sample.image_id:
-            try:
-                image = sample.load()
-            except BadImageError as error:
-                problem(f"{sample.id}: left out, {error}")
-                continue
-            seen = sample.image_id, clue.look(image), (image.shape[1], image.shape[0])
-        dialogue = sample.dialogue()
-        reply = clue.reply(seen[1], dialogue, force_grounding=True)
+
+    def look(item: TargetDialogue) -> tuple[Any, int, int]:
+        image = item.sample.load()
+        return clue.look(image), image.shape[1], image.shape[0]
+
+    for item, (view, width, height) in _looked_at(dialogues, look, problem):
+        dialogue = item.sample.dialogue()
+        reply = clue.reply(view, dialogue, force_grounding=True)
         if not isinstance(reply, Grounding):
             raise ClueError("the model asked although it had to point")
-        guesses.append(_guess(item, dialogue.context(), reply.box, seen[2]))
+        x_min, y_min, x_max, y_max = item.sample.box
+        truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
+        near = None
+        if item.point is not None:
+            near = center_near(reply.box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
+        guesses.append(
+            Guess(
+                id=item.sample.id,
+                image=item.sample.image_id,
+                questions=len(item.sample.exchanges),
+                context=dialogue.context(),
+                box=reply.box.as_list(),
+                truth=truth.as_list(),
+                iou=reply.box.iou(truth),
+                center=center_inside(reply.box, truth),
+                near=near,
+                estimated=item.estimated,
+            )
+        )
     return guesses
 
 
-def _guess(item: Told, context: str, box: Box, size: tuple[int, int]) -> Guess:
-    width, height = size
-    x_min, y_min, x_max, y_max = item.sample.box
-    truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
-    near = None
-    if item.point is not None:
-        near = center_near(box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
-    return Guess(
-        id=item.sample.id,
-        image=item.sample.image_id,
-        questions=len(item.sample.exchanges),
-        context=context,
-        box=box.as_list(),
-        truth=truth.as_list(),
-        iou=iou(box, truth),
-        center=center_inside(box, truth),
-        near=near,
-        estimated=item.estimated,
-    )
+SeenT = TypeVar("SeenT")
+
+
+def _looked_at(
+    dialogues: Iterable[TargetDialogue],
+    look: Callable[[TargetDialogue], SeenT],
+    problem: Callable[[str], None],
+) -> Iterator[tuple[TargetDialogue, SeenT]]:
+    """Each dialogue with its image looked at, once for all dialogues that follow each other."""
+    last: tuple[str, SeenT] | None = None
+    for item in dialogues:
+        if last is None or last[0] != item.sample.image_id:
+            try:
+                last = item.sample.image_id, look(item)
+            except BadImageError as error:
+                problem(f"{item.sample.id}: left out, {error}")
+                continue
+        yield item, last[1]
+
+
+def score_questions(
+    clue: Clue, dialogues: Sequence[TargetDialogue], *, axes: bool
+) -> dict[str, float | int | None]:
+    """Token accuracy and perplexity of the true questions to adapter B.
+
+    With `axes` also the share of its own questions that ask for the same property as the true one.
+    An image that cannot be read is left out. None where there is no question.
+    """
+    checkpoint = clue.checkpoint
+    loss, right, tokens, questions, same_axis = 0.0, 0, 0, 0, 0
+    asked = [item for item in dialogues if item.sample.exchanges]
+    looked_at = _looked_at(asked, lambda i: checkpoint.look(i.sample.load()), lambda reason: None)
+    for item, features in looked_at:
+        for context, question in reveal_pairs(item.sample)[:-1]:
+            one_loss, one_right, length = checkpoint.forced(features, context, question)
+            loss, right, tokens = loss + one_loss, right + one_right, tokens + length
+            questions += 1
+            if axes:
+                said = checkpoint.words(checkpoint.speak(features, context, "question"))
+                same_axis += question_axis(said) == question_axis(question)
+    shares: dict[str, float | int | None] = {
+        "token_accuracy": rounded(ratio(right, tokens)),
+        "perplexity": rounded(math.exp(loss / tokens) if tokens else math.nan),
+    }
+    if axes:
+        shares["right_axis"] = rounded(ratio(same_axis, questions))
+    return shares | {"n": questions}
 
 
 def summary(guesses: Sequence[Guess]) -> dict[str, Any]:
-    """All of them, and by the number of questions in the dialogue; None of nothing."""
+    """The scores of all guesses, and by the number of questions; None where there is nothing."""
     groups = sorted({guess.questions for guess in guesses})
-    by_questions = {
-        str(count): _scores([guess for guess in guesses if guess.questions == count])
-        for count in groups
-    }
     whole = _scores(guesses)
     whole["curve"] = {
         str(level): rounded(ratio(sum(g.iou >= level for g in guesses), len(guesses)))
         for level in CURVE
     }
-    return {"guesser": whole, "by_questions": by_questions}
+    return {
+        "guesser": whole,
+        "by_questions": {
+            str(number): _scores([g for g in guesses if g.questions == number]) for number in groups
+        },
+    }
 
 
 def _scores(guesses: Sequence[Guess]) -> dict[str, Any]:
@@ -379,7 +426,7 @@ def _scores(guesses: Sequence[Guess]) -> dict[str, Any]:
         "accuracy": rounded(ratio(right, n)),
         "low": rounded(low),
         "high": rounded(high),
-        "mean_iou": rounded(sum(g.iou for g in guesses) / n if n else math.nan),
+        "mean_iou": rounded(mean([g.iou for g in guesses])),
         "center": rounded(ratio(sum(g.center for g in guesses), n)),
     }
     points = [guess.near for guess in guesses if guess.near is not None]
@@ -401,24 +448,31 @@ _COLUMNS = {
 
 
 def as_table(result: dict[str, Any], *, markdown: bool) -> str:
-    """The summary for people."""
+    """The summary as tables; in Markdown with the paper's figures."""
     names = [name for name in _COLUMNS if name in result["guesser"]]
-    rows = [["all", *(result["guesser"][name] for name in names)]]
-    for count, scores in result["by_questions"].items():
-        label = "no question" if count == "0" else f"{count} question{'s' * (count != '1')}"
+    header = ["guesser", *(_COLUMNS[name] for name in names)]
+    rows: list[list[Cell]] = [["all", *(result["guesser"][name] for name in names)]]
+    for number, scores in result["by_questions"].items():
+        label = "no question" if number == "0" else f"{number} question{'s' * (number != '1')}"
         rows.append([label, *(scores[name] for name in names)])
-    parts = [table(["guesser", *(_COLUMNS[name] for name in names)], rows, markdown=markdown)]
+    if markdown:
+        published = [{"accuracy": accuracy} for accuracy in PUBLISHED.values()]
+        rows += [
+            [f"{name} (paper, InViG)", *(scores.get(column) for column in names)]
+            for name, scores in zip(PUBLISHED, published, strict=True)
+        ]
     curve = result["guesser"]["curve"]
-    parts.append(
-        table(["IoU of at least", *curve], [["share", *curve.values()]], markdown=markdown)
-    )
+    parts = [
+        table(header, rows, markdown=markdown),
+        table(["IoU of at least", *curve], [["share", *curve.values()]], markdown=markdown),
+    ]
     if "asker" in result:
         names = [name.replace("_", " ") for name in result["asker"]]
         row = ["true questions", *result["asker"].values()]
         parts.append(table(["asker", *names], [row], markdown=markdown))
     if "near_20px" in result["guesser"]:
         parts.append(
-            "The true boxes are estimated from the photograph; IT2P has points"
+            "IT2P annotates points: the true boxes are estimated from the photograph"
             f" ({result['guesser']['stand_in_boxes']} of them are a fixed square)."
         )
     return "\n\n".join(parts)
@@ -426,103 +480,25 @@ def as_table(result: dict[str, Any], *, markdown: bool) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `clue eval ivg`."""
-    parser.add_argument("--data", choices=DATA, required=True)
-    parser.add_argument(
-        "--source", metavar="PATH", help="folder of the data; for invig also a file or hub id"
-    )
-    parser.add_argument("--split", choices=("train", "val", "test", "all"), default="test")
-    parser.add_argument("--language", choices=("en", "cn"), default="en", help="of InViG (en)")
-    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD, help="of tabletop")
-    parser.add_argument(
-        "--per-image", type=int, default=2, metavar="N", help="of each kind, not for invig (2)"
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N pictures only")
-    parser.add_argument("--seed", type=int, default=0, help="fixes which requests are chosen (0)")
-    add_model_argument(parser)
-    parser.add_argument("--ivg", type=Path, metavar="DIR", help="another adapter B")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--asker", action="store_true", help="also score the true questions")
-    parser.add_argument("--records", type=Path, metavar="FILE", help="write a JSON line an item")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object")
-    form.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    add_options(parser, GuesserOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `clue eval ivg`; the exit status."""
-    if args.per_image < 1:
-        raise ClueError(f"--per-image must be 1 or more, not {args.per_image}")
-    if args.limit is not None and args.limit < 1:
-        raise ClueError(f"--limit must be 1 or more, not {args.limit}")
-    require_folder(args.records)
-    told, problems = load_told(
-        Wanted(
-            args.data,
-            args.source,
-            split=args.split,
-            per_image=args.per_image,
-            limit=args.limit,
-            seed=args.seed,
-            language=args.language,
-            world=args.world,
-        )
-    )
-    if not told:
+    options = read_options(GuesserOptions, args)
+    dialogues, problems = load_dialogues(options)
+    if not dialogues:
         raise ClueError("no dialogues to evaluate: check the source and the split")
     note(problems)
-    from clue_ros.engine import Clue
-
-    clue = Clue.load(args.model, device=args.device, ivg=args.ivg)
+    clue = options.model.load()
     lost: list[str] = []
-    guesses = guess_all(
-        clue, with_progress(told, sys.stderr.isatty(), "dialogue"), problem=lost.append
-    )
+    guesses = guess_all(clue, with_progress(dialogues, "dialogue"), problem=lost.append)
     note(lost)
     if not guesses:
-        raise ClueError("none of the pictures can be read")
-    result: dict[str, Any] = {"data": args.data, "split": args.split} | summary(guesses)
-    if args.asker:
-        result["asker"] = score_questions(clue, told, axes=args.data != "invig")
-    write_records(args.records, map(asdict, guesses))
-    print(json.dumps(result) if args.json else as_table(result, markdown=args.markdown))
+        raise ClueError("none of the images can be read")
+    result: dict[str, Any] = {"data": options.data, "split": options.split} | summary(guesses)
+    if options.asker:
+        result["asker"] = score_questions(clue, dialogues, axes=options.data != "invig")
+    options.output.write_records(map(asdict, guesses))
+    options.output.show(result, lambda markdown: as_table(result, markdown=markdown))
     return 0
-
-
-# -------------------------------------------------------------------------------------------------
-# The asker's half of adapter B: how likely the dialogues' own questions are to it (section
-# IV-B).
-
-
-def score_questions(
-    clue: Clue, told: Sequence[Told], *, axes: bool
-) -> dict[str, float | int | None]:
-    """Token accuracy, perplexity and, with `axes`, the share of the right axis of all questions.
-
-    told: picture by picture. Pictures that cannot be read are left out. A share of nothing is None.
-    """
-    checkpoint = clue.checkpoint
-    loss, right, tokens, questions, same_axis = 0.0, 0, 0, 0, 0
-    seen: tuple[str, Any] | None = None
-    for item in told:
-        sample = item.sample
-        if not sample.exchanges:
-            continue
-        if seen is None or seen[0] != sample.image_id:
-            try:
-                seen = sample.image_id, checkpoint.look(sample.load())
-            except BadImageError:
-                continue
-        for context, question in reveal_pairs(sample)[:-1]:
-            one_loss, one_right, length = checkpoint.forced(seen[1], context, question)
-            loss, right, tokens = loss + one_loss, right + one_right, tokens + length
-            questions += 1
-            if axes:
-                said = checkpoint.words(checkpoint.speak(seen[1], context, "question"))
-                same_axis += question_axis(said) == question_axis(question)
-    shares: dict[str, float | int | None] = {
-        "token_accuracy": rounded(ratio(right, tokens)),
-        "perplexity": rounded(math.exp(loss / tokens) if tokens else math.nan),
-    }
-    if axes:
-        shares["right_axis"] = rounded(ratio(same_axis, questions))
-    return shares | {"n": questions}

@@ -1,21 +1,23 @@
-"""Held-out simulated scenes: the same three measurements, with boxes known exactly.
+"""Held-out simulated scenes, whose boxes are known exactly.
 
-Right ("accuracy") means an IoU of at least 0.5 with the target's box; "center" counts the boxes
-whose centre lies in the target's. Scenes are new to the model, and requests are drawn by
-the same grammar as its training data. In the interactive part a person who sees the target answers
-what was asked, by the words of the question.
+A box is right ("accuracy") when its IoU with the target's box is at least 0.5; "center" counts the
+boxes whose centre lies in the target's box. The scenes are new to the model, and the requests are
+drawn by the grammar of its training data. In a dialogue a simulated user who sees the target
+answers the question that was asked.
 
-``--world novel`` measures the same out of domain: objects, tables and camera that training never
-had. Requests of words that training used are then told apart from those that name a kind or a
-colour by a word that it never did.
+``--world novel`` measures out of domain, with objects, tables and a camera that training never had:
+requests made of training's words are reported apart from those with a noun or a colour that it
+never used. A rich world is broken down by the kind of request, the number of look-alikes, size and
+visibility, and its worst slices are named.
 """
 
 from __future__ import annotations
 
 import argparse
-import zipfile
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,18 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import center_inside, iou, ratio, wilson
+from clue_ros.lab.evaluation.metrics import MIN_IOU, center_inside, ratio, wilson
+from clue_ros.lab.evaluation.options import (
+    RequestOptions,
+)
 from clue_ros.lab.evaluation.protocol import (
-    Exchange,
+    ClearRequest,
+    DialogueOptions,
+    DialogueRequest,
+    EvalSample,
+    EvaluationReport,
     Grade,
-    Report,
-    Request,
-    Sample,
-    add_shared_arguments,
-    run_evaluation,
+    Record,
 )
 from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.grammars import rich_grammar
@@ -45,152 +50,205 @@ from clue_ros.lab.language.plain_grammar import (
 )
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_shard
+from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 
-# -------------------------------------------------------------------------------------------------
-# The rich world's measurements, and where they fail.
 
-MIN_IOU = 0.5
-LEAST = 8  # requests that a slice needs to be called the worst
-WORST = 3  # slices that are named
-SHOWN = 4  # pictures of each
-TILE = 300  # pixels
-SIZES = ((0.1, "small"), (0.18, "medium"), (2.0, "large"))  # of the root of the box's area
-SHARES = ((0.7, "much hidden"), (0.95, "partly hidden"), (2.0, "in full view"))
+def load_scenes(
+    folder: Path, split: str, limit: int | None, world: str = DEFAULT_WORLD
+) -> list[Scene]:
+    """The first `limit` scenes of a world's split, or all if there are fewer.
 
-Breakdown = Callable[[Report, list[Sample]], tuple[dict[str, Any], str]]
+    Raises ClueError when there are none, with the command that makes them, or one is damaged.
+    """
+    if not list_shards(folder, split, world):
+        raise ClueError(how_to_make(folder, split, limit or 1000, world))
+    try:
+        return list(read_scenes(folder, split, limit, world))
+    except ValueError as error:
+        raise ClueError(str(error)) from error
+
+
+def pixel_box(scene: Scene, target: int) -> Box:
+    """The box of an object in pixels of the scene's image."""
+    height, width = scene.image.shape[:2]
+    x0, y0, x1, y1 = scene.objects[target].box
+    return Box(x0 * width, y0 * height, x1 * width, y1 * height)
 
 
 def grades_of(scene: Scene, target: int) -> dict[str, Grade]:
-    """What makes a box right: an IoU of MIN_IOU with the target's, its centre in it."""
-    truth = Box(*_pixels(scene, target))
+    """The tests of a box for this target."""
+    truth = pixel_box(scene, target)
     return {
-        "accuracy": lambda box: iou(box, truth) >= MIN_IOU,
+        "accuracy": lambda box: box.iou(truth) >= MIN_IOU,
         "center": lambda box: center_inside(box, truth),
     }
 
 
-def loader(image: npt.NDArray[np.uint8]) -> Callable[[], npt.NDArray[np.uint8]]:
-    """Gives the picture when asked."""
-    return lambda: image
+# -------------------------------------------------------------------------------------------------
+# Requests in the plain grammar (worlds "blocks" and "novel").
+
+GROUPS: dict[str, Callable[[Record], bool]] = {
+    "only words of blocks": lambda record: not record["unseen"],
+    "a word that blocks lacks": lambda record: bool(record["unseen"]),
+}
+_TRIES = 60  # draws for one request; a scene that allows none of the kind goes without
 
 
-def _pixels(scene: Scene, target: int) -> tuple[float, float, float, float]:
-    height, width = scene.image.shape[:2]
-    x0, y0, x1, y1 = scene.objects[target].box
-    return x0 * width, y0 * height, x1 * width, y1 * height
+def tabletop_samples(
+    scenes: Iterable[Scene], *, per_image: int = 2, seed: int = 0
+) -> list[EvalSample]:
+    """The requests about each scene: ``per_image`` of each kind where it allows so many."""
+    return [_plain_sample(scene, index, per_image, seed) for index, scene in enumerate(scenes)]
+
+
+def _plain_sample(scene: Scene, index: int, per_image: int, seed: int) -> EvalSample:
+    rng = np.random.default_rng([seed, index])
+    clear = requests_about(scene.objects, rng, per_image, ambiguous=False)
+    ambiguous = requests_about(scene.objects, rng, per_image, ambiguous=True)
+    dialogues = []
+    for text, candidates in ambiguous:
+        target = int(rng.choice(candidates))
+        user = PlainUser(scene.objects, target, candidates, int(rng.integers(2**32)))
+        dialogues.append(DialogueRequest(text, grades_of(scene, target), user))
+    return EvalSample(
+        name=f"scene {index}",
+        load=lambda: scene.image,
+        clear=tuple(ClearRequest(text, grades_of(scene, meant[0])) for text, meant in clear),
+        # As many as there are clear ones, so that neither answer is the safe one.
+        ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
+        interactive=tuple(dialogues),
+        # names: kind, color, place. unseen: the words that training never used.
+        about=lambda text: {"names": list(named_by(text)), "unseen": list(unseen_words(text))},
+    )
+
+
+def requests_about(
+    objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Different requests, each with the objects that it can mean: one, or several."""
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in range(_TRIES):
+        if len(found) == wanted:
+            break
+        reference = plain_reference(objects, rng)
+        candidates = referents(reference, objects)
+        if candidates and (len(candidates) > 1) == ambiguous:
+            found[plain_request(reference, rng)] = candidates
+    return list(found.items())
+
+
+# -------------------------------------------------------------------------------------------------
+# Requests in the rich grammar, each with the slices that it belongs to.
+
+SIZES = ((0.1, "small"), (0.18, "medium"), (2.0, "large"))  # of the root of the box's area
+VISIBLE = ((0.7, "much hidden"), (0.95, "partly hidden"), (2.0, "in full view"))  # share in sight
 
 
 def rich_samples(
     scenes: Iterable[Scene], world: str = "rich", *, per_image: int = 2, seed: int = 0
-) -> list[Sample]:
-    """What to ask about each scene: requests that are clear, ambiguous, and for what is absent.
+) -> list[EvalSample]:
+    """Clear and ambiguous requests about each scene, and requests for absent objects.
 
-    ``per_image`` of each where there are so many.
+    ``per_image`` of each where the scene allows so many.
     """
     grammar = rich_grammar(world)
-    return [_slice_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
+    return [_rich_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _RichRequest:
     text: str
     reference: Reference
     candidates: tuple[int, ...]
 
 
-def _slice_sample(
+def _rich_sample(
     scene: Scene, number: int, grammar: RichGrammar, per_image: int, seed: int
-) -> Sample:
+) -> EvalSample:
     rng = np.random.default_rng([seed, number])
-    asked = {
-        want: _requests(scene, grammar, want, per_image, rng)
+    clear, ambiguous, absent = (
+        _rich_requests(scene, grammar, want, per_image, rng)
         for want in ("clear", "ambiguous", "absent")
-    }
-    exchanges = []
-    about = {a.text: _about(scene, a) for group in asked.values() for a in group}
-    for a in asked["ambiguous"]:
-        target = int(rng.choice(a.candidates))
-        person = RichUser(grammar, scene.objects, target, a.candidates, int(rng.integers(2**31)))
-        truth = {"truth": [[round(v, 1) for v in _pixels(scene, target)]]}
-        exchanges.append(Exchange(a.text, grades_of(scene, target), person, truth))
-    return Sample(
+    )
+    about = {r.text: _about(scene, r) for r in (*clear, *ambiguous, *absent)}
+    dialogues = []
+    for r in ambiguous:
+        target = int(rng.choice(r.candidates))
+        user = RichUser(grammar, scene.objects, target, r.candidates, int(rng.integers(2**31)))
+        truth = {"truth": [_rounded_box(scene, target)]}
+        dialogues.append(DialogueRequest(r.text, grades_of(scene, target), user, truth))
+    return EvalSample(
         name=f"scene {number}",
-        load=loader(scene.image),
-        clear=tuple(Request(a.text, grades_of(scene, a.candidates[0])) for a in asked["clear"]),
-        # As many as are clear, so that neither answer is the safe one.
-        ambiguous=tuple(a.text for a in asked["ambiguous"])[: len(asked["clear"])],
-        interactive=tuple(exchanges),
+        load=lambda: scene.image,
+        clear=tuple(ClearRequest(r.text, grades_of(scene, r.candidates[0])) for r in clear),
+        # As many as there are clear ones, so that neither answer is the safe one.
+        ambiguous=tuple(r.text for r in ambiguous)[: len(clear)],
+        interactive=tuple(dialogues),
         about=lambda text: about.get(text, {}),
-        absent=tuple(a.text for a in asked["absent"]),
+        absent=tuple(r.text for r in absent),
     )
 
 
-def _requests(
+def _rich_requests(
     scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
-) -> list[_Asked]:
-    found: dict[str, _Asked] = {}
+) -> list[_RichRequest]:
+    found: dict[str, _RichRequest] = {}
     for _ in range(4 * count):
         if len(found) == count:
             break
         drawn = grammar.reference(scene.objects, rng, want)
         if drawn is not None:
             text = grammar.phrasing.request(drawn[0], rng)
-            found[text] = _Asked(text, *drawn)
+            found[text] = _RichRequest(text, *drawn)
     return list(found.values())
 
 
-def _about(scene: Scene, asked: _Asked) -> dict[str, Any]:
-    """The slices that a request falls into, and its true boxes in pixels."""
-    slices = {"reference": asked.reference.sort}
-    meant = [scene.objects[i] for i in asked.candidates]
+def _about(scene: Scene, request: _RichRequest) -> dict[str, Any]:
+    """The slices that a request belongs to, and its true boxes in pixels."""
+    slices = {"reference": request.reference.sort}
+    meant = [scene.objects[i] for i in request.candidates]
     if meant:
-        alike = max(_look_alikes(o, scene.objects) for o in meant)
+        alike = max(sum(other.kind == o.kind for other in scene.objects) - 1 for o in meant)
         slices |= {
             "look-alikes": str(alike) if alike < 4 else "4 or more",
             "size": _bucket(min(_side(o) for o in meant), SIZES),
-            "seen": _bucket(min(o.visible for o in meant), SHARES),
+            "seen": _bucket(min(o.visible for o in meant), VISIBLE),
         }
-    boxes = [[round(v, 1) for v in _pixels(scene, i)] for i in asked.candidates]
-    return {"slices": slices, "truth": boxes}
+    return {"slices": slices, "truth": [_rounded_box(scene, i) for i in request.candidates]}
 
 
-def _look_alikes(o: SceneObject, objects: Iterable[SceneObject]) -> int:
-    """Others of its kind."""
-    return sum(other.kind == o.kind for other in objects) - 1
+def _rounded_box(scene: Scene, target: int) -> list[float]:
+    return [round(v, 1) for v in pixel_box(scene, target).as_list()]
 
 
 def _side(o: SceneObject) -> float:
     x0, y0, x1, y1 = o.box
-    return float(np.sqrt((x1 - x0) * (y1 - y0)))
+    return math.sqrt((x1 - x0) * (y1 - y0))
 
 
 def _bucket(value: float, limits: Iterable[tuple[float, str]]) -> str:
     return next(name for limit, name in limits if value < limit)
 
 
-def slices_of(report: Report) -> dict[str, dict[str, Report]]:
-    """The parts of a report: what is broken down by -> the slice -> its report."""
-    values: dict[str, set[str]] = {}
-    for record in report.records:
-        for by, value in record.get("slices", {}).items():
-            values.setdefault(by, set()).add(value)
-    return {
-        by: {value: report.part(_belongs(by, value)) for value in sorted(found)}
-        for by, found in values.items()
-    }
+# -------------------------------------------------------------------------------------------------
+# The report by slice, and pictures of the worst slices.
 
-
-def _belongs(by: str, value: str) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda record: record.get("slices", {}).get(by) == value
+LEAST = 8  # requests that a slice needs to be among the worst
+WORST = 3  # slices that are named
+SHOWN = 4  # failures that are drawn of each
+TILE = 300  # pixels
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of one measurement. part: of "clear", "ambiguous", "interactive", "absent"."""
+    """The requests of one part (clear, ambiguous, interactive, absent) with one property.
+
+    by: "reference", "look-alikes", "size" or "seen". right, n: correct results, and all.
+    """
 
     by: str
     value: str
@@ -200,12 +258,12 @@ class Slice:
 
     @property
     def share(self) -> float:
-        """Right, 0..1."""
+        """Share of correct results, 0..1."""
         return ratio(self.right, self.n)
 
 
-def all_slices(report: Report) -> list[Slice]:
-    """Every slice of every measurement, the worst first: by the upper end of its interval."""
+def all_slices(report: EvaluationReport) -> list[Slice]:
+    """Every slice of every part, the worst first: by the upper end of its 95 % interval."""
     counts: dict[tuple[str, str, str], list[bool]] = {}
     for record in report.records:
         for by, value in record.get("slices", {}).items():
@@ -214,57 +272,59 @@ def all_slices(report: Report) -> list[Slice]:
     return sorted(found, key=lambda s: (wilson(s.right, s.n)[1], s.share))
 
 
-def worst_slices(report: Report, count: int = WORST) -> list[Slice]:
-    """The worst that are large enough to tell, and that fail at all."""
+def worst_slices(report: EvaluationReport, count: int = WORST) -> list[Slice]:
+    """The worst slices with at least LEAST requests and a failure."""
     return [s for s in all_slices(report) if s.n >= LEAST and s.right < s.n][:count]
 
 
-def breakdown_of(picture: Path | None) -> Breakdown:
-    """The breakdown for `run_evaluation`; picture: where to draw the worst slices."""
+def slices_of(report: EvaluationReport) -> dict[str, dict[str, EvaluationReport]]:
+    """The report of each slice, by property and value."""
+    found = sorted({item for r in report.records for item in r.get("slices", {}).items()})
+    parts: dict[str, dict[str, EvaluationReport]] = {}
+    for by, value in found:
+        parts.setdefault(by, {})[value] = report.where(partial(_in, by=by, value=value))
+    return parts
 
-    def breakdown(report: Report, samples: list[Sample]) -> tuple[dict[str, Any], str]:
-        worst = worst_slices(report)
-        if picture is not None and worst:
-            draw_worst(picture, report, samples, worst)
-        rows = {
+
+def _in(record: Record, by: str, value: str) -> bool:
+    return bool(record.get("slices", {}).get(by) == value)
+
+
+def break_down(
+    report: EvaluationReport, samples: list[EvalSample], picture: Path | None = None
+) -> tuple[dict[str, Any], str]:
+    """The slices as JSON and as text; the worst ones are drawn into `picture`."""
+    worst = worst_slices(report)
+    if picture is not None and worst:
+        draw_worst(picture, report, samples, worst)
+    summary = {
+        "slices": {
             by: {value: part.summary() for value, part in parts.items()}
             for by, parts in slices_of(report).items()
-        }
-        named = [{"by": s.by, "slice": s.value, "part": s.part, "accuracy": round(s.share, 4),
-                  "n": s.n} for s in worst]  # fmt: skip
-        return {"slices": rows, "worst": named}, _told(report, worst)
-
-    return breakdown
-
-
-def _told(report: Report, worst: list[Slice]) -> str:
+        },
+        "worst": [
+            {"by": s.by, "slice": s.value, "part": s.part, "accuracy": round(s.share, 4), "n": s.n}
+            for s in worst
+        ],
+    }
     lines = ["by slice (right / asked):"]
     for s in sorted(all_slices(report), key=lambda s: (s.by, s.part, s.value)):
         lines.append(f"  {s.by:<12}{s.value:<16}{s.part:<13}{s.share:.3f}  ({s.right}/{s.n})")
-    lines.append("worst:" if worst else "worst: none of " + str(LEAST) + " or more failed")
+    lines.append(
+        "worst:" if worst else f"worst: no slice of {LEAST} or more requests has a failure"
+    )
     lines += [f"  {s.part} with {s.by} {s.value}: {s.share:.3f} of {s.n}" for s in worst]
-    return "\n".join(lines)
+    return summary, "\n".join(lines)
 
 
-PICTURES = (".png", ".jpg", ".jpeg")
-
-
-def require_picture(path: Path | None) -> None:
-    """Refuse a file that is no picture's, before what takes long. Raises ClueError."""
-    if path is not None and path.suffix.lower() not in PICTURES:
-        raise ClueError(f"{path} is no picture's name: it must end in {', '.join(PICTURES)}")
-
-
-def draw_worst(path: Path, report: Report, samples: list[Sample], worst: list[Slice]) -> None:
-    """A picture: a row of failures of each slice, the truth green, what was pointed at red."""
+def draw_worst(
+    path: Path, report: EvaluationReport, samples: list[EvalSample], worst: list[Slice]
+) -> None:
+    """A picture with a row of failures for each slice: the true box green, the robot's red."""
     by_name = {sample.name: sample for sample in samples}
     rows = []
     for s in worst:
-        failed = [
-            r
-            for r in report.records
-            if r["part"] == s.part and not r["right"] and _belongs(s.by, s.value)(r)
-        ]
+        failed = [r for r in report.of(s.part) if not r["right"] and _in(r, s.by, s.value)]
         tiles = [_tile(by_name[r["image"]].load(), r) for r in failed[:SHOWN]]
         blank = np.full((TILE + 40, TILE, 3), 255, np.uint8)
         row = np.hstack([*tiles, *[blank] * (SHOWN - len(tiles))])
@@ -272,7 +332,6 @@ def draw_worst(path: Path, report: Report, samples: list[Sample], worst: list[Sl
         text = f"{s.part}, {s.by}: {s.value}  {s.right}/{s.n} right"
         cv2.putText(title, text, (6, 19), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (0, 0, 0), 1, cv2.LINE_AA)
         rows += [title, row]
-    path.parent.mkdir(parents=True, exist_ok=True)
     if not cv2.imwrite(str(path), np.vstack(rows)[..., ::-1]):
         raise OSError(f"{path}: the picture could not be written")
 
@@ -295,128 +354,38 @@ def _tile(image: npt.NDArray[np.uint8], record: Mapping[str, Any]) -> npt.NDArra
     return out
 
 
-GROUPS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "only words of blocks": lambda record: not record["unseen"],
-    "a word that blocks lacks": lambda record: bool(record["unseen"]),
-}
-_TRIES = 60  # draws for one request; a scene that has none of the kind goes without
+@dataclass(frozen=True, kw_only=True)
+class TabletopOptions(RequestOptions):
+    """The options of ``clue eval tabletop``."""
 
-
-def tabletop_samples(scenes: Iterable[Scene], *, per_image: int = 2, seed: int = 0) -> list[Sample]:
-    """What to ask about each scene: ``per_image`` requests of each kind where it has them."""
-    return [_sample(scene, index, per_image, seed) for index, scene in enumerate(scenes)]
-
-
-def _sample(scene: Scene, index: int, per_image: int, seed: int) -> Sample:
-    rng = np.random.default_rng([seed, index])
-    clear = requests_about(scene.objects, rng, per_image, ambiguous=False)
-    ambiguous = requests_about(scene.objects, rng, per_image, ambiguous=True)
-    return Sample(
-        name=f"scene {index}",
-        load=loader(scene.image),
-        clear=tuple(Request(text, grades_of(scene, meant[0])) for text, meant in clear),
-        ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
-        interactive=tuple(_exchange(scene, text, meant, rng) for text, meant in ambiguous),
-        about=what_it_names,
+    world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
+    data: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
+    split: str = option("test", "which scenes", choices=SPLITS)
+    scenes: int = option(400, "largest number of scenes", type=at_least(1), metavar="N")
+    worst: Path | None = option(
+        None,
+        "draw failures of the three worst slices into FILE (rich worlds only)",
+        type=output_file(".png", ".jpg", ".jpeg"),
+        metavar="FILE",
     )
-
-
-def what_it_names(text: str) -> dict[str, Any]:
-    """What the records say of a request.
-
-    names: which of "kind", "color" and "place"; unseen: its words that training never used.
-    """
-    return {"names": list(named_by(text)), "unseen": list(unseen_words(text))}
-
-
-def requests_about(
-    objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
-) -> list[tuple[str, tuple[int, ...]]]:
-    """Different requests and the objects they can mean: one, or several."""
-    found: dict[str, tuple[int, ...]] = {}
-    for _ in range(_TRIES):
-        if len(found) == wanted:
-            break
-        reference = plain_reference(objects, rng)
-        candidates = referents(reference, objects)
-        if candidates and (len(candidates) > 1) == ambiguous:
-            found[plain_request(reference, rng)] = candidates
-    return list(found.items())
-
-
-def _exchange(
-    scene: Scene, text: str, candidates: tuple[int, ...], rng: np.random.Generator
-) -> Exchange:
-    target = int(rng.choice(candidates))
-    person = PlainUser(scene.objects, target, candidates, int(rng.integers(2**32)))
-    return Exchange(text, grades_of(scene, target), person)
-
-
-def load_samples(
-    folder: Path,
-    *,
-    world: str = DEFAULT_WORLD,
-    split: str = "test",
-    scenes: int = 400,
-    per_image: int = 2,
-    seed: int = 0,
-) -> list[Sample]:
-    """Samples of at most ``scenes`` scenes of a world's shards in ``folder``.
-
-    Raises ClueError when there are none or one cannot be read, with what to do.
-    """
-    found = _read(folder, split, scenes, world)
-    if world_spec(world).language == "rich":
-        return rich_samples(found, world, per_image=per_image, seed=seed)
-    return tabletop_samples(found, per_image=per_image, seed=seed)
-
-
-def _read(folder: Path, split: str, at_most: int, world: str = DEFAULT_WORLD) -> list[Scene]:
-    """Scenes of a world's split; a shard that cannot be read is named."""
-    paths = list_shards(folder, split, world)
-    if not paths:
-        raise ClueError(how_to_make(folder, split, at_most, world))
-    scenes: list[Scene] = []
-    for path in paths:
-        if len(scenes) < at_most:
-            try:
-                scenes += read_shard(path, world)
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-                reason = "not a whole file of scenes: delete it and make it again"
-                raise ClueError(f"{path}: {reason} ({type(error).__name__})") from error
-    return scenes[:at_most]
+    dialogues: DialogueOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval tabletop``."""
-    parser.add_argument("--world", choices=tuple(WORLDS), default=DEFAULT_WORLD)
-    parser.add_argument("--data", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
-    parser.add_argument("--split", choices=SPLITS, default="test")
-    parser.add_argument("--scenes", type=int, default=400, metavar="N", help="at most (400)")
-    parser.add_argument("--per-image", type=int, default=2, metavar="N", help="of each kind (2)")
-    parser.add_argument(
-        "--worst", type=Path, metavar="FILE", help="of a rich world: a picture of its worst slices"
-    )
-    add_shared_arguments(parser)
+    add_options(parser, TabletopOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval tabletop``; the exit status."""
-    if args.per_image < 1 or args.scenes < 1:
-        raise ClueError("--per-image and --scenes must be 1 or more")
-    require_picture(args.worst)
-
-    def load() -> tuple[list[Sample], list[str]]:
-        samples = load_samples(
-            args.data,
-            world=args.world,
-            split=args.split,
-            scenes=args.scenes,
-            per_image=args.per_image,
-            seed=args.seed,
+    options = read_options(TabletopOptions, args)
+    scenes = load_scenes(options.data, options.split, options.scenes, options.world)
+    amount = {"per_image": options.per_image, "seed": options.seed}
+    if world_spec(options.world).language == "rich":
+        options.dialogues.evaluate(
+            rich_samples(scenes, options.world, **amount),
+            breakdown=lambda report, samples: break_down(report, samples, options.worst),
         )
-        return samples, []
-
-    if world_spec(args.world).language == "rich":
-        return run_evaluation(args, load, breakdown=breakdown_of(args.worst))
-    return run_evaluation(args, load, GROUPS)
+    else:
+        options.dialogues.evaluate(tabletop_samples(scenes, **amount), groups=GROUPS)
+    return 0

@@ -25,18 +25,13 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import plural
+from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.datasets import all_kinds, load_training_data
 from clue_ros.lab.training.decoder import init_decoder, location_table, train_decoder
 from clue_ros.lab.training.ivg import USUAL, Teaching
 from clue_ros.lab.training.loop import TrainingSettings
-from clue_ros.lab.training.options import (
-    GroundingOptions,
-    add_options,
-    option,
-    read_options,
-    required,
-)
+from clue_ros.lab.training.options import GroundingOptions
 from clue_ros.lab.training.vision import load_tower, train_vision
 from clue_ros.model.backbone import load_backbone, quietly
 from clue_ros.model.config import tiny_config

@@ -26,11 +26,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from clue_ros.lab.evaluation.metrics import calibration
+from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.lab.training.adapters import base_name, frozen_base
 from clue_ros.lab.training.datasets import TrainingData, load_training_data
 from clue_ros.lab.training.ivg import cross_entropy_sum
 from clue_ros.lab.training.loop import Group, TrainingSettings, train
-from clue_ros.lab.training.options import AdapterOptions, add_options, option, read_options
+from clue_ros.lab.training.options import AdapterOptions
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
 from clue_ros.lab.training.parallel import autocast
 from clue_ros.lab.training.samples import (

@@ -19,16 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
-from clue_ros.lab.training.options import (
-    SourceOptions,
-    add_options,
-    named_folder,
-    option,
-    read_options,
-    required,
-)
+from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint

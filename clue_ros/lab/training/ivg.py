@@ -28,10 +28,11 @@ from torch.nn import functional as F
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
+from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.lab.training.adapters import base_name, frozen_base
 from clue_ros.lab.training.ivg_data import DIALOGUES, MASKED, IvgDataOptions, Slot, load_ivg_data
 from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, prefetch, train
-from clue_ros.lab.training.options import AdapterOptions, add_options, option, read_options
+from clue_ros.lab.training.options import AdapterOptions
 from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
 from clue_ros.lab.training.samples import Sample, one_query_each

@@ -22,10 +22,11 @@ from PIL import Image
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import load_episodes
 from clue_ros.lab.data.invig import Invig, InvigSample, load_invig, reveal_pairs
+from clue_ros.lab.options import option
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.datasets import PHOTOS, SIMULATED, TrainingData, load_training_data
 from clue_ros.lab.training.loop import TrainingSettings
-from clue_ros.lab.training.options import GroundingOptions, TrainingOptions, option
+from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
 from clue_ros.lab.training.samples import (
     Query,
     Sample,

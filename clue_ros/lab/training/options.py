@@ -1,72 +1,19 @@
-"""Options of the `clue train` commands: a frozen dataclass for each command, declared once.
-
-A field made with `option` is a command-line option: `base_dtype` is `--base-dtype`. Options that
-several commands share are in the classes here; a command's own class inherits them.
-"""
+"""Options that several `clue train` commands share; the classes of the commands inherit them."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.options import option, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.lab.training.parallel import pick_device
 from clue_ros.model.loading import EMBEDDED
-
-T = TypeVar("T")
-
-
-def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option.
-
-    more: settings of argparse's option; old_name: of an option that was renamed.
-    """
-    return field(default=default, metadata={"help": help, **more})
-
-
-def required(help: str) -> Any:
-    """A command-line option that must be given."""
-    return field(metadata={"help": help, "required": True})
-
-
-def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Declare the options of a dataclass; a field's type decides how its value is read."""
-    hints = get_type_hints(options)
-    for declared in fields(options):
-        hint, settings = hints[declared.name], dict(declared.metadata)
-        old_name = settings.pop("old_name", None)
-        if declared.default is not MISSING:
-            default = declared.default
-            settings["default"] = list(default) if isinstance(default, tuple) else default
-            if not isinstance(default, (bool, tuple, NoneType)):
-                settings["help"] += "; default: %(default)s"
-        if hint is bool:
-            settings["action"] = "store_true"
-        elif bool in get_args(hint):
-            settings["action"] = argparse.BooleanOptionalAction
-        elif get_origin(hint) is not tuple:
-            settings["type"] = (get_args(hint) or (hint,))[0]  # of `Path | None`: Path
-        parser.add_argument(f"--{declared.name.replace('_', '-')}", **settings)
-        if old_name:  # accepted for a release
-            hidden = {
-                "dest": declared.name,
-                "help": argparse.SUPPRESS,
-                "default": argparse.SUPPRESS,
-            }
-            parser.add_argument(f"--{old_name}", **{**settings, **hidden})
-
-
-def read_options(options: type[T], args: argparse.Namespace) -> T:
-    """The dataclass from parsed arguments. Raises ClueError for values that cannot work."""
-    values = {declared.name: getattr(args, declared.name) for declared in fields(options)}  # type: ignore[arg-type]
-    return options(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def mixed_world(text: str) -> tuple[str, int]:

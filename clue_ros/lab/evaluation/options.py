@@ -1,0 +1,141 @@
+"""Options and output that several `clue eval` commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clue_ros.engine import DEFAULT_POLICY, POLICIES
+from clue_ros.lab.options import at_least, option, output_file
+from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.model.loading import DEFAULT_MODEL, EMBEDDED
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model is measured."""
+
+    model: str = option(
+        DEFAULT_MODEL, f"{' or '.join(EMBEDDED)}, a folder or a hub id (owner/name@revision)"
+    )
+    device: str = option("auto", "auto, cpu or cuda")
+
+    def load(self) -> Clue:
+        """Load the model. Raises ModelError."""
+        from clue_ros.engine import Clue
+
+        return Clue.load(**vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorModelOptions(ModelOptions):
+    """A model whose detector can be replaced."""
+
+    detector: str | None = option(
+        None, "folder of another detector, or a baseline's name", metavar="DIR"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(DetectorModelOptions):
+    """A model, and how it decides between a question and a box."""
+
+    ivg: str | None = option(None, "folder of another adapter B", metavar="DIR")
+    policy: str = option(
+        DEFAULT_POLICY,
+        "what decides to ask: the ambiguity detector (adapter A), the decoder's first token"
+        " (adapter B), or both",
+        choices=POLICIES,
+    )
+    threshold: float | None = option(
+        None, "ask from this probability of ambiguity on; default: the model's", metavar="P"
+    )
+    views: int | None = option(
+        None,
+        "number of augmented views averaged for the box; default: the model's",
+        metavar="N",
+        old_name="looks",
+    )
+
+    def load(self) -> Clue:
+        """Load the model. Raises ModelError."""
+        from clue_ros.engine import Clue
+
+        settings = {**vars(self), "num_views": self.views}
+        del settings["views"]
+        return Clue.load(**settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """How results are printed."""
+
+    json: bool = option(False, "print one JSON object", exclusive=True)
+    markdown: bool = option(False, "print Markdown tables", exclusive=True)
+
+    def show(self, summary: Mapping[str, Any], text: Callable[[bool], str]) -> None:
+        """Print the summary as one JSON object, or `text(markdown)`."""
+        print(json.dumps(summary) if self.json else text(self.markdown))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsOptions(OutputOptions):
+    """How results are printed, and where each of them is written."""
+
+    records: Path | None = option(
+        None, "write one JSON line for each result", type=output_file(), metavar="FILE"
+    )
+
+    def write_records(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write one JSON line a record, if a file was given."""
+        if self.records is not None:
+            lines = [json.dumps(record, ensure_ascii=False) for record in records]
+            self.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+PER_IMAGE: Any = option(
+    2, "largest number of requests of each kind for an image", type=at_least(1), metavar="N"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """How many requests about an image are measured, and which."""
+
+    per_image: int = PER_IMAGE
+    seed: int = option(0, "seed of the choice of requests")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Where the scenes and photographs are."""
+
+    tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
+    it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P", metavar="DIR")
+    per_image: int = PER_IMAGE
+
+
+# -------------------------------------------------------------------------------------------------
+# What a person at a terminal sees while a command runs.
+
+
+def note(reasons: Iterable[str]) -> None:
+    """Print on stderr what was left out, and why."""
+    for reason in reasons:
+        print(f"note: {reason}", file=sys.stderr)
+
+
+def with_progress(items: Sequence[ItemT], unit: str = "image") -> Iterator[ItemT]:
+    """The items, with a progress bar on stderr if that is a terminal."""
+    from tqdm import tqdm
+
+    return iter(tqdm(items, unit=unit, leave=False, disable=not sys.stderr.isatty()))

@@ -1,0 +1,127 @@
+"""Command-line options declared as fields of frozen dataclasses.
+
+    @dataclass(frozen=True, kw_only=True)
+    class MapsOptions:
+        model: ModelOptions                        # another such dataclass: its options too
+        scenes: int = option(300, "number of simulated scenes", type=at_least(1))
+
+    add_options(parser, MapsOptions)               # --model, --device, ..., --scenes
+    options = read_options(MapsOptions, parser.parse_args())
+
+A field `base_dtype` made with `option` is the option `--base-dtype`. Other fields are read from
+arguments that the command declares by itself, or keep their default.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import MISSING, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A field that is a command-line option.
+
+    more: settings of argparse's option; old_name: of an option that was renamed, accepted for a
+    release; exclusive: at most one of these options of the dataclass can be given.
+    """
+    return field(default=default, metadata={"help": help, **more})
+
+
+def required(help: str, **more: Any) -> Any:
+    """A field that is a command-line option and must be given."""
+    return field(metadata={"help": help, "required": True, **more})
+
+
+def add_options(parser: argparse.ArgumentParser, options: type) -> None:
+    """Declare the options of a dataclass; a field's type decides how its value is read."""
+    hints = get_type_hints(options)
+    exclusive: argparse._ActionsContainer | None = None
+    for declared in fields(options):
+        hint, settings = hints[declared.name], dict(declared.metadata)
+        if _is_nested(hint):
+            add_options(parser, hint)
+        if not settings:
+            continue
+        old_name = settings.pop("old_name", None)
+        if declared.default is not MISSING:
+            default = declared.default
+            settings["default"] = list(default) if isinstance(default, tuple) else default
+            if not isinstance(default, (bool, tuple, NoneType)):
+                settings["help"] += "; default: %(default)s"
+        if hint is bool:
+            settings["action"] = "store_true"
+        elif bool in get_args(hint):
+            settings["action"] = argparse.BooleanOptionalAction
+        elif get_origin(hint) is not tuple:
+            settings.setdefault("type", (get_args(hint) or (hint,))[0])  # of `Path | None`: Path
+        place: argparse._ActionsContainer = parser
+        if settings.pop("exclusive", False):
+            place = exclusive = exclusive or parser.add_mutually_exclusive_group()
+        place.add_argument(f"--{declared.name.replace('_', '-')}", **settings)
+        if old_name:
+            hidden = {
+                "dest": declared.name,
+                "help": argparse.SUPPRESS,
+                "default": argparse.SUPPRESS,
+            }
+            place.add_argument(f"--{old_name}", **{**settings, **hidden})
+
+
+def read_options(options: type[T], args: argparse.Namespace) -> T:
+    """The dataclass from parsed arguments. Raises ClueError for values that cannot work."""
+    values = {
+        name: read_options(hint, args) if _is_nested(hint) else getattr(args, name)
+        for name, hint in get_type_hints(options).items()
+        if _is_nested(hint) or hasattr(args, name)
+    }
+    return options(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def _is_nested(hint: Any) -> bool:
+    return is_dataclass(hint)
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Argparse type of a whole number of `minimum` or more."""
+
+    def whole_number(text: str) -> int:
+        number = int(text)
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"must be {minimum} or more, not {number}")
+        return number
+
+    return whole_number
+
+
+def above_zero(text: str) -> float:
+    """Argparse type of a positive number."""
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return number
+
+
+def output_file(*suffixes: str) -> Callable[[str], Path]:
+    """Argparse type of a file to write; refuses other suffixes, and a folder that is not there."""
+
+    def file_name(text: str) -> Path:
+        path = Path(text)
+        if suffixes and path.suffix.lower() not in suffixes:
+            raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(suffixes)}")
+        if not path.resolve().parent.is_dir():
+            raise argparse.ArgumentTypeError(
+                f"{path} cannot be written: there is no folder {path.parent}"
+            )
+        return path
+
+    return file_name
+
+
+FIGURE = output_file(".png", ".svg", ".pdf")
+"""argparse type of a figure to write."""
