@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""How often a base's boxes are right, by what a clear request says of its target.
+"""Measure how often a base's boxes are right, by the sort of a clear request.
 
     scripts/run python benchmarks/boxes_by_sort.py --tabletop DIR [--model household] [--split val]
-        [--world rich] [--scenes 300] [--max-boxes 1] [--looks 1]
+        [--world rich] [--scenes 300] [--max-boxes 1] [--views 1]
 
-The base alone, without adapters, is held to a box (what `clue train base` taught it, before anyone
-decides whether to ask). One clear request of each sort about each scene that allows one, the same
-ones for every model.
+The base alone, without adapters, must give a box, as `clue train base` taught it. It gets one clear
+request of each sort about each scene that allows one; the requests are the same for every model.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.common import parse
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import SORTS, RichGrammar, random_reference, request_form
+from clue_ros.lab.options import at_least, option, required
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS
@@ -44,7 +44,7 @@ INSTRUCTION = "clarify"
 def clear_request(
     grammar: RichGrammar, scene: Scene, sort: str, rng: np.random.Generator
 ) -> tuple[str, Reference, int] | None:
-    """A request of a sort that means one object, with that object; None of none."""
+    """A request of a sort that means one object, and that object; None if no draw gives one."""
     for _ in range(TRIES):
         reference = random_reference(scene.objects, rng, request_form(sort, *rng.uniform(size=2)))
         found = referents(reference, scene.objects)
@@ -58,28 +58,44 @@ def name_of(sort: str, reference: Reference) -> str:
     return sort if reference.order is None else f"{sort}, number {reference.order[0]}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoxesOptions:
+    """The options of this benchmark."""
+
+    tabletop: Path = required("folder of simulated scenes")
+    model: str = option("household", "an embedded model's name, a folder or a hub id")
+    world: str = option("rich", "simulated world", choices=tuple(WORLDS))
+    split: str = option("val", "which scenes", choices=SPLITS)
+    scenes: int = option(300, "largest number of scenes", type=at_least(1))
+    seed: int = option(5, "seed of the requests")
+    max_boxes: int = option(1, "boxes in a reply: 4 for a base trained with --via")
+    views: int = option(
+        1, "number of augmented views", choices=range(1, MAX_VIEWS + 1), old_name="looks"
+    )
+
+
 class Pointer:
     """A base that is asked for boxes."""
 
-    def __init__(self, model: str, max_boxes: int, looks: int) -> None:
-        folder = find_base(find_model(model))
+    def __init__(self, options: BoxesOptions) -> None:
+        folder = find_base(find_model(options.model))
         self.backbone = load_backbone(folder)
         self.processor: Any = load_processor(folder)
         text = self.backbone.text
         self.vocabulary = Vocabulary(self.processor.tokenizer, text.vocab_size)
-        self.max_boxes, self.looks = max_boxes, looks
+        self.max_boxes, self.views = options.max_boxes, options.views
         self.size: int = self.backbone.config.vision_config.image_size
 
     @torch.inference_mode()
     def boxes(self, scene: Scene, texts: list[str]) -> list[Box]:
-        """What several requests about a scene mean, in pixels of its picture."""
-        through = windows(self.looks, self.size, self.size)
+        """The box of each request about a scene, in pixels of its image."""
+        through = windows(self.views, self.size, self.size)
         prompts = encode_prompts(self.processor, INSTRUCTION, texts)
         said = [self._said(window.onto(scene.image), prompts) for window in through]
         return [agreed(replies, through).box for replies in zip(*said, strict=True)]
 
     def _said(self, image: npt.NDArray[np.uint8], prompts: Prompts) -> list[Generation]:
-        """A reply to each request, of a picture of any size."""
+        """The reply to each request about an image of any size."""
         resized = cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA)
         seen = torch.from_numpy(pixels([np.asarray(resized, np.uint8)]))
         return generate(
@@ -92,23 +108,16 @@ class Pointer:
         )
 
 
-def main() -> int:
-    """Print a table, a row a sort."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--tabletop", type=Path, required=True, help="simulator shards")
-    parser.add_argument("--model", default="household")
-    parser.add_argument("--world", choices=tuple(WORLDS), default="rich")
-    parser.add_argument("--split", choices=SPLITS, default="val")
-    parser.add_argument("--scenes", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--max-boxes", type=int, default=1, help="4 for a base taught with --via")
-    parser.add_argument("--looks", type=int, choices=range(1, MAX_VIEWS + 1), default=1)
-    args = parser.parse_args()
-    pointer = Pointer(args.model, args.max_boxes, args.looks)
-    grammar = rich_grammar(args.world)
-    rng = np.random.default_rng(args.seed)
+def main() -> None:
+    """Print a table with one row for each sort."""
+    options = parse(BoxesOptions, __doc__)
+    pointer = Pointer(options)
+    grammar = rich_grammar(options.world)
+    rng = np.random.default_rng(options.seed)
     right: dict[str, list[bool]] = defaultdict(list)
-    pool = ScenePool(read_scenes(args.tabletop, args.split, args.scenes, args.world), pointer.size)
+    pool = ScenePool(
+        read_scenes(options.tabletop, options.split, options.scenes, options.world), pointer.size
+    )
     for i in range(len(pool)):
         scene = pool[i]
         drawn = {sort: clear_request(grammar, scene, sort, rng) for sort in SORTS}
@@ -123,8 +132,7 @@ def main() -> int:
         [name, float(np.mean(hits)), len(hits)] for name, hits in sorted(right.items())
     ]
     print(table(["clear requests", "boxes right", "n"], rows, markdown=True))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

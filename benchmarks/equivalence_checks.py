@@ -1,4 +1,4 @@
-"""Our code path against transformers' own, on any PaliGemma 2: the same prompts, map and tokens.
+"""Our code path against transformers' own on any PaliGemma 2: same prompts, map and tokens.
 
 Ours: `encode_prompts`, `Backbone.look`, `attention_at` (half depth), `generate` (our decoder).
 Theirs: PaliGemmaProcessor, the whole model from pixels in eager attention with
@@ -53,7 +53,7 @@ class Check:
 
 
 @dataclass
-class Report:
+class EquivalenceReport:
     """All checks, and what was measured beside them (seconds, spreads), by name."""
 
     checks: list[Check] = field(default_factory=list)
@@ -92,12 +92,12 @@ def picture(side: int, seed: int = 0) -> Image.Image:
 
 def compare(
     backbone: Backbone, processor: Any, adapters: Adapters, *, new_tokens: int = 8, seed: int = 0
-) -> Report:
+) -> EquivalenceReport:
     """Run every comparison on the bare base and through both adapters (loaded beforehand).
 
     One picture; sequences are its image tokens and one sentence. Leaves no adapter active.
     """
-    report = Report()
+    report = EquivalenceReport()
     image = picture(backbone.config.vision_config.image_size, seed)
     for context in CONTEXTS:
         _compare_prompts(report, processor, image, context)
@@ -122,7 +122,7 @@ def compare(
 class _Case:
     """What every comparison of one run shares."""
 
-    report: Report
+    report: EquivalenceReport
     backbone: Backbone
     processor: Any
     image: Image.Image
@@ -167,7 +167,9 @@ def _theirs(processor: Any, image: Image.Image, text: str) -> dict[str, torch.Te
     return {name: value for name, value in inputs.items() if name != "labels"}
 
 
-def _compare_prompts(report: Report, processor: Any, image: Image.Image, context: str) -> None:
+def _compare_prompts(
+    report: EquivalenceReport, processor: Any, image: Image.Image, context: str
+) -> None:
     """Ids, mask and token types; <bos> after the image, one newline at the end."""
     ours = encode_prompts(processor, DETECT, [context])
     theirs = _theirs(processor, image, f"{DETECT} {context}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a model's weights take in each form, and what smaller weights change.
+"""Measure the memory of a model's weights in each form, and what smaller weights change.
 
     scripts/run python benchmarks/memory.py [--model 3b|tabletop|FOLDER] [--data IT2P] [--json]
 
@@ -13,7 +13,6 @@ its own in float32: the same decision to ask, the map's relative error, the over
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -28,6 +27,7 @@ import torch
 from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from benchmarks.common import ModelOptions, parse
 from benchmarks.full_size import full_config
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
@@ -35,6 +35,8 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.protocol import EvalSample
+from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.options import at_least, option
 from clue_ros.model.checkpoint import DTYPES
 from clue_ros.model.quantization import (
     INT8,
@@ -43,6 +45,18 @@ from clue_ros.model.quantization import (
     loading_options,
     quantization_state,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(ModelOptions):
+    """The options of this benchmark."""
+
+    model: str = option("3b", "3b, an embedded model's name, a folder or a hub id")
+    device: str = option("cpu", "cpu or cuda")
+    data: Path | None = option(None, "IT2P folder: compare answers too", metavar="IT2P")
+    images: int = option(12, "number of photographs", type=at_least(1), metavar="N")
+    json: bool = option(False, "print one JSON object for each form")
+
 
 FORMS = (("float32", NONE), ("bfloat16", NONE), ("bfloat16", "int8"), ("bfloat16", "nf4"))
 
@@ -139,25 +153,27 @@ def agreement(exact: list[Answer], small: list[Answer]) -> dict[str, float]:
     }
 
 
-def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row a form."""
+def measure(options: MemoryOptions) -> list[dict[str, Any]]:
+    """One row for each form."""
     samples: list[EvalSample] = []
-    if args.data is not None:
-        if args.model == "3b":
+    if options.data is not None:
+        if options.model == "3b":
             raise ClueError("--data needs a model that knows something, not random weights")
-        samples = it2p_samples(load_it2p(args.data), split="val")[: args.images]
+        samples = it2p_samples(load_it2p(options.data), split="val")[: options.images]
         if not samples:
-            raise ClueError(f"no validation photographs in {args.data}")
+            raise ClueError(f"no validation photographs in {options.data}")
     rows: list[dict[str, Any]] = []
     exact: list[Answer] = []
     for dtype, quantization in FORMS:
         row: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
         check_quantization(quantization)
-        if args.model == "3b":
+        if options.model == "3b":
             parts = full_size(dtype, quantization)
             row |= {**parts, "bytes": sum(parts.values())}
         else:
-            clue = Clue.load(args.model, device=args.device, dtype=dtype, quantization=quantization)
+            clue = Clue.load(
+                options.model, device=options.device, dtype=dtype, quantization=quantization
+            )
             row["bytes"] = clue.memory_bytes()
             if samples:
                 found = answers(clue, samples)
@@ -169,39 +185,26 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:
     """A table; bytes in megabytes (of a million)."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, int) and value > 10_000:
+            return f"{value / 1e6:,.1f} MB"
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
     names = list(rows[-1])
-    lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
-    for row in rows:
-        cells = [
-            f"{row[name] / 1e6:,.1f} MB"
-            if isinstance(row[name], int) and row[name] > 10_000
-            else f"{row[name]:.3g}"
-            if isinstance(row[name], float)
-            else str(row[name])
-            for name in names
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return table(names, [[cell(row[name]) for name in names] for row in rows], markdown=True)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="3b", help="3b (default), tabletop, a folder or hub id")
-    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--data", type=Path, metavar="IT2P", help="the folder that holds data/")
-    parser.add_argument("--images", type=int, default=12, metavar="N", help="photographs (12)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a form")
-    args = parser.parse_args(argv)
+    options = parse(MemoryOptions, __doc__, argv)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        rows = measure(args)
+        rows = measure(options)
     except ClueError as error:
         print(f"memory: {error}", file=sys.stderr)
         return 2
-    print("\n".join(json.dumps(row) for row in rows) if args.json else as_markdown(rows))
+    print("\n".join(json.dumps(row) for row in rows) if options.json else as_markdown(rows))
     return 0
 
 

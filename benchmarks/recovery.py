@@ -1,36 +1,43 @@
 #!/usr/bin/env python3
-"""Seconds from `kill -9` of perception to the next request that ends in a box.
+"""Measure the seconds from `kill -9` of perception to the next request that ends in a box.
 
-    scripts/run python benchmarks/recovery.py [--runs 5] [--model M] [--delay 0.5] [--keeper-too]
+    scripts/run python benchmarks/recovery.py [--runs 5] [--model M] [--delay 0.5]
+        [--supervisor-too]
 
 Perception is started as the launch file does (`--keep`), killed, and asked, with the image in the
-request, until it answers: its keeper starts it again. `--keeper-too` kills the keeper, and so both,
-and starts them again after `--delay` (respawn_delay of the launch file). Prints JSON with every
-run. It measures and judges nothing: no test depends on it.
+request, until it answers: its supervisor starts it again. `--supervisor-too` kills the supervisor,
+and so both, and starts them again after `--delay` (respawn_delay of the launch file). Prints JSON
+with every run; judges nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
-import sys
-import tempfile
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from benchmarks.common import REQUEST, ModelOptions, image_message, noise, parse, perception_process
+from clue_ros.lab.options import at_least, option
 
-from clue_ros.model.loading import add_model_argument
-
-REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds
 TRY = 1.0  # seconds after which a request is sent again: DDS may have sent it to the dead process
 
 
-def grounded(watcher: Any, client: Any, request: Any) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RecoveryOptions(ModelOptions):
+    """The options of this benchmark."""
+
+    runs: int = option(5, "number of kills", type=at_least(1))
+    delay: float = option(0.5, "seconds until both are started again")
+    supervisor_too: bool = option(
+        False, "kill the supervisor, not only the node", old_name="keeper-too"
+    )
+
+
+def wait_for_box(client: Any, request: Any) -> None:
     """Ask until the answer is a box."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -44,65 +51,37 @@ def grounded(watcher: Any, client: Any, request: Any) -> None:
     raise TimeoutError(f"no box within {PATIENCE:g} s")
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=5)
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--delay", type=float, default=0.5)
-    parser.add_argument("--keeper-too", action="store_true", help="kill the keeper, not the node")
-    options = parser.parse_args()
+    options = parse(RecoveryOptions, __doc__)
     from clue_msgs.srv import Ground
-    from sensor_msgs.msg import Image
 
     from clue_ros.nodes.executables import KEEP
-    from clue_ros.nodes.image_conversion import fill_image
     from clue_ros.nodes.supervisor import supervised
-    from demo.graph import Processes, Watcher, stay_on_this_machine
 
-    stay_on_this_machine()
-    noise = np.random.default_rng(0).integers(0, 255, (480, 640, 3), dtype=np.uint8)
     request = Ground.Request(
-        expression=REQUEST, force_grounding=True, image=fill_image(Image(), noise, "rgb8")
+        expression=REQUEST, force_grounding=True, image=image_message(noise()[0])
     )
-    given = {"model": options.model, "device": options.device, "autostart": True}
     total: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="clue_recovery_") as logs:
-        processes = Processes(Path(logs))
-        watcher: Watcher | None = None
-        try:
-            processes.start("perception", KEEP, **given)
-            watcher = Watcher(processes)
-            client = watcher.node.create_client(Ground, "ground")
-            grounded(watcher, client, request)
-            for _ in range(options.runs):
-                killed = time.monotonic()
-                keeper = processes.pid("perception")
-                if options.keeper_too:
-                    os.kill(keeper, signal.SIGKILL)
-                    time.sleep(options.delay)
-                    processes.start("perception", KEEP, **given)
-                else:
-                    os.kill(supervised(keeper), signal.SIGKILL)
-                grounded(watcher, client, request)
-                total.append(round(time.monotonic() - killed, 2))
-        finally:
-            processes.stop()
-            if watcher is not None:
-                watcher.close()
-    print(
-        json.dumps(
-            {
-                "model": options.model,
-                "killed": "keeper and node" if options.keeper_too else "node",
-                "from_kill_s": total,
-                "slowest_s": max(total),
-            }
-        )
-    )
-    return 0
+    with perception_process(options, KEEP, autostart=True) as (processes, watcher):
+        client = watcher.node.create_client(Ground, "ground")
+        wait_for_box(client, request)
+        for _ in range(options.runs):
+            killed = time.monotonic()
+            supervisor = processes.pid("perception")
+            if options.supervisor_too:
+                os.kill(supervisor, signal.SIGKILL)
+                time.sleep(options.delay)
+                given = {"model": options.model, "device": options.device}
+                processes.start("perception", KEEP, autostart=True, **given)
+            else:
+                os.kill(supervised(supervisor), signal.SIGKILL)
+            wait_for_box(client, request)
+            total.append(round(time.monotonic() - killed, 2))
+    what = "supervisor and node" if options.supervisor_too else "node"
+    result = {"model": options.model, "killed": what, "from_kill_s": total, "slowest_s": max(total)}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,39 +1,57 @@
 #!/usr/bin/env python3
-"""Whether the memory of perception stays flat, and every request gets an answer.
+"""Measure whether the memory of perception stays flat, and whether every request is answered.
 
     scripts/run python benchmarks/soak.py [--dialogues 2000] [--cycles 100] [--fuzz 2000]
         [--model M] [--record FOLDER]
 
 Perception runs in a process of its own and is talked to over DDS. `--dialogues`: each asks once, is
-answered, and ends in a box; every tenth is canceled instead, every fiftieth is left to time out.
-`--cycles`: configure, activate, deactivate, cleanup, with a camera at 30 Hz. `--fuzz`: broken
-images and texts, and a good one after each hundred. Memory is the process's resident set; its
-growth is that of the line through the second half of the samples, from end to end, in percent of
-their mean: the first half fills caches. Prints JSON. It measures and judges nothing: no test
-depends on it.
+answered, and ends in a box; every tenth is canceled instead, every fiftieth times out. `--cycles`:
+configure, activate, deactivate, cleanup, with a camera at 30 Hz. `--fuzz`: broken images and texts,
+and a good request after each hundred. Memory is the resident set of the process; its growth is that
+of the line through the second half of the samples, from end to end, in percent of their mean,
+because the first half fills caches. Prints JSON; judges nothing.
 """
 
 from __future__ import annotations
 
-import argparse
+import array
 import contextlib
 import json
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.common import (
+    REQUEST,
+    ModelOptions,
+    image_message,
+    noise,
+    parse,
+    perception_process,
+    result_of,
+    send_goal,
+)
+from clue_ros.lab.options import at_least, option
 from clue_ros.memory import resident
-from clue_ros.model.loading import add_model_argument
 
-REQUEST = "pick up the block"
 PATIENCE = 300.0  # seconds for any one answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoakOptions(ModelOptions):
+    """The options of this benchmark."""
+
+    dialogues: int = option(2000, "number of dialogues", type=at_least(0))
+    cycles: int = option(0, "number of lifecycle cycles", type=at_least(0))
+    fuzz: int = option(0, "number of broken requests", type=at_least(0))
+    record: str = option("", "folder to record the dialogues in, as episodes")
+    report: int = option(100, "print the memory every so many dialogues; 0: never")
 
 
 def growth(samples: list[int]) -> dict[str, float]:
@@ -65,19 +83,10 @@ class Soak:
         self._set = node.create_client(SetParameters, "perception/set_parameters")
         self._asked = threading.Event()
         watcher.on_question = self._asked.set
-        rng = np.random.default_rng(0)
-        self._pictures = rng.integers(0, 255, (4, 480, 640, 3), dtype=np.uint8)
+        self._images = [image_message(image) for image in noise(4)]
         watcher.wait(self._client.server_is_ready, "the action server", 60.0)
         for client in (self._answer, self._ground, self._set):
             watcher.wait(client.service_is_ready, client.srv_name, 60.0)
-
-    def image(self, number: int) -> Any:
-        """Return one of four pictures of noise, 640x480."""
-        from sensor_msgs.msg import Image
-
-        from clue_ros.nodes.image_conversion import fill_image
-
-        return fill_image(Image(), self._pictures[number % 4], "rgb8")
 
     def sample(self, samples: list[int], number: int, what: str) -> None:
         """Note the memory, and say now and then how far it is."""
@@ -87,9 +96,7 @@ class Soak:
 
     def call(self, client: Any, request: Any) -> Any:
         """Call a service and return its response."""
-        future = client.call_async(request)
-        self._watcher.wait(future.done, f"the response of {client.srv_name}", PATIENCE)
-        return future.result()
+        return self._done(client.call_async(request), f"the response of {client.srv_name}")
 
     def threshold(self, value: float) -> None:
         """Have perception ask whatever comes (0) or never (1)."""
@@ -117,16 +124,16 @@ class Soak:
         from clue_msgs.action import GroundWithDialogue
         from clue_msgs.srv import AnswerClarification
 
-        goal = GroundWithDialogue.Goal(expression=REQUEST, image=self.image(number), max_turns=1)
+        goal = GroundWithDialogue.Goal(
+            expression=REQUEST, image=self._images[number % 4], max_turns=1
+        )
         goal.answer_timeout = (
             Duration(nanosec=50_000_000) if how == "timeout" else Duration(sec=300)
         )
         self.threshold(0.0)
         self._asked.clear()
-        # in the thread that spins: rclpy 9.1 may lose the acceptance that another thread takes
-        sending = self._watcher.node.executor.create_task(self._client.send_goal_async, goal)
-        self._watcher.wait(sending.done, "the goal to be sent", PATIENCE)
-        handle = self._done(sending.result(), "the acceptance")
+        sending = send_goal(self._watcher, self._client, goal)
+        handle = self._done(self._done(sending, "the goal to be sent"), "the acceptance")
         if not self._asked.wait(PATIENCE):
             raise TimeoutError("no question came")
         if how == "answer":
@@ -138,8 +145,7 @@ class Soak:
         return code_name(result)
 
     def _done(self, future: Any, what: str) -> Any:
-        self._watcher.wait(future.done, what, PATIENCE)
-        return future.result()
+        return result_of(self._watcher, future, what, PATIENCE)
 
     def cycles(self, count: int) -> dict[str, Any]:
         """Through all states, from and to unconfigured, with a camera that never stops."""
@@ -159,7 +165,7 @@ class Soak:
 
         publisher = self._watcher.node.create_publisher(Image, "image", qos_profile_sensor_data)
         stop = threading.Event()
-        image = self.image(0)
+        image = self._images[0]
 
         def run() -> None:
             while not stop.wait(1 / 30):
@@ -184,7 +190,7 @@ class Soak:
             codes[code_name(self.call(self._ground, request))] += 1
             if number % 100 == 0:
                 good = Ground.Request(
-                    expression=REQUEST, image=self.image(number), force_grounding=True
+                    expression=REQUEST, image=self._images[number % 4], force_grounding=True
                 )
                 codes[f"good: {code_name(self.call(self._ground, good))}"] += 1
         return {"answers": dict(codes)}
@@ -199,28 +205,15 @@ def nonsense(rng: np.random.Generator) -> str:
 
 def broken(rng: np.random.Generator) -> Any:
     """Return an image message whose parts need not fit together."""
-    import array
-
     from sensor_msgs.msg import Image
 
-    encodings = [
-        "rgb8",
-        "bgr8",
-        "mono8",
-        "mono16",
-        "bayer_rggb8",
-        "yuv422",
-        "nv12",
-        "16UC1",
-        "",
-        "x",
-    ]
+    encodings = ["rgb8", "bgr8", "mono8", "mono16", "bayer_rggb8", "yuv422", "nv12", "16UC1"]
     side = [0, 1, 2, 7, 64, 2**16, 2**32 - 1]
     message = Image(
         width=int(rng.choice(side)),
         height=int(rng.choice(side)),
         step=int(rng.choice([0, 1, 21, 192, 2**32 - 1])),
-        encoding=str(rng.choice(encodings)),
+        encoding=str(rng.choice([*encodings, "", "x"])),
         is_bigendian=int(rng.choice([0, 1, 255])),
     )
     message.data = array.array("B", rng.bytes(int(rng.choice([0, 1, 100, 12_288]))))
@@ -236,44 +229,23 @@ def code_name(response: Any) -> str:
     return names[0] if names else str(response.error_code)
 
 
-def main() -> int:
+def main() -> None:
     """Soak and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--dialogues", type=int, default=2000)
-    parser.add_argument("--cycles", type=int, default=0)
-    parser.add_argument("--fuzz", type=int, default=0)
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--record", default="", help="a folder: keep the dialogues as episodes")
-    parser.add_argument("--report", type=int, default=100, help="a line on stderr every so many")
-    options = parser.parse_args()
-    from demo.graph import Processes, Watcher, stay_on_this_machine
-
-    stay_on_this_machine()
+    options = parse(SoakOptions, __doc__)
     result: dict[str, Any] = {"model": options.model}
-    with tempfile.TemporaryDirectory(prefix="clue_soak_") as logs:
-        processes = Processes(Path(logs))
-        watcher: Watcher | None = None
-        try:
-            extra = {"record": options.record} if options.record else {}
-            processes.start("perception", model=options.model, device=options.device, **extra)
-            watcher = Watcher(processes)
-            soak = Soak(watcher, processes.pid("perception"), options.report)
-            if options.cycles:
-                result["cycles"] = {"n": options.cycles, **soak.cycles(options.cycles)}
-            watcher.transition("configure", PATIENCE)
-            watcher.transition("activate")
-            if options.fuzz:
-                result["fuzz"] = {"n": options.fuzz, **soak.fuzz(options.fuzz)}
-            if options.dialogues:
-                result["dialogues"] = {"n": options.dialogues, **soak.dialogues(options.dialogues)}
-        finally:
-            processes.stop()
-            if watcher is not None:
-                watcher.close()
+    extra = {"record": options.record} if options.record else {}
+    with perception_process(options, **extra) as (processes, watcher):
+        soak = Soak(watcher, processes.pid("perception"), options.report)
+        if options.cycles:
+            result["cycles"] = {"n": options.cycles, **soak.cycles(options.cycles)}
+        watcher.transition("configure", PATIENCE)
+        watcher.transition("activate")
+        if options.fuzz:
+            result["fuzz"] = {"n": options.fuzz, **soak.fuzz(options.fuzz)}
+        if options.dialogues:
+            result["dialogues"] = {"n": options.dialogues, **soak.dialogues(options.dialogues)}
     print(json.dumps(result))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

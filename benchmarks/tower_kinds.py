@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How often a vision tower in training names an object's kind, by patch, by object and by its size.
+"""Measure how often a vision tower in training names the kind of an object: by patch, object, size.
 
     scripts/run python benchmarks/tower_kinds.py --run runs/household --tabletop DIR --mix blocks \
         [--model household] [--split val] [--world rich] [--scenes 300]
 
-It reads the state of `clue train base`'s first stage, whose heads are not part of a model. Every
-patch of an object votes. `--mix`: the worlds that the training mixed in, in its order.
+It reads the state of the first stage of `clue train base`, whose heads are not part of a model. An
+object's kind is the sum of its patches' votes. `--mix`: the worlds that the training mixed in, in
+its order.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from benchmarks.common import parse
 from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.options import at_least, option, required
 from clue_ros.lab.simulator.shards import SPLITS, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS, world_spec
 from clue_ros.lab.training.augment import ScenePool
@@ -37,14 +39,28 @@ SIZES = ((1, 3), (4, 8), (9, 196))  # patches of an object
 BATCH = 50
 
 
-def restored(args: argparse.Namespace) -> VisionTeacher:
+@dataclass(frozen=True, kw_only=True)
+class TowerOptions:
+    """The options of this benchmark."""
+
+    run: Path = required("run folder of clue train base")
+    tabletop: Path = required("folder of simulated scenes")
+    model: str = option("household", "any model with a tower of this size")
+    training_world: str = option("rich", "world of the training", choices=tuple(WORLDS))
+    mix: tuple[str, ...] = option((), "worlds mixed in", nargs="*", choices=tuple(WORLDS))
+    world: str = option("rich", "world to measure", choices=tuple(WORLDS))
+    split: str = option("val", "scenes to measure", choices=SPLITS)
+    scenes: int = option(300, "largest number of scenes", type=at_least(1))
+
+
+def restored(options: TowerOptions) -> VisionTeacher:
     """The tower and its heads as the run left them."""
-    config = load_backbone(find_base(find_model(args.model))).config.vision_config
-    worlds = (args.training_world, *args.mix)
-    kinds = dict.fromkeys(k for w in worlds for k in kinds_in(args.tabletop, "train", w))
-    teacher = VisionTeacher(config, tuple(kinds), tuple(world_spec(args.training_world).colors))
+    config = load_backbone(find_base(find_model(options.model))).config.vision_config
+    worlds = (options.training_world, *options.mix)
+    kinds = dict.fromkeys(k for w in worlds for k in kinds_in(options.tabletop, "train", w))
+    teacher = VisionTeacher(config, tuple(kinds), tuple(world_spec(options.training_world).colors))
     groups = scratch_groups(teacher.named_parameters())
-    state = load_file(args.run / "vision" / "state.safetensors")
+    state = load_file(options.run / "vision" / "state.safetensors")
     optimizers = make_optimizers(groups, TrainingSettings(1, 1, 1.0))
     with torch.no_grad():
         for i, (_, p) in enumerate(parameters_of(optimizers)):
@@ -68,25 +84,18 @@ def votes(teacher: VisionTeacher, pool: ScenePool) -> list[tuple[int, int, bool]
     return found
 
 
-def main() -> int:
-    """Print one row."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--run", type=Path, required=True, help="of clue train base")
-    parser.add_argument("--tabletop", type=Path, required=True, help="simulator shards")
-    parser.add_argument("--model", default="household", help="any of the tower's sizes")
-    parser.add_argument("--training-world", choices=tuple(WORLDS), default="rich")
-    parser.add_argument("--mix", nargs="*", choices=tuple(WORLDS), default=[])
-    parser.add_argument("--world", choices=tuple(WORLDS), default="rich")
-    parser.add_argument("--split", choices=SPLITS, default="val")
-    parser.add_argument("--scenes", type=int, default=300)
-    args = parser.parse_args()
-    teacher = restored(args)
-    scenes = islice(read_scenes(args.tabletop, args.split, args.scenes, args.world), args.scenes)
+def main() -> None:
+    """Print one row of a table."""
+    options = parse(TowerOptions, __doc__)
+    teacher = restored(options)
+    scenes = islice(
+        read_scenes(options.tabletop, options.split, options.scenes, options.world), options.scenes
+    )
     found = votes(teacher, ScenePool(scenes, teacher.tower.config.image_size))
     patches = [n for n, _, _ in found]
     header = ["scenes", "patches", "objects", *(f"{low} to {high}" for low, high in SIZES)]
     row: list[str | float] = [
-        f"{args.world}, {args.split}",
+        f"{options.world}, {options.split}",
         sum(right for _, right, _ in found) / sum(patches),
         float(np.mean([named for *_, named in found])),
         *(
@@ -95,8 +104,7 @@ def main() -> int:
         ),
     ]
     print(table(header, [row], markdown=True))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

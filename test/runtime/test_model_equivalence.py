@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, Report, compare
+from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, EquivalenceReport, compare
 from benchmarks.full_size import (
     full_config,
     random_adapters,
@@ -98,7 +98,7 @@ def test_a_wrong_path_is_noticed(
 
 
 def test_nothing_compared_is_nothing_shown() -> None:
-    report = Report()
+    report = EquivalenceReport()
     assert not report.holds
     report.below("map", "base", float("nan"), 1.0)
     assert not report.holds

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ros_helpers
+
+from benchmarks.soak import growth
 
 ros_helpers.need_ros()
 
 SOAK = ros_helpers.ROOT / "benchmarks" / "soak.py"
 
 
-@pytest.fixture(scope="module")
-def soak() -> Any:
-    spec = importlib.util.spec_from_file_location("soak", SOAK)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_growth_is_told_of_the_second_half(soak: Any) -> None:
-    flat = soak.growth([100, 300, 500, 500, 500, 500])
+def test_growth_is_told_of_the_second_half() -> None:
+    flat = growth([100, 300, 500, 500, 500, 500])
     assert flat["growth_percent"] == 0
-    rising = soak.growth([0] * 101 + list(range(1000, 1101)))
+    rising = growth([0] * 101 + list(range(1000, 1101)))
     assert rising["growth_percent"] == pytest.approx(100 * 100 / 1050, abs=0.01)
 
 
