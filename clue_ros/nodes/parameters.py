@@ -195,12 +195,12 @@ def guard(
     take: the node's own check of all changes, called last; it returns a reason to refuse them, or
         None when it has applied them.
     """
-    from rcl_interfaces.msg import SetParametersResult
-    from rclpy.parameter import Parameter as RosParameter
+    from rcl_interfaces import msg as interfaces
+    from rclpy import parameter as ros
 
     def on_set(changes: list[RosParameter]) -> SetParametersResult:
         reason = refusal(changes)
-        return SetParametersResult(successful=reason is None, reason=reason or "")
+        return interfaces.SetParametersResult(successful=reason is None, reason=reason or "")
 
     def refusal(changes: list[RosParameter]) -> str | None:
         given = {change.name: change.value for change in changes}
@@ -220,7 +220,7 @@ def guard(
         reason = disorder(table, _values(node, table) | new) or take(new)
         for parameter in old_names if reason is None else ():
             _warn_of_old_name(node, parameter)
-            node.set_parameters([RosParameter(parameter.name, value=new[parameter.name])])
+            node.set_parameters([ros.Parameter(parameter.name, value=new[parameter.name])])
         return reason
 
     node.add_on_set_parameters_callback(on_set)
