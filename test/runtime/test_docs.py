@@ -224,7 +224,11 @@ def options() -> set[str]:
         *(p for p in (ROOT / "scripts").iterdir() if p.is_file()),
         ROOT / "clue_ros" / "nodes" / "executables.py",
     ]
-    known = set(re.findall(r"--[a-z][\w-]*", "\n".join(p.read_text("utf-8") for p in files)))
+    text = "\n".join(path.read_text("utf-8") for path in files)
+    known = set(re.findall(r"--[a-z][\w-]*", text))
+    # A field of a dataclass of options: `per_image: int = option(...` is --per-image.
+    fields = re.findall(r"^    (\w+): [^=\n]+ = (?:option|required)\(", text, re.MULTILINE)
+    known |= {f"--{field.replace('_', '-')}" for field in fields}
     for command in leaves(COMMANDS):
         parser = argparse.ArgumentParser()
         importlib.import_module(command.module).add_arguments(parser)
