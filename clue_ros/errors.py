@@ -28,6 +28,12 @@ class BadExpressionError(ClueError):
     code = "BAD_EXPRESSION"
 
 
+class NothingWantedError(ClueError):
+    """The person asks for nothing to be done: "stop", "don't touch the mug", "wait"."""
+
+    code = "CANCELED"
+
+
 class BadImageError(ClueError):
     """The picture cannot be used: missing, broken, empty, too large or of the wrong kind."""
 

@@ -1,6 +1,7 @@
 """Point at what a sentence means in a picture, or ask back when it could mean more than one thing.
 
-Exit status: 0 it pointed, 3 it asked and waits for an answer (give it with --answer), 2 bad input.
+Exit status: 0 it pointed, 3 it asked and waits for an answer (give it with --answer), 4 an answer
+ended the dialogue ("stop", "don't pick it up"), 2 bad input (so is such a request).
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import os
 import re
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.conversation import Conversation, converse
+from clue_ros.dialogue.conversation import Conversation, Outcome, converse
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     AmbiguityEstimate,
-    Dialogue,
     Grounding,
     NotFound,
     Question,
     Reply,
+    Turn,
     clean_text,
 )
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
@@ -39,7 +41,7 @@ from clue_ros.model.quantization import QUANTIZATIONS
 if TYPE_CHECKING:
     from clue_ros.engine import Clue, View
 
-WAITING = 3
+WAITING, CANCELED = 3, 4
 _SAVED_AS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _TYPED_TOKEN = re.compile(r"<(?:loc\d{4}|seg\d{3}|image|bos|eos|pad|unk|mask)>", re.IGNORECASE)
 
@@ -110,9 +112,11 @@ def run(args: argparse.Namespace) -> int:
         _note_typed_tokens(text)
     clue = _load(args)
     view = clue.look(image)
-    reply = _converse(args, clue, view, conversation, answers)
+    reply, outcome = _converse(args, clue, view, conversation, answers)
     if args.save is not None:
-        _save(args.save, image, reply, conversation.dialogue)
+        _save(args.save, image, reply, conversation)
+    if outcome is not None and outcome.code == "CANCELED":
+        return CANCELED
     return 0 if isinstance(reply, Grounding) else WAITING
 
 
@@ -162,26 +166,30 @@ def _converse(
     view: View,
     conversation: Conversation,
     answers: deque[str],
-) -> Reply:
-    """Hold the dialogue and print each reply; return the last one."""
+) -> tuple[Reply, Outcome | None]:
+    """Hold the dialogue and print each reply; return the last one, and how it ended."""
     replies: list[Reply] = []
 
     def show(reply: Reply) -> None:
         replies.append(reply)
-        print(_as_json(reply, dialogue) if args.json else _as_text(reply), flush=True)
+        print(_as_json(reply, conversation) if args.json else _as_text(reply), flush=True)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
 
     def answer(_question: Question) -> str | None:
         return answers.popleft() if answers else None if args.json else _typed_answer()
 
-    dialogue = conversation.dialogue
-    outcome = converse(clue, view, conversation, answer, show)
+    outcome = converse(clue, view, conversation, answer, show, say)
     if outcome is not None and outcome.grounding not in (None, replies[-1]):
         show(outcome.grounding)  # the only candidate of a question, confirmed by yes
     elif outcome is not None and outcome.grounding is None:
+        if args.json and outcome.code == "CANCELED":
+            print(json.dumps({"type": "canceled", "text": outcome.message}), flush=True)
         print(f"clue: note: {outcome.message}", file=sys.stderr)
     if answers:
         print(f"clue: note: {len(answers)} of the answers not needed", file=sys.stderr)
-    return replies[-1]
+    return replies[-1], outcome
 
 
 def _typed_answer() -> str | None:
@@ -208,7 +216,7 @@ def _as_text(reply: Reply) -> str:
     return f"{name}: box [{corners}]  (score {reply.score:.2f}, {likely})"
 
 
-def _as_json(reply: Reply, dialogue: Dialogue) -> str:
+def _as_json(reply: Reply, conversation: Conversation) -> str:
     estimate = reply.ambiguity
     row: dict[str, Any]
     if isinstance(reply, Question):
@@ -233,7 +241,7 @@ def _as_json(reply: Reply, dialogue: Dialogue) -> str:
     row |= {
         "probability": _number(estimate.probability),
         "threshold": _number(estimate.threshold),
-        "turn": dialogue.questions,
+        "turn": conversation.questions,
         "peaks": [
             {"box": _rounded(peak.box.as_list()), "score": _number(peak.score)}
             for peak in estimate.peaks
@@ -252,13 +260,13 @@ def _rounded(values: list[float]) -> list[float]:
 
 
 def outcome_picture(
-    image: npt.NDArray[np.uint8], reply: Reply, dialogue: Dialogue
+    image: npt.NDArray[np.uint8], reply: Reply, turns: Sequence[Turn]
 ) -> npt.NDArray[np.uint8]:
     """The picture of an outcome: attention and peaks, the box if it pointed, and what was said."""
     from clue_ros.drawing import draw
 
     names = {"user": "You", "robot": "Robot"}
-    lines = [f"{names[turn.speaker]}: {turn.text}" for turn in dialogue.turns]
+    lines = [f"{names[turn.speaker]}: {turn.text}" for turn in turns]
     estimate: AmbiguityEstimate = reply.ambiguity
     if isinstance(reply, Grounding):
         return draw(
@@ -271,10 +279,13 @@ def outcome_picture(
     return draw(image, attention=estimate.attention, peaks=estimate.peaks, caption="\n".join(lines))
 
 
-def _save(path: Path, image: npt.NDArray[np.uint8], reply: Reply, dialogue: Dialogue) -> None:
+def _save(
+    path: Path, image: npt.NDArray[np.uint8], reply: Reply, conversation: Conversation
+) -> None:
     from PIL import Image
 
+    turns = [turn for turn, _ in conversation.spoken]
     try:
-        Image.fromarray(outcome_picture(image, reply, dialogue)).save(path)
+        Image.fromarray(outcome_picture(image, reply, turns)).save(path)
     except OSError as error:
         raise BadImageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -14,6 +14,11 @@ wait without blocking. `converse` drives it to its end, for the command line and
 
 The paper sets no limit to the questions. Here `max_questions` ends the dialogue with MAX_TURNS, or
 with `force_grounding` makes the model point at its best guess.
+
+The paper's model reads every H as an answer. Here `clue_ros.dialogue.reading` reads it first: a
+stop or a refusal ends the dialogue with CANCELED, "wait" keeps the question open, what names
+nothing that was asked has it asked once more, and a request for another object starts C over. The
+model never reads these (docs/ros.md, "What a person may say").
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from clue_ros.dialogue.sayings import ending
+from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read
+from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     Dialogue,
@@ -33,9 +39,12 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
     Turn,
+    clean_text,
 )
-from clue_ros.dialogue.words import asks_yes_or_no, means_yes
-from clue_ros.errors import ClueError
+from clue_ros.dialogue.words import named_object
+from clue_ros.errors import BadExpressionError, ClueError, NothingWantedError
+
+MAX_WAITS = 10  # times that a question is held open by "wait"
 
 
 class Phase(Enum):
@@ -55,9 +64,17 @@ class Think:
 
 @dataclass(frozen=True)
 class Ask:
-    """Put this question to the person and wait for `Conversation.answer`."""
+    """Put this question to the person and wait for `Conversation.answer`.
+
+    Attributes:
+        question: what is open.
+        instead: empty when the question is new; else it stays open, and the robot says this.
+        unanswered: the last answer named nothing that was asked.
+    """
 
     question: Question
+    instead: str = ""
+    unanswered: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,9 +101,10 @@ class Conversation:
 
     max_questions: questions before the dialogue ends with MAX_TURNS (NOT_FOUND where the model sees
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
-    turn, in seconds since the epoch. language: of the person's yes and no.
+    turn, in seconds since the epoch. language: of what the robot says by itself.
 
-    Raises (on construction): EmptyExpressionError, BadExpressionError from the request's text.
+    Raises (on construction): EmptyExpressionError, BadExpressionError or NothingWantedError from
+    the request's text.
     """
 
     request: str
@@ -97,23 +115,29 @@ class Conversation:
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
-    stamps: list[float] = field(init=False, default_factory=list)  # of each turn
+    _stamps: list[float] = field(init=False, default_factory=list)  # of each turn
+    _earlier: tuple[Turn, ...] = field(init=False, default=())  # about an earlier request
     _open: Question | None = field(init=False, default=None)
+    _asked_again: bool = field(init=False, default=False)
+    _waits: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
-        self.dialogue = Dialogue(self.request)
-        self.request = self.dialogue.request  # cleaned
-        self.stamps.append(self.clock())
+        self._begin(wanted(self.request))
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
-        """Every turn so far, the request first, with its time in seconds since the epoch."""
-        return list(zip(self.dialogue.turns, self.stamps, strict=True))
+        """Every turn so far, the first request first, with its time in seconds since the epoch."""
+        return list(zip((*self._earlier, *self.dialogue.turns), self._stamps, strict=True))
+
+    @property
+    def questions(self) -> int:
+        """Number of questions asked, those about an earlier request too."""
+        return sum(turn.speaker == "robot" for turn, _ in self.spoken)
 
     def think(self) -> Think:
         """Return how to run the model on the dialogue as it stands."""
-        return Think(self.force_grounding and self.dialogue.questions >= self.max_questions)
+        return Think(self.force_grounding and self.questions >= self.max_questions)
 
     def reply(self, reply: Question | Grounding) -> Step:
         """Take the model's reply.
@@ -126,41 +150,81 @@ class Conversation:
             )
         if isinstance(reply, Grounding):
             return self.end(Outcome("NONE", grounding=reply))
-        if self.dialogue.questions >= self.max_questions and isinstance(reply, NotFound):
+        if self.questions >= self.max_questions and isinstance(reply, NotFound):
             return self.end(Outcome("NOT_FOUND", reply.text))
-        if self.dialogue.questions >= self.max_questions:
+        if self.questions >= self.max_questions:
             return self.end(
                 Outcome(
                     "MAX_TURNS",
-                    f"still unclear after {self.dialogue.questions} questions (max_questions): "
+                    f"still unclear after {self.questions} questions (max_questions): "
                     "say it in other words",
                 )
             )
         self.dialogue.add_question(reply.text)
-        self.stamps.append(self.clock())
-        self._open = reply
+        self._stamps.append(self.clock())
+        self._open, self._asked_again, self._waits = reply, False, 0
         self.phase = Phase.WAITING
         return Ask(reply)
 
     def answer(self, text: str) -> Step:
-        """Take the person's answer.
+        """Take what the person says to the open question.
 
         Yes to a question about a single candidate points at it.
 
         Raises:
             ClueError: the text is empty or unreadable; the dialogue still waits.
         """
-        if self.phase is not Phase.WAITING:
+        question = self._open
+        if self.phase is not Phase.WAITING or question is None:
             raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
-        self.dialogue.add_answer(text)
-        self.stamps.append(self.clock())
+        offered = question.suggested_answers
+        said = read(clean_text(text), offered, named_object(self.dialogue.turns))
+        if said.kind is Kind.WAIT:
+            return self._wait(question)
+        if calls_off(said.kind):
+            return self.end(_called_off(said))
+        if leaves_open(said.kind, offered):
+            return self._unanswered(question, said)
         self.phase = Phase.THINKING
-        asked = self._open
-        confirms = asked is not None and offers_yes(asked) and len(asked.candidates) == 1
-        if asked is not None and confirms and means_yes(text, self.language):
-            found = Grounding(asked.candidates[0], "", math.nan, asked.ambiguity)
+        if said.kind is Kind.REQUEST:
+            self._earlier += self.dialogue.turns
+            self._begin(said.text)
+            return self.think()
+        self.dialogue.add_answer(said.text)
+        self._stamps.append(self.clock())
+        if said.kind is Kind.YES and len(question.candidates) == 1:
+            found = Grounding(question.candidates[0], "", math.nan, question.ambiguity)
             return self.end(Outcome("NONE", grounding=found))
         return self.think()
+
+    def _begin(self, request: str) -> None:
+        self.dialogue = Dialogue(request)
+        self.request = self.dialogue.request  # cleaned
+        self._stamps.append(self.clock())
+
+    def _wait(self, question: Question) -> Step:
+        """Keep the question open."""
+        self._waits += 1
+        if self._waits > MAX_WAITS:
+            return self.end(Outcome("ANSWER_TIMEOUT", f"asked to wait {MAX_WAITS} times"))
+        return Ask(question, say(Saying.WAITING, self.language))
+
+    def _unanswered(self, question: Question, said: Reading) -> Step:
+        """Ask once more; the second time the dialogue ends, since the model would guess."""
+        rejects = said.kind in (Kind.NO, Kind.NONE)
+        if not self._asked_again:
+            self._asked_again = True
+            if rejects:
+                again = say(Saying.WHAT_THEN, self.language)
+            else:
+                again = in_other_words(question.text, self.language, heard=True)
+            return Ask(question, again, unanswered=True)
+        if rejects:
+            return self.end(_called_off(said))
+        if self.force_grounding:
+            self.phase = Phase.THINKING
+            return Think(force=True)
+        return self.end(Outcome("MAX_TURNS", f"still unclear: {said.text!r} names nothing"))
 
     def fail(self, error: Exception) -> Outcome:
         """End the dialogue with the code of a ClueError, or MODEL_ERROR for anything else."""
@@ -174,6 +238,37 @@ class Conversation:
             self.outcome = outcome
             self.phase = Phase.FINISHED
         return self.outcome
+
+
+def _called_off(said: Reading) -> Outcome:
+    why = "the person asked to stop" if said.kind is Kind.STOP else "the person does not want it"
+    return Outcome("CANCELED", f"{why}: {said.text!r}")
+
+
+def called_off(text: str) -> Outcome | None:
+    """How a dialogue ends that hears this while no question is open; None if it goes on.
+
+    Raises EmptyExpressionError or BadExpressionError.
+    """
+    said = read(clean_text(text))
+    ends = calls_off(said.kind) or said.kind in (Kind.NO, Kind.NONE)
+    return _called_off(said) if ends else None
+
+
+def wanted(request: str) -> str:
+    """What a request asks for: the request, cleaned, without what it refuses.
+
+    Raises EmptyExpressionError; BadExpressionError for what names nothing, such as "yes";
+    NothingWantedError for a stop, a refusal and "wait".
+    """
+    text = clean_text(request)
+    end = called_off(text)
+    if end is not None:
+        raise NothingWantedError(end.message)
+    said = read(text)
+    if said.kind in (Kind.YES, Kind.NOTHING):
+        raise BadExpressionError(f"{text!r} names no object: say what to do")
+    return said.text
 
 
 class Grounder(Protocol):
@@ -191,17 +286,21 @@ def converse(
     conversation: Conversation,
     answer: Callable[[Question], str | None],
     on_reply: Callable[[Question | Grounding], None] = lambda _reply: None,
+    on_say: Callable[[str], None] = lambda _text: None,
 ) -> Outcome | None:
     """Hold a conversation to its end, and return how it ended.
 
     answer: what the person says to a question; None leaves the conversation waiting, and so does
-    the result. on_reply: told each reply of the model, before the person is.
+    the result. on_reply: told each reply of the model, before the person is. on_say: told what the
+    robot says where a question stays open; then the question is given to `answer` again.
 
     Raises ClueError from the model, or from an answer that cannot be used.
     """
     step: Step = conversation.think()
     while not isinstance(step, Outcome):
         if isinstance(step, Ask):
+            if step.instead:
+                on_say(step.instead)
             text = answer(step.question)
             if text is None:
                 return None
@@ -218,8 +317,3 @@ def in_words(outcome: Outcome, language: str = "en") -> str:
     found = outcome.grounding.label.strip().removeprefix("the ") if outcome.grounding else ""
     code = "" if outcome.code == "NONE" and outcome.grounding is None else outcome.code
     return ending(code, language, found)
-
-
-def offers_yes(question: Question) -> bool:
-    """Whether yes or no answers the question, and not one of several names."""
-    return asks_yes_or_no(question.suggested_answers)

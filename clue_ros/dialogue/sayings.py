@@ -14,6 +14,8 @@ class Saying(Enum):
     NOT_UNDERSTOOD = "not understood"
     NOTHING_HEARD = "nothing heard"
     NOTHING_TO_STOP = "nothing to stop"
+    WAITING = "waiting"
+    WHAT_THEN = "what then"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -23,6 +25,8 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.NOT_UNDERSTOOD: "Sorry, I did not understand.",
         Saying.NOTHING_HEARD: "I did not hear you.",
         Saying.NOTHING_TO_STOP: "All right.",
+        Saying.WAITING: "All right, I wait.",
+        Saying.WHAT_THEN: "Then please tell me what you mean.",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -30,6 +34,8 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.NOT_UNDERSTOOD: "Pardon, je n'ai pas compris.",
         Saying.NOTHING_HEARD: "Je ne vous ai pas entendu.",
         Saying.NOTHING_TO_STOP: "D'accord.",
+        Saying.WAITING: "D'accord, j'attends.",
+        Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.

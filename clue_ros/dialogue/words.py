@@ -1,7 +1,7 @@
 """What people say to the robot, language by language: the words of commands and of answers.
 
-The recognizer's grammar is made of these (grammar.py), and the dialogue reads yes, no and stop from
-them. English covers what `clue_ros.lab.language.plain_grammar` says; a test compares.
+The recognizer's grammar is made of these (grammar.py). What an utterance asks for is read in
+reading.py. English covers what `clue_ros.lab.language.plain_grammar` says; a test compares.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ _FILLERS = frozenset(
     )
 )
 
+_NEGATIONS = frozenset(("not", "no", "pas", "non"))  # alone they are no short form of an answer
+
 
 def words_of(language: str) -> Words:
     """The words of a language tag such as "en", "en-US" or "fr"; English for any other."""
@@ -163,21 +165,6 @@ def words_of(language: str) -> Words:
 def plain(text: str) -> str:
     """The text as a recognizer writes it: lower case, one space, no punctuation but ' and -."""
     return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]*)*", text.lower())).replace("’", "'")
-
-
-def means_yes(text: str, language: str = "en") -> bool:
-    """Whether the text says yes and nothing else."""
-    return plain(text) in words_of(language).yes
-
-
-def means_no(text: str, language: str = "en") -> bool:
-    """Whether the text says no and nothing else."""
-    return plain(text) in words_of(language).no
-
-
-def means_yes_or_no(text: str, language: str = "en") -> bool:
-    """Whether the text says no more than yes or no."""
-    return means_yes(text, language) or means_no(text, language)
 
 
 def asks_yes_or_no(suggested_answers: Sequence[str]) -> bool:
@@ -197,30 +184,14 @@ def is_offered(text: str, suggested_answers: Sequence[str]) -> bool:
     """
     said = _content(text)
     offered = [_content(answer) for answer in suggested_answers]
-    return bool(said) and (said in offered or sum(said <= answer for answer in offered) == 1)
+    if said and said in offered:
+        return True
+    return bool(said - _NEGATIONS) and sum(said <= answer for answer in offered) == 1
 
 
 def _content(text: str) -> frozenset[str]:
     """The words of an answer that tell it from another."""
     return frozenset(plain(text).split()) - _FILLERS
-
-
-def leaves_open(text: str, suggested_answers: Sequence[str], language: str = "en") -> bool:
-    """Whether the text says yes or no, and the question asks which: it must be asked once more."""
-    if asks_yes_or_no(suggested_answers) or is_offered(text, suggested_answers):
-        return False
-    return means_yes_or_no(text, language)
-
-
-def means_stop(text: str, language: str = "en") -> bool:
-    """Whether the text, politeness and an address aside, asks to end it all."""
-    words = words_of(language)
-    said, before = plain(text), ""
-    while said != before:  # they come in any order: "no, please stop", "please, robot, stop"
-        before = said
-        for polite in (*words.polite_before, *words.polite_after, *words.no, "oh", "ok"):
-            said = said.removeprefix(f"{polite} ").removesuffix(f" {polite}")
-    return said in words.stop
 
 
 # -------------------------------------------------------------------------------------------------
@@ -239,6 +210,10 @@ _LEAD = re.compile(
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
 ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
+
+_OPEN = re.compile(
+    r"\b(wh\w+|how|quel\w*|lequel|laquelle|où|qui|que|comment)\b|^\W*(or\W*)*$", re.IGNORECASE
+)
 
 
 def noun_phrase(request: str) -> str:
@@ -286,7 +261,8 @@ def missing_thing(text: str) -> str | None:
 def offered_answers(question: str) -> tuple[str, ...]:
     """The answers a question offers: "is it red or blue?" -> ("red", "blue").
 
-    A question that only begins with a verb offers yes and no; any other offers nothing.
+    A question that begins with a verb, or only names something ("the red one?"), offers yes and no;
+    any other offers nothing.
     """
     return tuple(dict.fromkeys(_offered(question)))
 
@@ -305,7 +281,8 @@ def _offered(question: str) -> list[str]:
     sentence = re.split(r"(?<=[.!;:])\s+", question.strip().rstrip("?! ."))[-1].strip()
     parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)
     if len(parts) < 2:
-        return ["yes", "no"] if _YES_NO.match(sentence.lower()) else []
+        names = question.rstrip().endswith("?") and not _OPEN.search(question)
+        return ["yes", "no"] if names or _YES_NO.match(sentence.lower()) else []
     pieces = [piece.strip() for part in parts for piece in part.split(",")]
     pieces = [piece for piece in pieces if piece.lower() not in ("", "or")]
     if len(pieces) < 2:

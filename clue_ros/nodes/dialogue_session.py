@@ -22,10 +22,10 @@ from clue_ros.dialogue.conversation import (
     Outcome,
     Phase,
     Step,
+    called_off,
+    wanted,
 )
-from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.types import Grounding, NotFound, Question, clean_text
-from clue_ros.dialogue.words import leaves_open, means_stop
+from clue_ros.dialogue.types import Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Frame
@@ -60,7 +60,7 @@ class Limits:
 class Listener:
     """Is told of each step of a dialogue; subclasses override what they need.
 
-    Called from the coroutine, in the executor; `asked_again` from any thread.
+    Called from the coroutine, in the executor; `asked_again` and `spoke` from any thread.
     """
 
     def looking(self, session: Session) -> None:
@@ -77,6 +77,9 @@ class Listener:
 
     def asked_again(self, session: Session, question: Question, heard: bool) -> None:
         """The question is asked once more; `heard`: something was heard that is no answer."""
+
+    def spoke(self, session: Session, text: str) -> None:
+        """The robot says `text`, and the question stays open."""
 
 
 class Session:
@@ -131,13 +134,13 @@ class Session:
         self._slot: Future | None = None
         self._stop: Outcome | None = None
         self._question: Question | None = None  # open, and not yet asked again
+        self._timers: list[threading.Timer] = []  # of the open question
 
     @property
     def waiting(self) -> bool:
         """True while a question is open."""
         with self._lock:
-            slot = self._slot
-            return self.conversation.phase is Phase.WAITING and slot is not None and not slot.done()
+            return self._hears is not None
 
     @property
     def question(self) -> Question | None:
@@ -153,16 +156,38 @@ class Session:
         if slot is not None:
             self._resolve(slot, Stopped(outcome))
 
-    def answer(self, text: str) -> bool:
-        """Give the person's answer. Returns False when no question is open.
+    @property
+    def _hears(self) -> Future | None:
+        """The slot that an answer completes; None while no question is open. Under the lock."""
+        slot = self._slot
+        waits = self.conversation.phase is Phase.WAITING and slot is not None and not slot.done()
+        return slot if waits else None
 
-        Raises ClueError: the text is empty or unreadable; the question stays open.
+    def answer(self, text: str) -> Step | None:
+        """Take what the person says, from any thread.
+
+        Returns what it leads to: `Ask` where the question stays open. While no question is open,
+        what calls the dialogue off ends it, and None is returned for anything else.
+
+        Raises ClueError: the text is empty or unreadable; an open question stays open.
         """
+        step: Step | None
         with self._lock:
-            slot = self._slot if self.conversation.phase is Phase.WAITING else None
-        if slot is None:
-            return False
-        return self._resolve(slot, clean_text(text))
+            slot = self._hears
+            if slot is None:
+                step = called_off(text)
+            else:
+                step = self.conversation.answer(text)
+                if isinstance(step, Ask):
+                    self._start_timers(slot, step.question)
+                else:
+                    slot.set_result(step)
+        if isinstance(step, Ask):
+            for listener in self.listeners:
+                listener.spoke(self, step.instead)
+        elif slot is None and isinstance(step, Outcome):
+            self.stop(step)
+        return step
 
     def ask_again(self, *, heard: bool) -> bool:
         """Ask the open question once more, in other words; False if that was done, or none is open.
@@ -185,7 +210,7 @@ class Session:
             step: Step = self.conversation.think()
             while not isinstance(step, Outcome):
                 if isinstance(step, Ask):
-                    step = self.conversation.answer(await self._hear(step.question))
+                    step = await self._hear(step.question)
                 else:
                     step = self.conversation.reply(await self._think(force=step.force))
             return step
@@ -219,7 +244,7 @@ class Session:
             question,
             self.objects,
             "" if one_shot else self.id,
-            1 if one_shot else self.conversation.dialogue.questions,
+            1 if one_shot else self.conversation.questions,
             0.0 if one_shot else self.limits.answer_timeout,
         )
 
@@ -283,34 +308,43 @@ class Session:
         self.stages[stage] = time.monotonic() - begin
         return result
 
-    async def _hear(self, question: Question) -> str:
-        """Ask, and wait for the answer. Raises Stopped after `answer_timeout`."""
+    async def _hear(self, question: Question) -> Step:
+        """Ask, and wait for the answer and its step. Raises Stopped after `answer_timeout`."""
         slot = self._arm()
-        seconds = self.limits.answer_timeout
-        late = Outcome("ANSWER_TIMEOUT", f"no answer came within {seconds:g} s (answer_timeout)")
-        if isinstance(question, NotFound):
-            late = Outcome("NOT_FOUND", question.text)
-        timers = [threading.Timer(seconds, self._resolve, (slot, Stopped(late)))]
-        if self.limits.ask_again_after > 0:
-            again = threading.Timer(
-                self.limits.ask_again_after, self.ask_again, (), {"heard": False}
-            )
-            timers.append(again)
         self._question = question
         try:
             message = self.question_msg(question)
             for listener in self.listeners:
                 listener.asked(self, message)
-            for timer in timers:
-                timer.daemon = True
-                timer.start()
-            text = str(await self._result(slot))
+            with self._lock:
+                self._start_timers(slot, question)
+            step: Step = await self._result(slot)
             self._asked_at = time.monotonic()
-            return text
+            return step
         finally:
             self._question = None
-            for timer in timers:
-                timer.cancel()
+            with self._lock:
+                self._stop_timers()
+
+    def _start_timers(self, slot: Future, question: Question) -> None:
+        """Wait for `answer_timeout` from now on. Under the lock."""
+        self._stop_timers()
+        seconds = self.limits.answer_timeout
+        late = Outcome("ANSWER_TIMEOUT", f"no answer came within {seconds:g} s (answer_timeout)")
+        if isinstance(question, NotFound):
+            late = Outcome("NOT_FOUND", question.text)
+        self._timers = [threading.Timer(seconds, self._resolve, (slot, Stopped(late)))]
+        if self.limits.ask_again_after > 0:
+            again = self.limits.ask_again_after
+            self._timers.append(threading.Timer(again, self.ask_again, (), {"heard": False}))
+        for timer in self._timers:
+            timer.daemon = True
+            timer.start()
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
 
     async def _work(self, job: Callable[[], T]) -> T:
         slot = self._arm()
@@ -395,7 +429,7 @@ class DialogueSlot:
             if self._session is not None:
                 return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
             try:
-                clean_text(text)
+                wanted(text)  # before the camera: a refusal needs no image
                 frame = given or self._newest()
                 if not isinstance(frame, Frame):
                     return Outcome(*frame)
@@ -409,32 +443,3 @@ class DialogueSlot:
         with self._lock:
             if self._session is session:
                 self._session = None
-
-
-def stopped(session: Session, text: str, language: str) -> bool:
-    """End the dialogue if the text asks to stop; return whether it did."""
-    if not means_stop(text, language):
-        return False
-    session.stop(Outcome("CANCELED", "the person asked to stop"))
-    return True
-
-
-def settled(
-    session: Session | None, text: str, language: str, speak: Callable[[str], object]
-) -> bool:
-    """Handle speech that is neither a request nor an answer; return whether it was that.
-
-    "stop" counts in any state. Yes or no to a question that offers other answers has the question
-    asked once more; the second time it passes as an answer.
-    """
-    if session is None:
-        stop = means_stop(text, language)
-        if stop:
-            speak(say(Saying.NOTHING_TO_STOP, language))
-        return stop
-    if stopped(session, text, language):
-        return True
-    question = session.question
-    if question is None or not leaves_open(text, question.suggested_answers, language):
-        return False
-    return session.ask_again(heard=True)

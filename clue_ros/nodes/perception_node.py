@@ -22,10 +22,11 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros import memory
-from clue_ros.dialogue.conversation import Outcome, in_words
+from clue_ros.dialogue.conversation import Ask, Outcome, in_words
+from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
-from clue_ros.nodes import dialogue_session, messages
+from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
@@ -220,13 +221,11 @@ class PerceptionNode(ManagedNode):
     def _on_speech(self, message: String) -> None:
         """Take speech as the answer if a question is open, else as a new request."""
         session = self._slot.session
-        if dialogue_session.settled(session, message.data, self._language(), self._outputs.say):
-            return
-        if session is not None and session.waiting:
-            try:
-                session.answer(message.data)
-            except ClueError as error:
-                self._refuse(Outcome(error.code, str(error)))
+        try:
+            if session is not None and session.answer(message.data) is not None:
+                return
+        except ClueError as error:
+            self._refuse(Outcome(error.code, str(error)))
             return
         opened = self._slot.open(uuid.uuid4().hex, message.data, None, self._limits())
         if isinstance(opened, Outcome):
@@ -251,6 +250,9 @@ class PerceptionNode(ManagedNode):
             self.get_logger().error(f"dialogue {session.id}: {type(error).__name__}: {error}")
 
     def _refuse(self, outcome: Outcome) -> None:
+        if outcome.code == "CANCELED":  # the person wants nothing, and nothing is open
+            self._outputs.say(say(Saying.NOTHING_TO_STOP, self._language()))
+            return
         self._note(outcome)
         self._outputs.say(in_words(outcome, self._language()))
 
@@ -267,14 +269,20 @@ class PerceptionNode(ManagedNode):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
         try:
-            stopped = dialogue_session.stopped(session, text, self._language())
-            response.accepted = stopped or session.answer(text)
+            step = session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))
-        if not response.accepted:
+        if step is None:
             return messages.fail(
                 response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
             )
+        if isinstance(step, Ask) and step.unanswered:
+            return messages.fail(
+                response,
+                "BAD_EXPRESSION",
+                f"{text!r} does not answer {step.question.text!r}: the question stays open",
+            )
+        response.accepted = True
         return response
 
     async def _on_ground(
@@ -321,7 +329,7 @@ class PerceptionNode(ManagedNode):
             session.stop(_CANCELED)
         outcome = await self._converse(session, Feedback(goal))
         self._canceled.discard(dialogue_id)
-        result.num_questions = session.conversation.dialogue.questions
+        result.num_questions = session.conversation.questions
         if outcome.grounding is not None:
             result.grounding = session.grounding_msg(outcome.grounding)
             goal.succeed()

@@ -47,6 +47,10 @@ class Publishers(Listener):
         language = self._node.get_parameter("language").value
         self.say(in_other_words(question.text, language, heard=heard))
 
+    def spoke(self, session: Session, text: str) -> None:
+        """Say what keeps the question open."""
+        self.say(text)
+
     def point(self, session: Session, grounding: Grounding) -> None:
         """Publish the grounding."""
         message = session.grounding_msg(grounding)
@@ -153,3 +157,7 @@ class TurnLog(Listener):
             corners = ", ".join(f"{side:.0f}" for side in reply.box.as_list())
             turn = f"points at {corners} px ({sure}, score {reply.score:.2f})"
         self._write(f"{self._name} {session.id[:8]}: the robot {turn}")
+
+    def spoke(self, session: Session, text: str) -> None:
+        """Write what the robot says while the question stays open."""
+        self._write(f'{self._name} {session.id[:8]}: the robot says "{text}"')

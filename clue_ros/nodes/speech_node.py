@@ -26,8 +26,8 @@ from rclpy.task import Future
 from rclpy.time import Time
 from std_msgs.msg import Bool, Empty, String
 
+from clue_ros.dialogue.reading import calls_off, leaves_open, read
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import leaves_open, means_stop
 from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages, topics
 from clue_ros.nodes.inference_worker import new_future, until
@@ -86,6 +86,7 @@ class ListeningState:
         self._lock = threading.RLock()
         self._offered: tuple[str, ...] = ()  # the answers that the last question offers
         self._labels: tuple[str, ...] = ()  # of its candidates
+        self._question_timeout = QUESTION_TIMEOUT
         self._question_until = 0.0
         self._confirm_until = 0.0
         self.goal: ListenGoal | None = None
@@ -96,6 +97,7 @@ class ListeningState:
             self._offered = tuple(question.suggested_answers)
             self._labels = tuple(o.label for o in question.candidates if o.label)
             timeout = messages.seconds(question.answer_timeout) or QUESTION_TIMEOUT
+            self._question_timeout = timeout
             self._question_until = now + timeout
             self._confirmer.forget()
 
@@ -148,11 +150,11 @@ class ListeningState:
             decision = self._confirmer.decide(heard, offered)
             if decision.action is Action.CONFIRM:
                 self._confirm_until = now + timeout
-            # A bare yes or no to "which?" leaves the question open: perception asks once more.
-            elif decision.action is Action.ACCEPT and not leaves_open(
-                decision.text, self._offered, self.language
-            ):
-                self._question_until = 0.0
+            elif decision.action is Action.ACCEPT and now < self._question_until:
+                # "wait", or a bare yes or no to "which?": perception still waits for an answer.
+                kind = read(decision.text, self._offered).kind
+                is_open = leaves_open(kind, self._offered)
+                self._question_until = now + self._question_timeout if is_open else 0.0
             return decision
 
     @property
@@ -472,7 +474,7 @@ class SpeechNode(ManagedNode):
         return own or heard.confidence < self.value("accept_confidence")
 
     def _publish_speech(self, text: str) -> None:
-        if means_stop(text, self.value("language")):
+        if calls_off(read(text).kind):
             self._stop_speaking.publish(Empty())
         self._speech.publish(String(data=text))
 

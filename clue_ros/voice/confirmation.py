@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from clue_ros.dialogue.reading import calls_off, read
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import is_offered, means_stop, plain, words_of
+from clue_ros.dialogue.words import is_offered, plain, words_of
 from clue_ros.voice.recognizers import Hypothesis
 
 
@@ -68,8 +69,9 @@ class Confirmer:
         if not text or confidence < least:
             return Decision(Action.REJECT, text)
         pending, self.pending = self.pending, ""
-        # "stop" is obeyed at once: to stop wrongly costs less than to go on wrongly.
-        if means_stop(text, self.language):
+        # "stop", "don't" and "wait" are obeyed at once: to stop wrongly costs less than to go on
+        # wrongly.
+        if calls_off(read(text, offered).kind):
             return Decision(Action.ACCEPT, text)
         if pending:
             words, said = words_of(self.language), plain(text)

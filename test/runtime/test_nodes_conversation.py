@@ -62,7 +62,7 @@ def test_one_question_too_many_is_max_turns(limit: int) -> None:
     conversation = Conversation("pick up the block", limit)
     for _ in range(limit):
         assert isinstance(conversation.reply(QUESTION), Ask)
-        conversation.answer("no")
+        conversation.answer("the other one")
     outcome = conversation.reply(QUESTION)
     assert isinstance(outcome, Outcome)
     assert outcome.code == "MAX_TURNS"

@@ -111,7 +111,6 @@ def test_yes_to_a_question_about_one_object_points_at_it() -> None:
     [
         (("yes", "no"), (BOX,), "no"),
         (("yes", "no"), (BOX, BOX), "yes"),
-        (("left", "right"), (BOX,), "yes"),
         (("yes", "no"), (BOX,), "yes the left one"),
     ],
 )

@@ -19,7 +19,7 @@ import rclpy  # noqa: E402
 from rclpy.executors import MultiThreadedExecutor  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 
-from clue_ros.dialogue.conversation import Outcome  # noqa: E402
+from clue_ros.dialogue.conversation import Outcome, Think  # noqa: E402
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question  # noqa: E402
 from clue_ros.errors import BadImageError  # noqa: E402
 from clue_ros.nodes.camera import Camera, Frame, image_topic  # noqa: E402
@@ -164,17 +164,17 @@ def test_only_the_first_answer_counts_and_only_while_waiting(
 ) -> None:
     clue = FakeClue(QUESTION, GROUNDING)
     session = start(clue)
-    assert session.answer("too early") is False
+    assert session.answer("too early") is None
     task = executor.create_task(session.run())
     wait_until(lambda: session.waiting, "the question")
     clue.may_go_on.clear()
-    assert session.answer("the left one") is True
-    assert session.answer("the right one") is False
+    assert session.answer("the left one") == Think()
+    assert session.answer("the right one") is None
     clue.may_go_on.set()
     wait_until(task.done, "the end")
     texts = [turn.text for turn, _ in session.conversation.spoken]
     assert texts == ["pick it", "which one?", "the left one"]
-    assert session.answer("too late") is False
+    assert session.answer("too late") is None
 
 
 def test_nobody_names_another_thing_after_one_that_is_not_there(

@@ -6,14 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from clue_ros.dialogue.words import (
-    is_offered,
-    leaves_open,
-    means_no,
-    means_stop,
-    means_yes,
-    offered_answers,
-)
+from clue_ros.dialogue.reading import Kind, leaves_open, read
+from clue_ros.dialogue.words import is_offered, offered_answers
 from clue_ros.lab.language.questions import list_options
 from clue_ros.lab.language.words import PLACES
 
@@ -41,10 +35,8 @@ def test_every_offered_answer_is_taken(question: str, word: str) -> None:
     offered = offered_answers(question)
     assert offered, question
     for said in (word, f"{word}.", f"the {word}", f"the {word} one", f"the {word} one please"):
-        assert not leaves_open(said, offered), (question, said)
-        assert not means_stop(said)
-        assert not means_yes(said), "it would point at a lone candidate"
-        assert not means_no(said)
+        assert read(said, offered).kind is Kind.OFFERED, (question, said)
+        assert read(said).kind in (Kind.OTHER, Kind.OFFERED)
     assert is_offered(word, offered)
     assert is_offered(f"the {word} one", offered)
 
@@ -52,20 +44,19 @@ def test_every_offered_answer_is_taken(question: str, word: str) -> None:
 @pytest.mark.parametrize("places", PLACES.values())
 def test_no_place_is_a_yes_or_a_no(places: tuple[str, ...]) -> None:
     for place in places:
-        assert not means_yes(place)
-        assert not means_no(place)
+        assert read(place).kind is Kind.OTHER
 
 
 def test_right_answers_left_or_right() -> None:
     offered = offered_answers("the left one or the right one ?")
     assert offered == ("the left one", "the right one")
-    assert not leaves_open("Right.", offered)
+    assert read("Right.", offered).kind is Kind.OFFERED
 
 
 @pytest.mark.parametrize("said", ["yes", "no", "nope", "okay", "sure"])
 def test_yes_and_no_leave_a_which_question_open(said: str) -> None:
-    assert leaves_open(said, ("the left one", "the right one"))
-    assert not leaves_open(said, ("yes", "no"))
+    for offered, is_open in ((("the left one", "the right one"), True), (("yes", "no"), False)):
+        assert leaves_open(read(said, offered).kind, offered) is is_open
 
 
 def test_what_is_part_of_every_option_is_none_of_them() -> None:
@@ -76,4 +67,4 @@ def test_what_is_part_of_every_option_is_none_of_them() -> None:
 
 def test_french_places_are_answers_too() -> None:
     assert is_offered("à droite", ("celui de gauche", "celui de droite"))
-    assert not leaves_open("droite", ("celui de gauche", "celui de droite"), "fr")
+    assert read("droite", ("celui de gauche", "celui de droite")).kind is Kind.OFFERED

@@ -31,7 +31,7 @@ from rclpy.duration import Duration  # noqa: E402
 from std_msgs.msg import Empty, String  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
-from clue_ros.dialogue.words import means_no  # noqa: E402
+from clue_ros.dialogue.reading import Kind, read  # noqa: E402
 from clue_ros.errors import VoiceError  # noqa: E402
 from clue_ros.nodes.topics import LATEST  # noqa: E402
 from clue_ros.voice.audio import Audio, join, read_audio, resample, silence, write_wav  # noqa: E402
@@ -365,7 +365,7 @@ def test_while_the_robot_speaks_nothing_is_heard_and_afterwards_it_is(ears: Ears
     ears.robot_speaks("")
     ears.hear("no")
     wait_until(lambda: ears.transcripts and ears.speech, "what is said afterwards, on both topics")
-    assert [means_no(m.text) for m in ears.transcripts] == [True]
+    assert [read(m.text).kind for m in ears.transcripts] == [Kind.NO]
 
 
 def test_right_is_heard_as_the_answer_that_the_question_offers(ears: Ears) -> None:
@@ -440,7 +440,7 @@ def test_files_are_heard_as_if_spoken(client: Client, tmp_path: Path) -> None:
     try:
         wait_until(lambda: len(heard) == 2, "both files")
         assert heard[0].data == "pick up the ball"
-        assert means_no(heard[1].data)
+        assert read(heard[1].data).kind is Kind.NO
     finally:
         assert node.stop() == 0, node.text()
 
@@ -451,4 +451,4 @@ def test_a_chunk_that_is_no_sound_is_refused_and_the_next_is_heard(ears: Ears) -
     assert Audio(np.zeros(0, np.int16)).seconds == 0
     ears.hear("no")
     wait_until(lambda: ears.transcripts, "the next phrase")
-    assert means_no(ears.transcripts[0].text)
+    assert read(ears.transcripts[0].text).kind is Kind.NO

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from benchmarks.word_error_rate import word_error_rate, word_errors
+from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.sayings import ending, in_other_words
-from clue_ros.dialogue.words import LANGUAGES, means_no, means_stop, means_yes, plain, words_of
+from clue_ros.dialogue.words import LANGUAGES, plain, words_of
 from clue_ros.lab.language import plain_grammar, words
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints, jsgf, prompt, word_list
@@ -59,9 +60,9 @@ def test_what_is_expected_decides_what_is_likely() -> None:
 @pytest.mark.parametrize("tag", LANGUAGES)
 def test_every_language_can_say_yes_no_and_stop(tag: str) -> None:
     words = words_of(tag)
-    assert all(means_yes(word, tag) for word in words.yes)
-    assert all(means_no(word, tag) for word in words.no)
-    assert all(means_stop(word, tag) for word in words.stop)
+    assert all(read(word).kind is Kind.YES for word in words.yes)
+    assert all(read(word).kind in (Kind.NO, Kind.NONE) for word in words.no)
+    assert all(read(word).kind is Kind.STOP for word in words.stop)
     assert not set(words.yes) & set(words.no)
     assert not set(words.yes) & set(words.stop)
     sentences_ = {ending(code, tag) for code in ("NO_IMAGE", "BUSY", "CANCELED", "", "NONE")}
@@ -90,7 +91,7 @@ def test_every_language_can_say_yes_no_and_stop(tag: str) -> None:
     ],
 )
 def test_only_a_stop_stops(text: str, stops: bool) -> None:
-    assert means_stop(text) is stops
+    assert (read(text).kind is Kind.STOP) is stops
 
 
 # Reading back.

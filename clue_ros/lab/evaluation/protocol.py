@@ -220,9 +220,13 @@ def evaluate(
                 {"part": "absent", "text": text, "right": right, "box": None, "grades": grades}
             )
         for dialogue in sample.interactive:
-            conversation = Conversation(
-                dialogue.text, max_questions=max_questions, force_grounding=force_grounding
-            )
+            try:
+                conversation = Conversation(
+                    dialogue.text, max_questions=max_questions, force_grounding=force_grounding
+                )
+            except ClueError as error:  # such as a request that refuses
+                problem(f"{sample.name}: left out, {error}")
+                continue
             found.append(_measure_dialogue(clue, view, dialogue, conversation))
         for record in found:
             about = record.pop("about", {})
@@ -269,7 +273,7 @@ def _measure_dialogue(
         "text": request.text,
         "right": grades["accuracy"],
         "outcome": outcome.code,
-        "questions": dialogue.questions,
+        "questions": conversation.questions,
         "box": _corners(forced),
         "grades": grades,
         "grades_forced": _graded(forced, request.grades),
