@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NoReturn, cast
 
 from clue_ros.errors import ClueError
+from clue_ros.interrupts import INTERRUPTED, end_imports_at_once
 
 BAD_INPUT = 2
 
@@ -94,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A terminal that cannot show a character shows its code: no crash over an accent.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    end_imports_at_once("clue: interrupted")
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -103,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         print("clue: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has gone; keep Python from failing again on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

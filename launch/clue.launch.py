@@ -7,43 +7,137 @@ at every start of its process. `ros2 launch clue_ros clue.launch.py -s` lists th
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from typing import NamedTuple
 
-from ament_index_python.packages import get_package_share_directory
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from ament_index_python.packages import (
+    PackageNotFoundError,
+    get_package_prefix,
+    get_package_share_directory,
+)
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import LifecycleNode
+from launch_ros.actions import LifecycleNode, Node
 
-from launch import LaunchContext, LaunchDescription
+from clue_ros.nodes.viewer_layouts import FRAME, write_layouts
+from launch import Action, LaunchContext, LaunchDescription
 
 SHARE = get_package_share_directory("clue_ros")
 ASK_AGAIN_AFTER = "12.0"  # seconds of silence, with voice:=true
 
-# name, default, what it is. An empty default leaves the value of the parameter file.
+
+class Rule(NamedTuple):
+    """The values that an argument may have, in words and as a check."""
+
+    words: str
+    allows: Callable[[str], object]
+
+
+def one_of(*values: str) -> Rule:
+    """Allow these values."""
+    return Rule(", ".join(values[:-1]) + f" or {values[-1]}", values.__contains__)
+
+
+def like(words: str, pattern: str) -> Rule:
+    """Allow what the pattern matches as a whole."""
+    return Rule(words, re.compile(pattern).fullmatch)
+
+
+# As in launch's own conditions: capitals do not matter, 1 and 0 count too.
+TRUTH = like("true or false", "(?i)true|false|1|0")
+DEVICE = like("auto, cpu, cuda, cuda:0, ...", r"auto|cpu|(cuda|mps|xpu)(:\d+)?")
+TRANSPORT = one_of("raw", "compressed")
+TOPIC = like("a topic, such as /camera/image_raw", r"(~?/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*")
+NAMESPACE = like("a namespace, such as left_arm", r"/|/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*")
+SECONDS = Rule(
+    "seconds, from 0 to 3600",
+    lambda text: re.fullmatch(r"\d+(\.\d*)?|\.\d+", text) and float(text) <= 3600,
+)
+LANGUAGE = like("a tag, such as en-US", "[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+LISTENS_TO = Rule(
+    "microphone, topic, or an existing audio file or folder",
+    lambda text: text in ("microphone", "topic") or os.path.exists(text),
+)
+FILE = Rule("an existing file", os.path.isfile)
+FRAME_ID = like("a frame, such as camera_color_optical_frame", "[A-Za-z_][A-Za-z0-9_/]*")
+LEVEL = like("debug, info, warn, error or fatal", "(?i)debug|info|warn|error|fatal")
+ANY = Rule("anything", lambda _text: True)
+
+# name, default, what it is, what it may be. An empty default leaves the value of the parameter
+# file, and an empty value is allowed where the default is empty.
 ARGUMENTS = (
-    ("model", "", "household or tabletop (embedded), a folder, or a Hugging Face hub id"),
-    ("device", "", "auto, cpu, cuda, cuda:1, ..."),
-    ("image", "image", "the camera's topic, such as /camera/image_raw"),
-    ("image_transport", "", "raw, or compressed for <image>/compressed"),
-    ("depth", "depth", "the topic of depth registered to the image, for 3D poses"),
-    ("camera_info", "", "the camera's calibration; empty: camera_info beside the image"),
-    ("speech", "speech", "the topic of what people say"),
-    ("say", "say", "the topic of what the robot says"),
-    ("voice", "false", "true: listen (the speech node) and speak (the tts node)"),
-    ("ask_again_after", "", "seconds of silence until a question is asked once more; 0: never"),
-    ("speech_source", "microphone", "what voice:=true listens to: microphone, topic, or files"),
-    ("audio", "audio", "the topic of sound, with speech_source:=topic"),
-    ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ..."),
-    ("record", "", "a folder to keep every dialogue in, to learn from (docs/episodes.md)"),
-    ("namespace", "", "a namespace for all nodes"),
-    ("params_file", os.path.join(SHARE, "config", "clue.yaml"), "every parameter of every node"),
-    ("autostart", "true", "true: load the model and look at once; false: wait for a manager"),
-    ("use_sim_time", "", "true: the time of /clock (a bag played with --clock, a simulator)"),
-    ("respawn", "true", "true: start a node again when it dies"),
-    ("log_level", "info", "debug, info, warn, error"),
+    ("model", "", "household or tabletop (embedded), a folder, or a Hugging Face hub id", ANY),
+    ("device", "", "auto, cpu, cuda, cuda:1, ...", DEVICE),
+    ("image", "image", "the camera's topic, such as /camera/image_raw", TOPIC),
+    ("image_transport", "", "raw, or compressed for <image>/compressed", TRANSPORT),
+    ("depth", "depth", "the topic of depth registered to the image, for 3D poses", TOPIC),
+    (
+        "camera_info",
+        "",
+        "the camera's calibration; empty: camera_info beside the image",
+        TOPIC,
+    ),
+    ("speech", "speech", "the topic of what people say", TOPIC),
+    ("say", "say", "the topic of what the robot says", TOPIC),
+    ("voice", "false", "true: listen (the speech node) and speak (the tts node)", TRUTH),
+    (
+        "ask_again_after",
+        "",
+        "seconds of silence until a question is asked once more; 0: never",
+        SECONDS,
+    ),
+    (
+        "speech_source",
+        "microphone",
+        "what voice:=true listens to: microphone, topic, or files",
+        LISTENS_TO,
+    ),
+    ("audio", "audio", "the topic of sound, with speech_source:=topic", TOPIC),
+    ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ...", LANGUAGE),
+    ("record", "", "a folder to keep every dialogue in, to learn from (docs/episodes.md)", ANY),
+    ("namespace", "", "a namespace for all nodes", NAMESPACE),
+    (
+        "params_file",
+        os.path.join(SHARE, "config", "clue.yaml"),
+        "every parameter of every node",
+        FILE,
+    ),
+    (
+        "autostart",
+        "true",
+        "true: load the model and look at once; false: wait for a manager",
+        TRUTH,
+    ),
+    (
+        "use_sim_time",
+        "",
+        "true: the time of /clock (a bag played with --clock, a simulator)",
+        TRUTH,
+    ),
+    ("respawn", "true", "true: start a node again when it dies", TRUTH),
+    ("log_level", "info", "debug, info, warn, error, fatal", LEVEL),
+    ("rviz", "false", "true: open RViz on the topics of these arguments", TRUTH),
+    ("foxglove", "false", "true: start foxglove_bridge, and write a layout for Foxglove", TRUTH),
+    ("frame", FRAME, "the fixed frame of RViz and Foxglove", FRAME_ID),
 )
 
 RESPAWN_DELAY = 0.5  # seconds
 PASSED_ON = ("model", "device", "image_transport", "record")  # to perception, where given
+
+
+class ArgumentError(RuntimeError):
+    """An argument has a value that it cannot have; ros2 launch prints the message and ends."""
+
+
+def values_of(context: LaunchContext) -> dict[str, str]:
+    """Return every argument's value. Raises ArgumentError."""
+    values = {}
+    for name, default, _, rule in ARGUMENTS:
+        value = values[name] = LaunchConfiguration(name).perform(context)
+        if (value or default) and not rule.allows(value):
+            raise ArgumentError(f"{name}:={value} is not possible; allowed: {rule.words}")
+    return values
 
 
 def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
@@ -67,7 +161,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
 
     A function, so that only the arguments that were given override the parameter file.
     """
-    value = {name: LaunchConfiguration(name).perform(context) for name, _, _ in ARGUMENTS}
+    value = values_of(context)
     given = {name: value[name] for name in PASSED_ON if value[name]}
     given["autostart"] = is_true(value["autostart"])
     voice = is_true(value["voice"])
@@ -130,16 +224,54 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     return [perception, tts, speech] if voice else [perception]
 
 
+def viewers(context: LaunchContext) -> list[Action]:
+    """Return RViz and the bridge of Foxglove, where asked for and installed.
+
+    Their layouts are copies of those in config/, with the topics of the arguments.
+    """
+    value = values_of(context)
+    wanted = [name for name in ("rviz", "foxglove") if is_true(value[name])]
+    if not wanted:
+        return []
+    layouts = write_layouts(os.path.join(SHARE, "config"), value)
+    time = {"use_sim_time": is_true(value["use_sim_time"] or "false")}
+    actions: list[Action] = []
+    for name in wanted:
+        package = {"rviz": "rviz2", "foxglove": "foxglove_bridge"}[name]
+        try:
+            get_package_prefix(package)
+        except PackageNotFoundError:
+            apt = f"ros-{os.environ.get('ROS_DISTRO', 'DISTRO')}-{package.replace('_', '-')}"
+            message = f"{name}:=true: the package {package} is not installed (apt install {apt})"
+            actions.append(LogInfo(msg=f"{message}; its layout is {layouts[name]}"))
+            continue
+        given = ["-d", layouts[name]] if name == "rviz" else []
+        actions.append(
+            Node(
+                package=package,
+                executable=package,
+                name=package,
+                arguments=given,
+                parameters=[time],
+                output="screen",
+            )
+        )
+        if name == "foxglove":
+            actions.append(LogInfo(msg=f"Foxglove: import the layout {layouts[name]}"))
+    return actions
+
+
 def generate_launch_description() -> LaunchDescription:
     """Return what `ros2 launch` runs."""
     arguments = [
         DeclareLaunchArgument(name, default_value=default, description=description)
-        for name, default, description in ARGUMENTS
+        for name, default, description, _ in ARGUMENTS
     ]
     return LaunchDescription(
         [
             *arguments,
             OpaqueFunction(function=fast_dds_profile),
             OpaqueFunction(function=start),
+            OpaqueFunction(function=viewers),
         ]
     )

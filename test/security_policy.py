@@ -9,8 +9,10 @@ from typing import Any
 from ros_helpers import ROOT
 
 POLICY = ROOT / "config" / "sros2" / "policy.xml"
-# What a node has only on some occasions: simulated time, compressed images, and ROS from Jazzy on.
+# What a node has only on some occasions: simulated time, compressed images, ROS from Jazzy on, and
+# vision_msgs.
 SOMETIMES = {"/clock", "/image/compressed", "get_type_description"}
+SOMETIMES |= {"/perception/detections", "/perception/detections_3d"}
 
 
 @dataclass

@@ -97,7 +97,7 @@ class Session:
         clock: Callable[[], float] = time.time,
         language: str = "en",
         *,
-        masks: bool = True,
+        masks: bool = False,
         prepare: Callable[[], object] = lambda: None,
     ) -> None:
         """Open the dialogue.

@@ -10,6 +10,7 @@ import os
 import sys
 
 from clue_ros import memory
+from clue_ros.interrupts import ends_at_once
 
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "
@@ -20,6 +21,7 @@ HOW_TO_GET_CLUE_MSGS = (
 KEEP = "--keep"
 
 
+@ends_at_once
 def perception(args: list[str] | None = None) -> int:
     """Run the perception node until it is told to stop; return the exit status.
 
@@ -47,6 +49,7 @@ def perception(args: list[str] | None = None) -> int:
     return Supervisor("perception", node).run()
 
 
+@ends_at_once
 def speech(args: list[str] | None = None) -> int:
     """Run the speech node until it is told to stop; return the exit status."""
     if clue_msgs_missing("speech"):
@@ -57,6 +60,7 @@ def speech(args: list[str] | None = None) -> int:
     return run_node("speech", SpeechNode, args, threads=3)
 
 
+@ends_at_once
 def tts(args: list[str] | None = None) -> int:
     """Run the tts node until it is told to stop; return the exit status."""
     if clue_msgs_missing("tts"):
@@ -67,6 +71,7 @@ def tts(args: list[str] | None = None) -> int:
     return run_node("tts", TtsNode, args, threads=3)
 
 
+@ends_at_once
 def image_source(args: list[str] | None = None) -> int:
     """Run the image_source node until it is told to stop; 2 when its source cannot be used."""
     from clue_ros.nodes.image_source_node import ImageSource
@@ -75,6 +80,7 @@ def image_source(args: list[str] | None = None) -> int:
     return run_node("image_source", lambda _executor: ImageSource(), args)
 
 
+@ends_at_once
 def grasp_example(args: list[str] | None = None) -> int:
     """Run the grasp_example node until it is told to stop; return the exit status."""
     if clue_msgs_missing("grasp_example"):

@@ -23,6 +23,7 @@ from rclpy.node import Node
 from rclpy.signals import uninstall_signal_handlers
 
 from clue_ros.errors import ClueError
+from clue_ros.interrupts import started
 from clue_ros.nodes.parameters import BadParameterError
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -176,6 +177,7 @@ def run_node(
     rclpy.init(args=args)
     node: Any = None
     busy = False
+    started()
     executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
     try:
         node = make(executor)
@@ -186,6 +188,10 @@ def run_node(
         return 2
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except Exception:
+        if rclpy.ok():
+            raise
+        # A signal has shut ROS down while the node was made.
     finally:
         # After a Ctrl-C in a terminal, ros2 launch sends a second SIGINT: it must not interrupt the
         # shutdown.

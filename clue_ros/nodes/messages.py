@@ -96,7 +96,7 @@ def find_objects(
     reply: Question | Grounding,
     locate: Locate = no_depth,
     *,
-    masks: bool = True,
+    masks: bool = False,
 ) -> tuple[LocatedObject, ...]:
     """Return the objects of a reply: a question's candidates, strongest first, or the grounding.
 

@@ -150,7 +150,11 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="MB",
         change=Change.NEVER,
     ),
-    Parameter("masks", True, "Give each object its mask, an image as large as the camera's."),
+    Parameter(
+        "masks",
+        False,
+        "Give each object its mask, an image as large as the camera's (2 MB at 1920x1080).",
+    ),
     Parameter(
         "use_depth",
         True,
@@ -188,6 +192,15 @@ PERCEPTION: tuple[Parameter, ...] = (
     ),
     Parameter(
         "debug_image", True, "Draw ~/debug_image for every reply while somebody subscribes to it."
+    ),
+    Parameter(
+        "detections",
+        True,
+        "Publish ~/detections and ~/detections_3d where the package vision_msgs is installed.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "markers", True, "Publish ~/markers: boxes and labels of the objects with a known pose."
     ),
     Parameter(
         "diagnostics_period",

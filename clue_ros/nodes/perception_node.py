@@ -93,7 +93,8 @@ class PerceptionNode(ManagedNode):
             self.get_logger().info(f"active, looking at {self._camera.topic}")
 
     def open(self) -> None:
-        """Load the model. Raises ModelError."""
+        """Load the model, and find out which outputs there are. Raises ModelError."""
+        self._outputs.objects.configure()
         model = self.value("model")
         try:
             self._clue = self._worker.call(self.load)
@@ -127,6 +128,7 @@ class PerceptionNode(ManagedNode):
 
     def end(self) -> None:
         """Leave the camera."""
+        self._outputs.objects.clear()
         self._camera.close()
 
     def free(self) -> None:
@@ -202,6 +204,7 @@ class PerceptionNode(ManagedNode):
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
+            self._outputs.objects.clear()
         self._outputs.say(in_words(outcome, self._language()))
         self._health.ended["GROUNDED" if outcome.grounding is not None else outcome.code] += 1
         recorded.ended(session, outcome)
@@ -305,9 +308,11 @@ class PerceptionNode(ManagedNode):
             result = Outcome("NOT_FOUND", result.text)
         if isinstance(result, Question):
             response.is_question = True
-            response.question = session.question_msg(result, one_shot=True)
+            question = response.question = session.question_msg(result, one_shot=True)
+            self._outputs.objects.show(question.header, question.candidates, candidates=True)
         elif result.grounding is not None:
-            response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
+            grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
+            self._outputs.objects.show(grounding.header, [grounding.target], candidates=False)
         else:
             self._note(result)
             return messages.fail(response, result.code, result.message)

@@ -15,6 +15,7 @@ from clue_ros.dialogue.sayings import in_other_words
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.drawing import draw
 from clue_ros.nodes import messages
+from clue_ros.nodes.detections import ObjectPublishers
 from clue_ros.nodes.dialogue_session import Listener, Session
 from clue_ros.nodes.image_conversion import fill_image
 from clue_ros.nodes.inference_worker import Worker
@@ -32,14 +33,20 @@ class Publishers(Listener):
         self._grounding = Perception.GROUNDING.publisher(node)
         self._attention = Perception.ATTENTION_MAP.publisher(node)
         self._debug = Perception.DEBUG_IMAGE.publisher(node)
+        self.objects = ObjectPublishers(node)
 
     def say(self, text: str) -> None:
         """Publish a sentence to be spoken."""
         self._say.publish(String(data=text))
 
+    def looking(self, session: Session) -> None:
+        """Delete the markers of the last dialogue."""
+        self.objects.clear()
+
     def asked(self, session: Session, question: ClarificationQuestion) -> None:
         """Publish and say the question."""
         self._question.publish(question)
+        self.objects.show(question.header, question.candidates, candidates=True)
         self.say(question.text)
 
     def asked_again(self, session: Session, question: Question, heard: bool) -> None:
@@ -58,6 +65,7 @@ class Publishers(Listener):
         if not target.has_pose and depth is not None and depth.expected:
             self._node.get_logger().warning(f"no pose: {target.no_pose_reason}")
         self._grounding.publish(message)
+        self.objects.show(message.header, [message.target], candidates=False)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
         """Publish the attention map of a reply and, while it has subscribers, the debug image."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from clue_ros import memory
+from clue_ros.interrupts import starting
 
 # The classes of the backbone, which transformers imports when a model is loaded, and ours.
 MODEL_CODE = (
@@ -115,8 +116,7 @@ class Supervisor:
 
     def _run_node(self, supervisor: int) -> None:
         """Run the node in the forked process, which ends here."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        starting()
         # The node must not outlive a killed supervisor: the next one starts a node of this name.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:

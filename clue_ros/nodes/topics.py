@@ -80,6 +80,19 @@ class ActiveOutput(Interface):
         return node.create_lifecycle_publisher(self.type, self.name, self.qos)
 
 
+class OptionalOutput(ActiveOutput):
+    """A topic that exists only where its message package is installed."""
+
+    @property
+    def missing(self) -> str:
+        """Why the message class cannot be imported; empty if it can."""
+        try:
+            _ = self.type
+        except (ImportError, AttributeError) as error:
+            return str(error)
+        return ""
+
+
 class Service(Interface):
     """An offered service."""
 
@@ -130,6 +143,9 @@ class Perception:
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
     DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)
+    MARKERS = ActiveOutput("~/markers", "visualization_msgs/msg/MarkerArray", LATEST)
+    DETECTIONS = OptionalOutput("~/detections", "vision_msgs/msg/Detection2DArray")
+    DETECTIONS_3D = OptionalOutput("~/detections_3d", "vision_msgs/msg/Detection3DArray")
     DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)

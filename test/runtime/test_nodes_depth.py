@@ -278,10 +278,12 @@ def rgbd(shared: Client) -> RgbdCamera:
 @pytest.fixture
 def eye(client: Client, rgbd: RgbdCamera) -> Iterator[RgbdCamera]:
     rgbd.late, rgbd.frame, rgbd.with_depth = 0, "test_camera", True
+    client.set(masks=True)
     client.start_camera(rgbd.show)
     wait_until(lambda: client.ground(REQUEST).grounding.target.has_pose, "depth of an image")
     client.clear()
     yield rgbd
+    client.set(masks=False)
     client.stop_camera()
 
 
@@ -347,17 +349,25 @@ def test_every_candidate_has_its_mask_score_and_pose(client: Client, eye: RgbdCa
     client.result(handle)
 
 
-def test_masks_can_be_left_out(client: Client, eye: RgbdCamera) -> None:
+def test_markers_show_where_the_object_is(client: Client, eye: RgbdCamera) -> None:
+    from visualization_msgs.msg import Marker, MarkerArray
+
+    seen = client.listen(MarkerArray, "perception/markers", 10)
+    target = client.ground(REQUEST).grounding.target
+    wait_until(lambda: any(len(array.markers) > 1 for array in seen), "the object's markers")
+    first, box, *_ = next(array for array in seen if len(array.markers) > 1).markers
+    assert (first.action, box.type) == (Marker.DELETEALL, Marker.CUBE)
+    assert (box.header, box.pose) == (target.header, target.pose.pose)
+
+
+def test_masks_come_only_where_they_are_asked_for(client: Client, eye: RgbdCamera) -> None:
     client.set(masks=False)
-    try:
-        target = client.ground(REQUEST).grounding.target
-        assert (target.mask.width, len(target.mask.data)) == (0, 0)
-        client.set(threshold=0.0)
-        candidates = client.ground(REQUEST).question.candidates
-        assert candidates
-        assert all(candidate.mask.width == 0 for candidate in candidates)
-    finally:
-        client.set(masks=True)
+    target = client.ground(REQUEST).grounding.target
+    assert (target.mask.width, len(target.mask.data)) == (0, 0)
+    client.set(threshold=0.0)
+    candidates = client.ground(REQUEST).question.candidates
+    assert candidates
+    assert all(candidate.mask.width == 0 for candidate in candidates)
 
 
 def test_a_request_brings_its_own_depth(client: Client, eye: RgbdCamera) -> None:

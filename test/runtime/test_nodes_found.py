@@ -85,7 +85,7 @@ def by_depth(box: Box) -> Place:
 
 
 def test_candidates_have_the_peaks_scores_and_masks_and_the_depths_places() -> None:
-    first, second = find_objects(FakeClue(), FakeView(), question(), by_depth)
+    first, second = find_objects(FakeClue(), FakeView(), question(), by_depth, masks=True)
     assert (first.box, first.score, second.score) == (PEAKS[0].box, 1.0, 0.6)
     assert first.mask is not None
     assert first.place is not None
@@ -98,11 +98,11 @@ def test_candidates_have_the_peaks_scores_and_masks_and_the_depths_places() -> N
 
 def test_a_groundings_mask_is_its_places() -> None:
     reply = Grounding(SCENE.box(0), "block", 0.7, estimate())
-    (found,) = find_objects(FakeClue(), FakeView(), reply, by_depth)
+    (found,) = find_objects(FakeClue(), FakeView(), reply, by_depth, masks=True)
     assert (found.label, found.score) == ("block", 0.7)
     assert found.mask is not None
     assert (found.mask & (SCENE.shown == 0)).sum() > 0.85 * found.mask.sum()
-    (without,) = find_objects(FakeClue(), FakeView(), reply, no_depth, masks=False)
+    (without,) = find_objects(FakeClue(), FakeView(), reply, no_depth)
     assert without.mask is None
     assert without.place is None
     assert "no depth" in without.no_place
@@ -111,20 +111,21 @@ def test_a_groundings_mask_is_its_places() -> None:
 def test_masks_that_would_be_too_much_for_one_message_are_left_out() -> None:
     clue, view = FakeClue(), FakeView()
     view.width = MAX_MASK_PIXELS // (len(PEAKS) * view.height) + 1
-    assert [found.mask for found in find_objects(clue, view, question())] == [None, None]
+    found = find_objects(clue, view, question(), masks=True)
+    assert [one.mask for one in found] == [None, None]
     assert clue.masked == 0
     view.width *= len(PEAKS)
     reply = Grounding(SCENE.box(0), "block", 0.7, estimate())
-    (found,) = find_objects(clue, view, reply, by_depth)
-    assert found.place is not None
-    assert found.mask is None
+    (target,) = find_objects(clue, view, reply, by_depth, masks=True)
+    assert target.place is not None
+    assert target.mask is None
 
 
 def test_what_fails_in_the_geometry_costs_the_pose_and_nothing_else() -> None:
     def fails(_box: Box) -> Place:
         raise ZeroDivisionError("by zero")
 
-    found = find_objects(FakeClue(), FakeView(), question(), fails)
+    found = find_objects(FakeClue(), FakeView(), question(), fails, masks=True)
     assert [f.no_place for f in found] == ["ZeroDivisionError: by zero"] * 2
     assert all(f.mask is not None for f in found)
 
@@ -133,6 +134,7 @@ def test_what_fails_in_the_geometry_costs_the_pose_and_nothing_else() -> None:
             raise ValueError("not a matrix")
 
     found = find_objects(FakeClue(), FakeView(), question(), locator(Broken(), 640, 480))
+    assert [f.mask for f in found] == [None, None], "masks are for those who ask for them"
     assert found[0].no_place == "ValueError: not a matrix"
 
 
@@ -157,7 +159,8 @@ def test_a_candidate_confirmed_by_yes_keeps_its_mask_and_pose() -> None:
     pixels = fill_image(Image(), np.zeros((480, 640, 3), np.uint8), "rgb8")
     frame = Frame(pixels, 0.0, Depth())  # type: ignore[arg-type]
     clue = FakeClue(question(PEAKS[:1]))
-    session = Session("id", "the block", frame, Limits(3, 100.0), clue, worker, executor)
+    limits = Limits(3, 100.0)
+    session = Session("id", "the block", frame, limits, clue, worker, executor, masks=True)
     try:
         task = executor.create_task(session.run())
 

@@ -72,6 +72,45 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
     assert "Traceback" not in log.read_text()
 
 
+def test_a_wrong_value_ends_the_launch_with_one_line() -> None:
+    command = [sys.executable, "-c", RUN, str(LAUNCH), "voice:=yes"]
+    done = subprocess.run(command, capture_output=True, text=True, env=isolate(), check=False)
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "INFO" not in line]
+    (line,) = lines
+    assert line.endswith("voice:=yes is not possible; allowed: true or false")
+
+
+def test_two_instances_wait_for_their_manager_in_their_namespaces(tmp_path: Path) -> None:
+    from lifecycle_msgs.srv import GetState
+
+    processes = []
+    for name in ("left", "right"):
+        arguments = [f"namespace:={name}", "autostart:=False", "respawn:=0"]
+        with (tmp_path / f"{name}.log").open("wb") as file:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env=isolate(),
+                )
+            )
+    try:
+        with ros_client("launch_tester") as client:
+            for name in ("left", "right"):
+                service = client.node.create_client(GetState, f"/{name}/perception/get_state")
+                state = client.call(service, GetState.Request()).current_state.label
+                assert state == "unconfigured", name
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        statuses = [process.wait(TIMEOUT) for process in processes]
+    assert statuses == [0, 0]
+    for name in ("left", "right"):
+        assert "Traceback" not in (tmp_path / f"{name}.log").read_text()
+
+
 def test_under_launch_testing_every_killed_node_comes_back(tmp_path: Path) -> None:
     if importlib.util.find_spec("launch_testing") is None:
         pytest.skip("launch_testing is not installed (it comes with ROS 2, not as a wheel)")

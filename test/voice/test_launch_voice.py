@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+INSTALLED: dict[str, str] = {}  # packages beside clue_ros, and where they are
 LAUNCH = Path(__file__).resolve().parents[2] / "launch" / "clue.launch.py"
 
 
@@ -30,21 +31,26 @@ class Configuration:
         return context[self.name]
 
 
-def start(monkeypatch: pytest.MonkeyPatch, **given: str) -> dict[str, SimpleNamespace]:
-    """Return the nodes that the file would start, by name."""
+def launch_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the launch file as a module."""
     anything = SimpleNamespace
     modules: dict[str, dict[str, Any]] = {
         "ament_index_python": {},
-        "ament_index_python.packages": {"get_package_share_directory": lambda _name: "/share"},
-        "launch": {"LaunchContext": dict, "LaunchDescription": anything},
+        "ament_index_python.packages": {
+            "PackageNotFoundError": KeyError,
+            "get_package_prefix": INSTALLED.__getitem__,
+            "get_package_share_directory": lambda _name: str(LAUNCH.parents[1]),
+        },
+        "launch": {"Action": anything, "LaunchContext": dict, "LaunchDescription": anything},
         "launch.actions": {
             "DeclareLaunchArgument": anything,
+            "LogInfo": anything,
             "OpaqueFunction": anything,
             "SetEnvironmentVariable": anything,
         },
         "launch.substitutions": {"LaunchConfiguration": Configuration},
         "launch_ros": {},
-        "launch_ros.actions": {"LifecycleNode": anything},
+        "launch_ros.actions": {"LifecycleNode": anything, "Node": anything},
     }
     for name, contents in modules.items():
         module = ModuleType(name)
@@ -55,8 +61,18 @@ def start(monkeypatch: pytest.MonkeyPatch, **given: str) -> dict[str, SimpleName
     assert spec.loader is not None
     file = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(file)
-    context = Context({name: default for name, default, _ in file.ARGUMENTS} | given)
-    return {node.name: node for node in file.start(context)}
+    return file
+
+
+def values(file: ModuleType, **given: str) -> Context:
+    """Return the arguments' values: the defaults, and those given."""
+    return Context({name: default for name, default, *_ in file.ARGUMENTS} | given)
+
+
+def start(monkeypatch: pytest.MonkeyPatch, **given: str) -> dict[str, SimpleNamespace]:
+    """Return the nodes that the file would start, by name."""
+    file = launch_file(monkeypatch)
+    return {node.name: node for node in file.start(values(file, **given))}
 
 
 def parameters(node: SimpleNamespace) -> dict[str, Any]:
@@ -132,3 +148,69 @@ def test_camera_info_is_remapped_only_when_it_is_given(monkeypatch: pytest.Monke
     assert "camera_info" not in renamed, "it is beside the image"
     perception = start(monkeypatch, camera_info="/eye/calibration")["perception"]
     assert dict(perception.remappings)["camera_info"] == "/eye/calibration"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "allowed"),
+    [
+        ("voice", "yes", "true or false"),
+        ("autostart", "on", "true or false"),
+        ("rviz", "rviz2", "true or false"),
+        ("log_level", "bad", "debug, info, warn, error or fatal"),
+        ("device", "gpu", "auto, cpu, cuda, cuda:0, ..."),
+        ("image_transport", "theora", "raw or compressed"),
+        ("image", "", "a topic, such as /camera/image_raw"),
+        ("image", "/camera/image raw", "a topic, such as /camera/image_raw"),
+        ("namespace", "left-arm", "a namespace, such as left_arm"),
+        ("ask_again_after", "-1", "seconds, from 0 to 3600"),
+        ("ask_again_after", "4000", "seconds, from 0 to 3600"),
+        ("language", "en_US", "a tag, such as en-US"),
+        ("speech_source", "mikrofon", "microphone, topic, or an existing audio file or folder"),
+        ("params_file", "no_such_file.yaml", "an existing file"),
+    ],
+)
+def test_a_wrong_value_ends_the_launch_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, argument: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        start(monkeypatch, **{argument: value})
+    assert str(caught.value) == f"{argument}:={value} is not possible; allowed: {allowed}"
+
+
+def test_values_are_spelled_as_launch_spells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for yes in ("true", "True", "TRUE", "1"):
+        assert "tts" in start(monkeypatch, voice=yes)
+    for no in ("false", "False", "0"):
+        assert list(start(monkeypatch, voice=no)) == ["perception"]
+    for good in (
+        {"log_level": "WARN"},
+        {"device": "cuda:1"},
+        {"device": "cpu"},
+        {"namespace": "/robot/left_arm"},
+        {"namespace": "/"},
+        {"image": "/camera/color/image_raw", "image_transport": "compressed"},
+        {"depth": "~/depth"},
+        {"ask_again_after": "2.5"},
+        {"language": "fr"},
+        {"speech_source": str(LAUNCH.parents[1] / "demo" / "voice")},
+    ):
+        assert "perception" in start(monkeypatch, **good)
+
+
+def test_viewers_show_the_topics_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = launch_file(monkeypatch)
+    assert file.viewers(values(file)) == []
+    both = values(file, rviz="true", foxglove="true", namespace="arm", image="/eye/image_raw")
+    no_rviz, no_bridge = file.viewers(both)
+    assert "rviz:=true: the package rviz2 is not installed" in no_rviz.msg
+    assert "foxglove:=true: the package foxglove_bridge is not installed" in no_bridge.msg
+    for message in (no_rviz.msg, no_bridge.msg):
+        text = Path(message.split("its layout is ")[1]).read_text()
+        assert "/eye/image_raw" in text
+        assert "/arm/perception/debug_image" in text
+    monkeypatch.setitem(INSTALLED, "rviz2", "/opt/ros")
+    monkeypatch.setitem(INSTALLED, "foxglove_bridge", "/opt/ros")
+    rviz, bridge, hint = file.viewers(both)
+    assert (rviz.package, bridge.package) == ("rviz2", "foxglove_bridge")
+    assert "/eye/image_raw" in Path(rviz.arguments[1]).read_text()
+    assert hint.msg.endswith("clue.json")
