@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.evaluation.attention_maps", "attention pictures (Figures 5, 8, 9)"
         ),
         "localisation": Command("clue_ros.lab.evaluation.localisation", "do peaks hit candidates?"),
+        "masks": Command("clue_ros.lab.evaluation.masks", "masks against the simulator's"),
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
@@ -66,6 +67,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
         "invig": Command(
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "mask-decoder": Command(
+            "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
     "bench": {

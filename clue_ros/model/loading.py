@@ -273,9 +273,11 @@ def require_files(folder: Path, *names: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of a model folder's configuration, tokenizer and weights."""
+    """Hex SHA-256 of a model folder's configuration, tokenizer and weights; no mask decoder's."""
     whole = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        if path.name == MASK_DECODER:
+            continue
         whole.update(f"{path.name}:{path.stat().st_size};".encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 20):  # piece by piece: weights can be gigabytes
@@ -287,6 +289,7 @@ def fingerprint(folder: Path) -> str:
 # Check: are the weights in a folder the ones that its config.json asks for?
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MASK_DECODER = "mask_decoder.safetensors"  # beside them, if the model has one
 
 # Files and modules call the same weight by different names, and so do versions of transformers.
 _PUBLISHED = (
