@@ -1,6 +1,7 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos                 measure a model
     clue train base|detector|ivg|policy            train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
@@ -36,6 +37,7 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),

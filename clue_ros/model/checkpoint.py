@@ -39,6 +39,7 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
+from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.fusion import MEAN, Fusion, load_fusion
 from clue_ros.model.loading import (
     MASK_DECODER,
@@ -51,6 +52,7 @@ from clue_ros.model.loading import (
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.model.mask_decoder import MaskDecoder, load_mask_decoder
 from clue_ros.model.multi_view import MAX_VIEWS
+from clue_ros.model.preflight import require
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import (
     NONE,
@@ -106,7 +108,6 @@ NO_ADAPTER_B = (
     "this model has no adapter B (folder ivg): it judges whether a sentence is ambiguous, and can"
     " neither ask nor point. Train it with `clue train ivg`, or name one (ivg=)"
 )
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -283,6 +284,16 @@ def load_checkpoint(
     """
     check_quantization(quantization)
     place = choose_device(device)
+    require(
+        model,
+        device=place if device != "auto" else device,
+        dtype=dtype,
+        quantization=quantization,
+        revision=revision,
+        detector=detector,
+        ivg=ivg,
+        baselines=tuple(BASELINES),
+    )
     folder = find_model(model, revision)
     load = partial(
         _load,
@@ -428,25 +439,3 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
             f"{folder}: the tokenizer has token {max(ids)}, the model only "
             f"{backbone.text.vocab_size} tokens"
         )
-
-
-def choose_device(name: str) -> torch.device:
-    """A GPU if there is one for "auto", else the device of that name. Raises ModelError."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(f"device {name!r} cannot be used here: try 'auto' or 'cpu'") from error
-    return device
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """For "auto" bfloat16 on a GPU that has it, else float32; else by name. Raises ModelError."""
-    if name == "auto":
-        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if fast else torch.float32
-    if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(DTYPES)}")
-    return DTYPES[name]

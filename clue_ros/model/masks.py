@@ -78,7 +78,7 @@ def grabcut_mask(
         if most > 0:
             labels[inside & (heat < low * most)] = cv2.GC_PR_BGD
             labels[inside & (heat >= high * most)] = cv2.GC_FGD
-    small = cv2.resize(crop, size, interpolation=cv2.INTER_AREA)
+    small = np.asarray(cv2.resize(crop, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
     found = _grabcut(small, labels, iterations) & inside
     found = _main_part(found, inside)
     if np.count_nonzero(found) < LEAST * np.count_nonzero(inside):
@@ -112,9 +112,14 @@ def _grabcut(image: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], iterat
     cv2.setRNGSeed(0)  # its k-means starts at random
     try:
         cv2.grabCut(
-            np.ascontiguousarray(image[..., ::-1]), labels, None, models[0], models[1],
-            iterations, cv2.GC_INIT_WITH_MASK,
-        )  # fmt: skip
+            np.ascontiguousarray(image[..., ::-1]),
+            labels,
+            (0, 0, 0, 0),  # not used: the labels say where the object is
+            models[0],
+            models[1],
+            iterations,
+            cv2.GC_INIT_WITH_MASK,
+        )
     except cv2.error:  # too few pixels of one kind
         return np.zeros(labels.shape, dtype=np.bool_)
     return np.asarray((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD), dtype=np.bool_)

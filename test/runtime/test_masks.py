@@ -142,7 +142,8 @@ def convolved(
     side = weight.shape[-1]
     x = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
     windows = np.lib.stride_tricks.sliding_window_view(x, (side, side), axis=(1, 2))
-    return np.einsum("chwij,ocij->ohw", windows, weight) + bias[:, None, None]
+    out = np.einsum("chwij,ocij->ohw", windows, weight) + bias[:, None, None]
+    return np.asarray(out, dtype=np.float64)
 
 
 def reference(

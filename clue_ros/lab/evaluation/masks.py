@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class MaskResults:
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
-        self, group: str, way: str, make: Callable[[], Mask], truth: Mask, **about: Any
+        self, group: str, way: str, make: Callable[[], Mask], truth: Mask, about: Mapping[str, Any]
     ) -> None:
         """Make one mask, measure it, and keep both figures."""
         begin = time.process_time()
