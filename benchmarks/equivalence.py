@@ -50,7 +50,7 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.options import at_least, option
 from clue_ros.model.backbone import Backbone, load_backbone
-from clue_ros.model.checkpoint import DTYPES
+from clue_ros.model.devices import DTYPES
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.prompts import load_processor
 

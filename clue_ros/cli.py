@@ -1,6 +1,7 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos                 measure a model
     clue train base|detector|ivg|policy            train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
@@ -37,6 +38,7 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
@@ -53,6 +55,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.evaluation.attention_maps", "attention pictures (Figures 5, 8, 9)"
         ),
         "localisation": Command("clue_ros.lab.evaluation.localisation", "do peaks hit candidates?"),
+        "masks": Command("clue_ros.lab.evaluation.masks", "masks against the simulator's"),
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
@@ -67,6 +70,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
         "invig": Command(
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "mask-decoder": Command(
+            "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
     "bench": {

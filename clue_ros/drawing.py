@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from clue_ros.dialogue.types import Box, Peak
 
@@ -32,16 +32,18 @@ def draw(
     image: npt.NDArray[np.uint8],
     *,
     attention: npt.NDArray[np.floating] | None = None,
+    masks: Iterable[npt.NDArray[np.bool_]] = (),
     peaks: Iterable[Peak] = (),
     via: Iterable[Box] = (),
     box: Box | None = None,
     caption: str = "",
 ) -> npt.NDArray[np.uint8]:
-    """Draw the attention map, its peaks, the chosen box and a caption on a picture.
+    """Draw the attention map, masks, peaks, the chosen box and a caption on a picture.
 
     Args:
         image: uint8 RGB (H, W, 3).
         attention: (rows, columns) of values in 0..1, spread over the whole image; None for none.
+        masks: bool (H, W) each, tinted and outlined.
         peaks: numbered in the order given; boxes in pixels of ``image``.
         via: what was gone through before ``box``, numbered as given, in pixels of ``image``.
         box: the grounding, in pixels of ``image``.
@@ -64,6 +66,8 @@ def draw(
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     if attention is not None:
         picture = _heated(picture, attention)
+    for mask in masks:
+        picture = _tinted(picture, mask)
     line = max(2, round(max(size) / 240))
     pen = ImageDraw.Draw(picture)
     for number, peak in enumerate(peaks, start=1):
@@ -88,6 +92,17 @@ def _heated(picture: Image.Image, attention: npt.NDArray[np.floating]) -> Image.
     color = np.stack([np.interp(heat, stops, channel) for channel in _HEAT.T], axis=-1)
     opacity = (0.1 + 0.55 * heat)[..., None]
     mixed = np.asarray(picture, dtype=np.float64) * (1 - opacity) + color * opacity
+    return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def _tinted(picture: Image.Image, mask: npt.NDArray[np.bool_]) -> Image.Image:
+    """The picture with a mask in green: its edge opaque, its inside half."""
+    shape = Image.fromarray(mask.astype(np.uint8) * 255).resize(picture.size)
+    width = 2 * max(1, round(max(picture.size) / 400)) + 1
+    core = np.asarray(shape.filter(ImageFilter.MinFilter(width))) > 0
+    inside = np.asarray(shape) > 127
+    opacity = np.where(inside & ~core, 0.9, np.where(inside, 0.35, 0.0))[..., None]
+    mixed = np.asarray(picture, dtype=np.float64) * (1 - opacity) + np.array(_GREEN) * opacity
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 

@@ -103,6 +103,7 @@ class Clue:
         ivg: str | Path | None = None,
         revision: str | None = None,
         quantization: str = "none",
+        mask_decoder: str | Path | None = None,
         looks: int | None = None,
     ) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
@@ -116,7 +117,9 @@ class Clue:
         a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
         another adapter B; None: the model's own. revision: a hub id's branch, tag or commit (as
         well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4 bits) for the
-        decoder's weights, which needs bitsandbytes.
+        decoder's weights, which needs bitsandbytes. mask_decoder: the safetensors file of
+        PaliGemma's mask decoder (`clue_ros.model.mask_decoder`), None for mask_decoder.safetensors
+        in the model's folder, if it is there.
 
         Raises ModelError naming the file or the shape that is wrong.
         """
@@ -143,6 +146,7 @@ class Clue:
             ivg=ivg,
             revision=revision,
             quantization=quantization,
+            mask_decoder=mask_decoder,
         )
         if policy == "both" and policy not in checkpoint.policies:
             policy = checkpoint.policies[-1]  # the one adapter that is there decides alone
@@ -272,13 +276,36 @@ class Clue:
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
     ) -> tuple[npt.NDArray[np.bool_], ...]:
-        """The pixels of each of the estimate's peaks, bool (H, W) of the view's image.
+        """The pixels of the object under each of the estimate's peaks, bool (H, W) of the image.
 
-        In the order of `estimate.peaks`, which is that of a question's candidates.
+        In the order of `estimate.peaks`, which is that of a question's candidates. Colours and the
+        map decide (`clue_ros.model.masks`).
         """
-        from clue_ros.model.peaks import peak_masks
+        from clue_ros.model.masks import peak_object_mask
 
-        return peak_masks(estimate.attention, estimate.peaks, view.width, view.height)
+        return tuple(
+            peak_object_mask(view.image, peak, estimate.attention) for peak in estimate.peaks
+        )
+
+    def mask(self, view: View, grounding: Grounding) -> npt.NDArray[np.bool_]:
+        """The pixels of a grounding's object, bool (H, W) of the view's image; never empty.
+
+        With a mask decoder (`mask_decoder` of `load`) PaliGemma's own answer to "segment NOUN" for
+        this box; without one, or where that answer is empty, GrabCut in the box
+        (`clue_ros.model.masks`).
+        """
+        from clue_ros.model.masks import grabcut_mask
+
+        decoder = self._checkpoint.mask_decoder
+        if decoder is not None:
+            with self._lock:
+                tokens = self._checkpoint.segment(
+                    self._features(view), grounding.label, grounding.box, view.width, view.height
+                )
+            mask = decoder.mask(tokens, grounding.box, view.width, view.height)
+            if mask.any():
+                return mask
+        return grabcut_mask(view.image, grounding.box)
 
     def reply(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False

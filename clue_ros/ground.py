@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from clue_ros.engine import Clue, View
 
 WAITING, CANCELED = 3, 4
+Mask = npt.NDArray[np.bool_]
 _SAVED_AS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _TYPED_TOKEN = re.compile(r"<(?:loc\d{4}|seg\d{3}|image|bos|eos|pad|unk|mask)>", re.IGNORECASE)
 
@@ -59,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--save", type=Path, metavar="OUT.png", help="draw the outcome")
+    parser.add_argument(
+        "--masks",
+        action="store_true",
+        help="the objects' pixels too: in --json as COCO's uncompressed RLE, in --save as a tint",
+    )
     add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
@@ -70,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument(
+        "--mask-decoder",
+        metavar="FILE.safetensors",
+        help="PaliGemma's mask decoder (the one in the model's folder, if any)",
+    )
     parser.add_argument(
         "--policy",
         choices=POLICIES,
@@ -114,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)
     if args.save is not None:
-        _save(args.save, image, reply, conversation)
+        masks = _masks(clue, view, reply) if args.masks else ()
+        _save(args.save, image, reply, conversation, masks)
     if outcome is not None and outcome.code == "CANCELED":
         return CANCELED
     return 0 if isinstance(reply, Grounding) else WAITING
@@ -128,6 +140,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
     if args.views is not None and not 1 <= args.views <= MAX_VIEWS:
         raise ClueError(f"--views must be between 1 and {MAX_VIEWS}, not {args.views}")
+    if args.masks and args.save is None and not args.json:
+        raise ClueError("--masks needs --json, --save or both: text shows no masks")
     if args.save is not None:
         if args.save.suffix.lower() not in _SAVED_AS:
             raise ClueError(f"--save {args.save}: the name must end in {', '.join(_SAVED_AS)}")
@@ -157,6 +171,7 @@ def _load(args: argparse.Namespace) -> Clue:
         detector=args.detector,
         ivg=args.ivg,
         quantization=args.quantization,
+        mask_decoder=args.mask_decoder,
     )
 
 
@@ -172,7 +187,9 @@ def _converse(
 
     def show(reply: Reply) -> None:
         replies.append(reply)
-        print(_as_json(reply, conversation) if args.json else _as_text(reply), flush=True)
+        masks = _masks(clue, view, reply) if args.masks and args.json else None
+        text = _as_json(reply, conversation, masks) if args.json else _as_text(reply)
+        print(text, flush=True)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
@@ -216,7 +233,26 @@ def _as_text(reply: Reply) -> str:
     return f"{name}: box [{corners}]  (score {reply.score:.2f}, {likely})"
 
 
-def _as_json(reply: Reply, conversation: Conversation) -> str:
+def _masks(clue: Clue, view: View, reply: Reply) -> tuple[Mask, ...]:
+    """The masks of a question's candidates, or the one of a grounding, bool (H, W)."""
+    if isinstance(reply, Grounding):
+        return (clue.mask(view, reply),)
+    return clue.peak_masks(view, reply.ambiguity) if reply.candidates else ()
+
+
+def run_lengths(mask: Mask) -> dict[str, list[int]]:
+    """A mask as COCO's uncompressed run-length encoding, which pycocotools reads.
+
+    size is [height, width]; counts are the lengths of runs of 0, 1, 0, ... down the columns, the
+    first one 0 where the first pixel is set.
+    """
+    flat = mask.reshape(-1, order="F")
+    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    counts = np.diff(np.concatenate([[0], edges, [len(flat)]])).tolist()
+    return {"size": list(mask.shape), "counts": [0, *counts] if flat[0] else counts}
+
+
+def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | None = None) -> str:
     estimate = reply.ambiguity
     row: dict[str, Any]
     if isinstance(reply, Question):
@@ -228,6 +264,8 @@ def _as_json(reply: Reply, conversation: Conversation) -> str:
         }
         if isinstance(reply, NotFound):
             row["missing"] = reply.missing
+        if masks is not None:
+            row["masks"] = [run_lengths(mask) for mask in masks]
     else:
         via = [_rounded(box.as_list()) for box in reply.intermediate_boxes]
         row = {
@@ -238,6 +276,8 @@ def _as_json(reply: Reply, conversation: Conversation) -> str:
             "intermediate_boxes": via,
             "via": via,  # its name until 0.1
         }
+        if masks:
+            row["mask"] = run_lengths(masks[0])
     row |= {
         "probability": _number(estimate.probability),
         "threshold": _number(estimate.threshold),
@@ -260,9 +300,12 @@ def _rounded(values: list[float]) -> list[float]:
 
 
 def outcome_picture(
-    image: npt.NDArray[np.uint8], reply: Reply, turns: Sequence[Turn]
+    image: npt.NDArray[np.uint8],
+    reply: Reply,
+    turns: Sequence[Turn],
+    masks: Sequence[Mask] = (),
 ) -> npt.NDArray[np.uint8]:
-    """The picture of an outcome: attention and peaks, the box if it pointed, and what was said."""
+    """The picture of an outcome: attention, peaks or the box, masks, and what was said."""
     from clue_ros.drawing import draw
 
     names = {"user": "You", "robot": "Robot"}
@@ -272,20 +315,31 @@ def outcome_picture(
         return draw(
             image,
             attention=estimate.attention,
+            masks=masks,
             via=reply.intermediate_boxes,
             box=reply.box,
             caption="\n".join(lines),
         )
-    return draw(image, attention=estimate.attention, peaks=estimate.peaks, caption="\n".join(lines))
+    return draw(
+        image,
+        attention=estimate.attention,
+        masks=masks,
+        peaks=estimate.peaks,
+        caption="\n".join(lines),
+    )
 
 
 def _save(
-    path: Path, image: npt.NDArray[np.uint8], reply: Reply, conversation: Conversation
+    path: Path,
+    image: npt.NDArray[np.uint8],
+    reply: Reply,
+    conversation: Conversation,
+    masks: Sequence[Mask],
 ) -> None:
     from PIL import Image
 
     turns = [turn for turn, _ in conversation.spoken]
     try:
-        Image.fromarray(outcome_picture(image, reply, turns)).save(path)
+        Image.fromarray(outcome_picture(image, reply, turns, masks)).save(path)
     except OSError as error:
         raise BadImageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -77,3 +77,36 @@ def resident(pid: int | None = None) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise ProcessLookupError(pid)
+
+
+# -------------------------------------------------------------------------------------------------
+# What the machine has left.
+
+
+def available() -> int | None:
+    """Bytes of memory that this process can still take without swapping; None where unknown.
+
+    The lesser of what Linux calls available and what the container's limit (cgroup v2) leaves.
+    """
+    left = [_machine_available(), _container_available()]
+    known = [value for value in left if value is not None]
+    return min(known) if known else None
+
+
+def _machine_available() -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _container_available() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # no limit reads "max"
+        limit = int((folder / "memory.max").read_text(encoding="ascii"))
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        stat = (folder / "memory.stat").read_text(encoding="ascii").split()
+        cached = int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0
+        return max(0, limit - used + cached)
+    return None

@@ -24,6 +24,11 @@ class Hub:
     revisions: tuple[str, ...] = ("main", SHA)
     refuse: tuple[int, str] | None = None  # status and X-Error-Code of every answer
     refuse_files: tuple[int, str] | None = None  # of the files only, as for a gated repository
+    gated: str | bool = False  # as the hub says it: "manual", "auto" or False
+    tags: tuple[str, ...] = ()
+    parameters: int | None = None  # of the weights, as the hub counts them
+    sizes: Mapping[str, int] = field(default_factory=dict)  # that are not the files' own
+    account: str = ""  # whose token this is; empty: a bad one
     break_off: Mapping[str, int] = field(default_factory=dict)  # bytes after which a file ends
     requests: list[str] = field(default_factory=list)
     url: str = ""
@@ -59,6 +64,13 @@ def serve(hub: Hub) -> Iterator[Hub]:
 
 def _answer(hub: Hub, request: BaseHTTPRequestHandler) -> None:
     path = request.path.partition("?")[0].replace("%2F", "/")
+    if path == "/api/whoami-v2":
+        return (
+            _send_json(request, {"name": hub.account}) if hub.account else _send(request, 401, "")
+        )
+    if path == f"/api/{hub.kind}/{hub.name}/auth-check":
+        refusal = hub.refuse or hub.refuse_files
+        return _send(request, *refusal) if refusal else _send_json(request, {})
     api = re.fullmatch(rf"/api/(\w+)/{hub.name}(?:/(revision|tree)/([^/]+))?/?", path)
     lead = "" if hub.kind == "models" else f"{hub.kind}/"
     file = re.fullmatch(rf"/{lead}{hub.name}/resolve/([^/]+)/(.+)", path)
@@ -70,8 +82,7 @@ def _answer(hub: Hub, request: BaseHTTPRequestHandler) -> None:
         elif api[2] == "tree":
             _send_json(request, [_entry(name, data) for name, data in hub.files.items()])
         else:
-            siblings = [{"rfilename": name} for name in hub.files]
-            _send_json(request, {"id": hub.name, "sha": SHA, "siblings": siblings, "tags": []})
+            _send_json(request, _info(hub))
     elif file and file[2] in hub.files:
         if hub.refuse_files:
             _send(request, *hub.refuse_files)
@@ -79,6 +90,22 @@ def _answer(hub: Hub, request: BaseHTTPRequestHandler) -> None:
             _send_file(hub, request, file[2])
     else:
         _send(request, 404, "EntryNotFound" if file else "RepoNotFound")
+
+
+def _refuse(request: BaseHTTPRequestHandler) -> None:
+    _send(request, 401, "")
+
+
+def _info(hub: Hub) -> dict[str, object]:
+    siblings = [
+        {"rfilename": name, "size": hub.sizes.get(name, len(data))}
+        for name, data in hub.files.items()
+    ]
+    info: dict[str, object] = {"id": hub.name, "sha": SHA, "siblings": siblings}
+    info |= {"tags": list(hub.tags), "gated": hub.gated}
+    if hub.parameters is not None:
+        info["safetensors"] = {"parameters": {"BF16": hub.parameters}, "total": hub.parameters}
+    return info
 
 
 def _entry(name: str, data: bytes) -> dict[str, object]:

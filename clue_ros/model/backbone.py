@@ -21,7 +21,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import check_weights, first_line, read_json
+from clue_ros.model.loading import check_config, check_weights, first_line, read_json
 from clue_ros.model.prompts import Prompts
 from clue_ros.model.quantization import loading_options, quantization_state
 
@@ -286,15 +286,7 @@ def _load_config(folder: Path) -> PaliGemmaConfig:
     """config.json, if it describes a PaliGemma 2. Raises ModelError."""
     path = folder / "config.json"
     content = read_json(path)
-    # transformers would fill what is missing with the sizes of a model of billions of weights.
-    for part, name, want in (
-        (content, "model", "paligemma"),
-        (content.get("text_config"), "text_config", "gemma2"),
-        (content.get("vision_config"), "vision_config", "siglip_vision_model"),
-    ):
-        kind = part.get("model_type") if isinstance(part, dict) else None
-        if kind != want:
-            raise ModelError(f"{path}: the {name} is of type {kind}, want {want}")
+    check_config(path, content)
     try:
         config: PaliGemmaConfig = PaliGemmaConfig.from_pretrained(folder)
     except Exception as error:  # whatever a wrong value leads to

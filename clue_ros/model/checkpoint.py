@@ -5,6 +5,7 @@ Its folder holds:
 config.json model.safetensors tokenizer and processor files   the base
 detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "both", `fusion`)
 ivg/        adapter B, ivg.json
+mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
@@ -37,9 +39,20 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
+from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.fusion import MEAN, Fusion, load_fusion
-from clue_ros.model.loading import find_base, find_model, is_number, read_settings, write_json
+from clue_ros.model.loading import (
+    MASK_DECODER,
+    find_base,
+    find_model,
+    is_number,
+    read_settings,
+    write_json,
+)
+from clue_ros.model.location_tokens import encode_box
+from clue_ros.model.mask_decoder import MaskDecoder, load_mask_decoder
 from clue_ros.model.multi_view import MAX_VIEWS
+from clue_ros.model.preflight import require
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
 from clue_ros.model.quantization import (
     NONE,
@@ -51,6 +64,7 @@ from clue_ros.model.quantization import (
 )
 
 SETTINGS_FILE = "ivg.json"
+SEGMENT = "segment"  # PaliGemma's instruction for a mask
 
 
 @dataclass
@@ -94,7 +108,6 @@ NO_ADAPTER_B = (
     "this model has no adapter B (folder ivg): it judges whether a sentence is ambiguous, and can"
     " neither ask nor point. Train it with `clue train ivg`, or name one (ivg=)"
 )
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -113,6 +126,7 @@ class Checkpoint:
     fusion: Fusion = MEAN
     has_detector: bool = True  # adapter A, or a detector that the caller named
     stale_fusion: str = ""  # why policy "both" cannot be used, or empty
+    mask_decoder: MaskDecoder | None = None
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -197,6 +211,22 @@ class Checkpoint:
             max_boxes=self.ivg.max_boxes,
         )
 
+    @with_room
+    def segment(
+        self, features: torch.Tensor, noun: str, box: Box, width: int, height: int
+    ) -> tuple[int, ...]:
+        """The base's sixteen segment tokens for "segment NOUN" in a box of a (height, width) image.
+
+        The base answers without an adapter: segmentation is one of PaliGemma's own tasks. Its box
+        is replaced by the given one, which the dialogue led to.
+        """
+        self.adapters.use(None)
+        prompts = encode_prompts(self.processor, SEGMENT, [noun or "object"])
+        prefill = read_prompts(self.backbone, features, prompts.to(self.backbone.device))
+        codes = encode_box(box, width, height)
+        (said,) = reply_to(self.backbone, self.vocabulary, prefill, "segment", box=codes)
+        return said.segments
+
     def _read(self, features: torch.Tensor, context: str) -> Prefill:
         """A context as adapter B has read it, once for each image of features (n, N, D)."""
         prompts = self._prompts([context] * len(features))
@@ -232,7 +262,8 @@ class Checkpoint:
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
         head = sum(p.numel() * p.element_size() for p in self.detector.head.parameters())
-        return self.backbone.memory_bytes() + head
+        masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
+        return self.backbone.memory_bytes() + head + masks
 
 
 def load_checkpoint(
@@ -244,6 +275,7 @@ def load_checkpoint(
     ivg: str | Path | None = None,
     revision: str | None = None,
     quantization: str = NONE,
+    mask_decoder: str | Path | None = None,
 ) -> Checkpoint:
     """Load a model; see `clue_ros.engine.Clue.load` for the arguments.
 
@@ -252,9 +284,25 @@ def load_checkpoint(
     """
     check_quantization(quantization)
     place = choose_device(device)
+    require(
+        model,
+        device=place if device != "auto" else device,
+        dtype=dtype,
+        quantization=quantization,
+        revision=revision,
+        detector=detector,
+        ivg=ivg,
+        baselines=tuple(BASELINES),
+    )
     folder = find_model(model, revision)
     load = partial(
-        _load, folder, dtype=dtype, detector=detector, ivg=ivg, quantization=quantization
+        _load,
+        folder,
+        dtype=dtype,
+        detector=detector,
+        ivg=ivg,
+        quantization=quantization,
+        mask_decoder=mask_decoder,
     )
     try:
         return load(place)
@@ -276,6 +324,7 @@ def _load(
     detector: str | Path | None,
     ivg: str | Path | None,
     quantization: str,
+    mask_decoder: str | Path | None,
 ) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
@@ -310,8 +359,33 @@ def _load(
                 " choose policy 'detector' or 'decoder'"
             )
     return Checkpoint(
-        processor, backbone, adapters, judge, settings, vocabulary, fusion, has_detector, stale
+        processor,
+        backbone,
+        adapters,
+        judge,
+        settings,
+        vocabulary,
+        fusion,
+        has_detector,
+        stale,
+        open_mask_decoder(mask_decoder, vocabulary, folder, base),
     )
+
+
+def open_mask_decoder(
+    path: str | Path | None, vocabulary: Vocabulary, *folders: Path
+) -> MaskDecoder | None:
+    """The mask decoder of a file, else of the first of the folders that has one, else None.
+
+    Raises ModelError for one that cannot be used.
+    """
+    own = [folder / MASK_DECODER for folder in folders if (folder / MASK_DECODER).is_file()]
+    paths = [path] if path is not None else own
+    if not paths:
+        return None
+    if vocabulary.first_segment is None:
+        raise ModelError(f"{paths[0]}: this model's tokenizer has no segment tokens to decode")
+    return load_mask_decoder(paths[0])
 
 
 def open_detector(
@@ -365,25 +439,3 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
             f"{folder}: the tokenizer has token {max(ids)}, the model only "
             f"{backbone.text.vocab_size} tokens"
         )
-
-
-def choose_device(name: str) -> torch.device:
-    """A GPU if there is one for "auto", else the device of that name. Raises ModelError."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(f"device {name!r} cannot be used here: try 'auto' or 'cpu'") from error
-    return device
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """For "auto" bfloat16 on a GPU that has it, else float32; else by name. Raises ModelError."""
-    if name == "auto":
-        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if fast else torch.float32
-    if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(DTYPES)}")
-    return DTYPES[name]

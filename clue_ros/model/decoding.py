@@ -6,6 +6,8 @@ Modes:
     grounding      four location tokens that make a valid box, y1 < y2 and x1 < x2; where the
                    decoder was taught to count aloud, up to `max_boxes` with ";" between
                    them, of which the last one is meant
+    segment        four location tokens as above (or those of a given box), then sixteen segment
+                   tokens: the mask in that box (`clue_ros.model.mask_decoder`)
     free           the decoder decides: its first token opens a question or a grounding, which then
                    follows those rules
     unconstrained  plain greedy decoding, as transformers' generate (for comparison)
@@ -25,9 +27,10 @@ from clue_ros.model.backbone import Backbone
 from clue_ros.model.location_tokens import BETWEEN, LAST, STEPS, Codes
 from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
 
-Mode = Literal["question", "grounding", "free", "unconstrained"]
+Mode = Literal["question", "grounding", "segment", "free", "unconstrained"]
 
 SIDES = 4  # location tokens of a box
+MASK_TOKENS = 16  # segment tokens of a mask
 NEAR = 20
 """Location steps on either side that count as the same place in a score: 2 % of the image's side.
 
@@ -48,6 +51,7 @@ class Generation:
     probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding, its last one
     via: tuple[Codes, ...] = ()  # the boxes before it
+    segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
 
     @property
     def is_grounding(self) -> bool:
@@ -58,9 +62,12 @@ class Generation:
     def score(self) -> float:
         """Geometric mean of the tokens' probabilities, 0..1.
 
-        Of a grounding: how sure the decoder is of a side of its box, to within 2 % of the image.
+        Of a grounding: how sure the decoder is of a side of its box, to within 2 % of the image. Of
+        a mask: of its sixteen tokens.
         """
-        counted = self.probabilities[-SIDES:] if self.is_grounding else self.probabilities
+        counted = self.probabilities
+        if self.is_grounding:
+            counted = counted[-(MASK_TOKENS if self.segments else SIDES) :]
         if not counted:
             return 0.0
         logs = [math.log(max(p, 1e-12)) for p in counted]
@@ -75,6 +82,9 @@ class Vocabulary:
         if locations != list(range(locations[0], locations[0] + STEPS)):
             raise ValueError("the location tokens are not 1024 consecutive ids")
         self.first_location: int = locations[0]
+        segments = tokenizer.convert_tokens_to_ids(list(SEGMENTS))
+        known = segments == list(range(segments[0], segments[0] + len(SEGMENTS)))
+        self.first_segment: int | None = segments[0] if known else None
         self.eos: int = tokenizer.eos_token_id
         between: list[int] = tokenizer(BETWEEN, add_special_tokens=False)["input_ids"]
         self.between: int | None = between[0] if len(between) == 1 else None
@@ -98,6 +108,14 @@ class Vocabulary:
         mask[self.first_location + low : self.first_location + high + 1] = True
         return mask
 
+    def segments(self) -> torch.Tensor:
+        """A mask (V,) that allows the segment tokens. Raises ValueError where there are none."""
+        if self.first_segment is None:
+            raise ValueError(f"this tokenizer has not {len(SEGMENTS)} consecutive segment tokens")
+        mask = torch.zeros_like(self.words)
+        mask[self.first_segment : self.first_segment + len(SEGMENTS)] = True
+        return mask
+
     def probability(self, shares: torch.Tensor, token: int) -> float:
         """The share of a token in `shares` (V,); of a location, with those NEAR it added."""
         step = token - self.first_location
@@ -111,8 +129,10 @@ class Vocabulary:
 class _Row:
     """One prompt being answered: what it said so far and what it may say next."""
 
-    def __init__(self, mode: Mode, vocabulary: Vocabulary, max_boxes: int) -> None:
-        self.mode, self.vocabulary, self.max_boxes = mode, vocabulary, max_boxes
+    def __init__(
+        self, mode: Mode, vocabulary: Vocabulary, max_boxes: int, box: Codes | None = None
+    ) -> None:
+        self.mode, self.vocabulary, self.max_boxes, self.box = mode, vocabulary, max_boxes, box
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
         self.done = False
@@ -123,6 +143,8 @@ class _Row:
             return None
         if self.mode == "grounding":
             return self._in_boxes()
+        if self.mode == "segment":
+            return self._in_segment()
         if self.tokens:
             return self.vocabulary.later
         if self.mode == "free":
@@ -141,6 +163,15 @@ class _Row:
             return self.vocabulary.box_ends
         return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
 
+    def _in_segment(self) -> torch.Tensor:
+        """A side of the box, which may be given; after the box, a part of its mask."""
+        said = len(self.tokens)
+        if said >= SIDES:
+            return self.vocabulary.segments()
+        if self.box is None:
+            return self._in_boxes()
+        return self.vocabulary.locations(self.box[said], self.box[said])
+
     def add(self, token: int, probability: float) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last."""
         if token == self.vocabulary.eos:
@@ -153,10 +184,16 @@ class _Row:
             self.mode = "grounding" if 0 <= step < STEPS else "question"
         most = (SIDES + 1) * self.max_boxes - 1
         self.done = self.mode == "grounding" and len(self.tokens) == most
+        self.done |= self.mode == "segment" and len(self.tokens) == SIDES + MASK_TOKENS
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
         said = tuple(self.tokens), tuple(self.probabilities)
+        if self.mode == "segment":
+            first, part = self.vocabulary.first_location, self.vocabulary.first_segment or 0
+            y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
+            parts = tuple(token - part for token in self.tokens[SIDES:])
+            return Generation(*said, (y1, x1, y2, x2), segments=parts)
         if self.mode != "grounding":
             return Generation(*said, None)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
@@ -221,16 +258,18 @@ def reply_to(
     *,
     max_new_tokens: int = 48,
     max_boxes: int = 1,
+    box: Codes | None = None,
 ) -> list[Generation]:
     """Greedy decoding, with the adapter that read the prompts.
 
-    One token for all rows at a time until each is done.
+    One token for all rows at a time until each is done. box: in mode "segment", the box whose mask
+    is wanted; None: the decoder chooses it too.
     """
     if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
     hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
-    rows = [_Row(mode, vocabulary, max_boxes) for _ in hidden]
-    limit = max_new_tokens
+    rows = [_Row(mode, vocabulary, max_boxes, box) for _ in hidden]
+    limit = SIDES + MASK_TOKENS if mode == "segment" else max_new_tokens
     if mode in ("grounding", "free"):
         limit = max(limit, (SIDES + 1) * max_boxes)
     for count in range(limit):

@@ -52,6 +52,15 @@ def find_model(model: str | Path, revision: str | None = None) -> Path:
     A hub id may name a branch, tag or commit, as owner/name@revision or with `revision`; the hub's
     default is its main branch. Raises ModelError.
     """
+    found = local_or_hub(model, revision)
+    return found if isinstance(found, Path) else download(*found)
+
+
+def local_or_hub(model: str | Path, revision: str | None = None) -> Path | tuple[str, str | None]:
+    """The folder of a model that is here, or a hub id's name and revision; nothing is asked.
+
+    Raises ModelError for a name that is neither.
+    """
     text = str(model)
     if text in EMBEDDED:
         here: Path | None = _embedded(text)
@@ -70,7 +79,7 @@ def find_model(model: str | Path, revision: str | None = None) -> Path:
         )
     if revision and hub["revision"] not in (None, revision):
         raise ModelError(f"two revisions for {hub['name']}: {hub['revision']} and {revision}")
-    return download(hub["name"], revision or hub["revision"])
+    return hub["name"], revision or hub["revision"]
 
 
 def find_base(folder: Path) -> Path:
@@ -82,11 +91,16 @@ def find_base(folder: Path) -> Path:
     found = _adapter_configs(folder)
     if (folder / "config.json").is_file() or not found:
         return folder
-    content = read_json(found[0])
-    base, revision = content.get("base_model_name_or_path"), content.get("revision")
+    named = named_base(read_json(found[0]))
+    return folder if named is None else find_model(*named)
+
+
+def named_base(adapter: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """The base, and its revision, that an adapter_config.json names; None where it names none."""
+    base, revision = adapter.get("base_model_name_or_path"), adapter.get("revision")
     if not isinstance(base, str) or not base:
-        return folder
-    return find_model(base, revision if isinstance(revision, str) and revision else None)
+        return None
+    return base, revision if isinstance(revision, str) and revision else None
 
 
 def demo_folder() -> Path:
@@ -132,7 +146,7 @@ def download(name: str, revision: str | None = None) -> Path:
         try:
             return Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns]))
         except Exception as error:  # the hub's client raises what its network library raises
-            raise ModelError(_why_not_fetched(name, revision, error)) from error
+            raise ModelError(why_not_fetched(name, revision, error)) from error
 
     folder = fetch("*.json")
     # Before many gigabytes are fetched for nothing: is it a PaliGemma, or a folder of adapters?
@@ -148,15 +162,12 @@ def download(name: str, revision: str | None = None) -> Path:
     return fetch("*.json", "*.safetensors")
 
 
-def _why_not_fetched(name: str, revision: str | None, error: Exception) -> str:
+def why_not_fetched(name: str, revision: str | None, error: Exception) -> str:
     """What went wrong with a download and what to do, in one sentence."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return (
-            f"{name} is gated: accept its licence on https://huggingface.co/{name}, then run "
-            f"{LOGIN} with an account that was granted access"
-        )
+        return gated_message(name)
     if isinstance(error, errors.RevisionNotFoundError):
         return (
             f"{name} has no revision {revision!r}: leave it out for the newest, or choose one on "
@@ -170,11 +181,7 @@ def _why_not_fetched(name: str, revision: str | None, error: Exception) -> str:
             "check the network and start again, it goes on where it stopped"
         )
     if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled)):
-        which = f"{name} (revision {revision})" if revision else name
-        return (
-            f"there is no folder {name} here, and the hub cannot be reached to download {which}: "
-            "check the network, or give a folder that holds the model"
-        )
+        return unreachable_message(name, revision)
     if not isinstance(error, OSError):
         return (
             f"the download of {name} broke off ({first_line(error)}): start again, it goes on where"
@@ -198,6 +205,23 @@ def _why_not_found(name: str) -> str:
             return f"{name} is a {kind} (https://huggingface.co/{kind}s/{name}), not a model"
     return (
         f"there is no folder {name} here and no model {name} on the hub (if it is private: {LOGIN})"
+    )
+
+
+def unreachable_message(name: str, revision: str | None = None) -> str:
+    """That a model is not here and the hub does not answer, and what to do."""
+    which = f"{name} (revision {revision})" if revision else name
+    return (
+        f"there is no folder {name} here, and the hub cannot be reached to download {which}: "
+        "check the network, or give a folder that holds the model"
+    )
+
+
+def gated_message(name: str) -> str:
+    """Why a gated model cannot be fetched, and what to do."""
+    return (
+        f"{name} is gated: accept its licence on https://huggingface.co/{name}, then run "
+        f"{LOGIN} with an account that was granted access"
     )
 
 
@@ -265,6 +289,19 @@ def replacing(path: Path) -> Iterator[Path]:
     partial.replace(path)
 
 
+def check_config(place: object, content: Mapping[str, Any]) -> None:
+    """Raises ModelError naming `place` unless a config.json's content is a PaliGemma 2's."""
+    # transformers would fill what is missing with the sizes of a model of billions of weights.
+    for part, name, want in (
+        (content, "model", "paligemma"),
+        (content.get("text_config"), "text_config", "gemma2"),
+        (content.get("vision_config"), "vision_config", "siglip_vision_model"),
+    ):
+        kind = part.get("model_type") if isinstance(part, Mapping) else None
+        if kind != want:
+            raise ModelError(f"{place}: the {name} is of type {kind}, want {want}")
+
+
 def require_files(folder: Path, *names: str) -> None:
     """Raises ModelError naming the first of these files that the folder lacks."""
     for name in names:
@@ -273,9 +310,11 @@ def require_files(folder: Path, *names: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of a model folder's configuration, tokenizer and weights."""
+    """Hex SHA-256 of a model folder's configuration, tokenizer and weights; no mask decoder's."""
     whole = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        if path.name == MASK_DECODER:
+            continue
         whole.update(f"{path.name}:{path.stat().st_size};".encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 20):  # piece by piece: weights can be gigabytes
@@ -287,6 +326,7 @@ def fingerprint(folder: Path) -> str:
 # Check: are the weights in a folder the ones that its config.json asks for?
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MASK_DECODER = "mask_decoder.safetensors"  # beside them, if the model has one
 
 # Files and modules call the same weight by different names, and so do versions of transformers.
 _PUBLISHED = (
@@ -325,29 +365,29 @@ def check_weights(folder: Path, config: PaliGemmaConfig) -> None:
     )
 
     found: dict[str, tuple[int, ...]] = {}
-    for path in _weight_files(folder):
-        found.update(_read_shapes(path))
+    for path in weight_files(folder):
+        found.update(read_shapes(path))
     try:
         with torch.device("meta"):
             model = PaliGemmaForConditionalGeneration(config)
     except Exception as error:  # whatever a wrong size leads to
         raise ModelError(f"cannot use {folder / 'config.json'}: {first_line(error)}") from error
-    wanted = {_published(name): shape for name, shape in shapes(model.state_dict()).items()}
+    wanted = {published_name(name): shape for name, shape in shapes(model.state_dict()).items()}
     tied = model._tied_weights_keys if config.tie_word_embeddings else None
-    for name in map(_published, tied or ()):
+    for name in map(published_name, tied or ()):
         if name not in found:  # a tied weight may be left out
             wanted.pop(name, None)
     check_shapes(folder, found, wanted)
 
 
-def _published(name: str) -> str:
+def published_name(name: str) -> str:
     """The name a weight has in published PaliGemma checkpoints, from the one in the module."""
     for pattern, published in _PUBLISHED:
         name = pattern.sub(published, name)
     return name
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The base's safetensors, one file or several. Raises ModelError naming what is missing."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
@@ -369,7 +409,7 @@ def _weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"the model folder {folder} has no {WEIGHTS}")
 
 
-def _read_shapes(path: Path) -> Shapes:
+def read_shapes(path: Path) -> Shapes:
     """The published name and the shape of every tensor in a safetensors file. Raises ModelError."""
     from safetensors import SafetensorError, safe_open
 
@@ -377,7 +417,7 @@ def _read_shapes(path: Path) -> Shapes:
         opener: Any = safe_open
         with opener(path, framework="pt") as file:
             names = file.keys()
-            return {_published(name): tuple(file.get_slice(name).get_shape()) for name in names}
+            return {published_name(name): tuple(file.get_slice(name).get_shape()) for name in names}
     except SafetensorError as error:
         with path.open("rb") as content:
             if content.read(len(_POINTER)) == _POINTER:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -104,28 +104,41 @@ def find_objects(
     """
     pixels = view.width * view.height
     if isinstance(reply, Grounding):
-        masks = masks and pixels <= MAX_MASK_PIXELS
-        return (_located(reply.box, reply.label, reply.score, None, locate, masks),)
+        found = _located(reply.box, reply.label, reply.score, None, locate)
+        if masks and pixels <= MAX_MASK_PIXELS:
+            found = replace(found, mask=_grounding_mask(clue, view, reply, found.place))
+        return (found,)
     peaks, boxes = reply.ambiguity.peaks, reply.candidates
     known = len(peaks) == len(boxes)
     wanted = masks and known and 0 < len(boxes) * pixels <= MAX_MASK_PIXELS
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        _located(box, "", score, region, locate, depth_mask=False)
+        _located(box, "", score, region, locate)
         for box, score, region in zip(boxes, scores, regions, strict=True)
     )
 
 
+def _grounding_mask(clue: Any, view: Any, reply: Grounding, place: Place | None) -> Mask | None:
+    """Return the object's pixels: from the depth image where it has a place, else from colours."""
+    if place is not None:
+        return place.mask()
+    try:
+        mask: Mask = clue.mask(view, reply)
+    except Exception:  # noqa: BLE001 - a grounding without a mask is better than none
+        return None
+    return mask
+
+
 def _located(
-    box: Box, label: str, score: float, mask: Mask | None, locate: Locate, depth_mask: bool
+    box: Box, label: str, score: float, mask: Mask | None, locate: Locate
 ) -> LocatedObject:
-    """Return the object with its place; with `depth_mask`, its mask is the place's."""
+    """Return the object with its place."""
     try:
         place = locate(box)
     except Exception as error:  # noqa: BLE001 - a grounding without a pose is better than none
         return LocatedObject(box, label, score, mask, no_place=_reason(error))
-    return LocatedObject(box, label, score, place.mask() if depth_mask else mask, place)
+    return LocatedObject(box, label, score, mask, place)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,12 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.UNCONFIGURED,
     ),
     Parameter(
+        "mask_decoder",
+        "",
+        "PaliGemma's mask decoder, a safetensors file; empty: the one in the model's folder.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
         "policy",
         DEFAULT_POLICY,
         "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",

@@ -118,6 +118,7 @@ class PerceptionNode(ManagedNode):
             detector=self.value("detector") or None,
             ivg=self.value("ivg") or None,
             quantization=self.value("quantization"),
+            mask_decoder=self.value("mask_decoder") or None,
         )
         memory.freeze_garbage()
         return clue

@@ -34,8 +34,9 @@ from clue_ros.lab.evaluation.report import new_figure, save_figure
 from clue_ros.lab.options import FIGURE, add_options, option, read_options, required
 from clue_ros.model.attention import attention_map
 from clue_ros.model.backbone import Backbone, load_backbone
-from clue_ros.model.checkpoint import check_processor, choose_device, choose_dtype, load_checkpoint
+from clue_ros.model.checkpoint import check_processor, load_checkpoint
 from clue_ros.model.config import half_depth_block
+from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.loading import demo_folder, find_base, find_model
 from clue_ros.model.peaks import find_peaks
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor

@@ -160,7 +160,9 @@ def rich_samples(
 
 
 @dataclass(frozen=True)
-class _RichRequest:
+class RichRequest:
+    """A request, what it says, and the objects (by index) that it can mean."""
+
     text: str
     reference: Reference
     candidates: tuple[int, ...]
@@ -171,7 +173,7 @@ def _rich_sample(
 ) -> EvalSample:
     rng = np.random.default_rng([seed, number])
     clear, ambiguous, absent = (
-        _rich_requests(scene, grammar, want, per_image, rng)
+        rich_requests(scene, grammar, want, per_image, rng)
         for want in ("clear", "ambiguous", "absent")
     )
     about = {r.text: _about(scene, r) for r in (*clear, *ambiguous, *absent)}
@@ -193,21 +195,22 @@ def _rich_sample(
     )
 
 
-def _rich_requests(
+def rich_requests(
     scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
-) -> list[_RichRequest]:
-    found: dict[str, _RichRequest] = {}
+) -> list[RichRequest]:
+    """Up to `count` different requests about a scene: "clear", "ambiguous" or "absent"."""
+    found: dict[str, RichRequest] = {}
     for _ in range(4 * count):
         if len(found) == count:
             break
         drawn = grammar.reference(scene.objects, rng, want)
         if drawn is not None:
             text = grammar.phrasing.request(drawn[0], rng)
-            found[text] = _RichRequest(text, *drawn)
+            found[text] = RichRequest(text, *drawn)
     return list(found.values())
 
 
-def _about(scene: Scene, request: _RichRequest) -> dict[str, Any]:
+def _about(scene: Scene, request: RichRequest) -> dict[str, Any]:
     """The slices that a request belongs to, and its true boxes in pixels."""
     slices = {"reference": request.reference.sort}
     meant = [scene.objects[i] for i in request.candidates]

@@ -1,0 +1,149 @@
+"""Say whether a model would load here, and what is missing, before anything is downloaded.
+
+Prints the base, the adapters and the policies they allow, device and number format, memory needed
+and free, files to download and room for them, the hub's licence and account, and versions. Nothing
+is loaded; of a hub repository only config.json and adapter_config.json are fetched.
+
+Exit status: 0 it would load, 2 it would not (each reason on a line of its own).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from clue_ros.engine import POLICIES
+from clue_ros.model.loading import add_model_argument
+from clue_ros.model.quantization import QUANTIZATIONS
+
+if TYPE_CHECKING:
+    from clue_ros.model.preflight import Report
+
+WILL_NOT_LOAD = 2
+BASELINES = ("decoder-yes-no", "candidate-count", "decoder-first")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue check``."""
+    add_model_argument(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default=QUANTIZATIONS[0],
+        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
+    )
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue check``; the exit status."""
+    from clue_ros.model.preflight import inspect_model
+
+    report = inspect_model(
+        args.model,
+        device=args.device,
+        dtype=args.dtype,
+        quantization=args.quantization,
+        detector=args.detector,
+        ivg=args.ivg,
+        baselines=BASELINES,
+        bare_policies=tuple(policy for policy in POLICIES if policy == "zero-shot"),
+    )
+    print(json.dumps(as_json(report)) if args.json else as_text(report))
+    return WILL_NOT_LOAD if report.problems else 0
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as ``--json`` prints it; sizes in bytes, null where unknown."""
+    base = report.base
+    return {
+        "works": not report.problems,
+        "problems": report.problems,
+        "notes": report.notes,
+        "model": report.model,
+        "base": base.name if base else None,
+        "folder": str(base.folder) if base and base.folder else None,
+        "parameters": report.parameters,
+        "adapters": report.adapters,
+        "mask_decoder": report.mask_decoder or None,
+        "policies": list(report.policies),
+        "policy": report.policies[-1] if report.policies else None,
+        "device": report.device,
+        "device_name": report.device_name,
+        "dtype": report.dtype,
+        "quantization": report.quantization,
+        "memory": {**asdict(report.memory), "needed": report.memory.needed},
+        "download": {
+            "bytes": report.download,
+            "folder": report.disk_folder or None,
+            "free": report.disk_free,
+        },
+        "hub": {
+            "account": report.logged_in,
+            "repositories": [asdict(repository) for repository in report.repositories],
+        },
+        "versions": report.versions,
+    }
+
+
+def as_text(report: Report) -> str:
+    """The report for a terminal: one fact a line, then what is wrong."""
+    from clue_ros.model.preflight import gigabytes
+
+    lines: list[tuple[str, str]] = [("model", report.model)]
+    base = report.base
+    if base is not None:
+        count = f", {report.parameters / 1e6:.1f} M parameters" if report.parameters else ""
+        place = f" in {base.folder}" if base.folder else ", not downloaded"
+        lines.append(("base", f"{base.name}{place}{count}"))
+    adapters = ", ".join(f"{name} ({place})" for name, place in report.adapters.items())
+    lines.append(("adapters", adapters or "none"))
+    if report.mask_decoder:
+        lines.append(("mask decoder", report.mask_decoder))
+    if report.policies:
+        others = f" (also {', '.join(report.policies[:-1])})" if report.policies[1:] else ""
+        lines.append(("policy", f"{report.policies[-1]}{others}"))
+    lines.append(("device", f"{report.device} ({report.device_name or 'cannot be used'})"))
+    quantized = "" if report.quantization == "none" else f", decoder {report.quantization}"
+    lines.append(("dtype", f"{report.dtype or 'unknown'}{quantized}"))
+    memory = report.memory
+    lines.append(
+        (
+            "memory",
+            f"{gigabytes(memory.needed)} needed (weights {gigabytes(memory.weights)}, adapters"
+            f" {gigabytes(memory.adapters)}, activations about {gigabytes(memory.activations)}),"
+            f" {gigabytes(memory.free)} free",
+        )
+    )
+    for repository in report.repositories:
+        facts = [f"licence {repository.licence}"] if repository.licence else []
+        facts += [f"gated ({repository.gated})"] if repository.gated else []
+        if repository.access is not None:
+            facts.append("access granted" if repository.access else "no access")
+        if not repository.reachable:
+            facts.append("could not be asked")
+        lines.append(("hub", f"{repository.name}: {', '.join(facts) or 'open'}"))
+        for file in repository.files:
+            state = "in the cache" if file.cached else "to download"
+            lines.append(("", f"  {file.name}  {gigabytes(file.size)}  {state}"))
+    if report.repositories:
+        lines.append(("account", report.logged_in or "not logged in, or unknown"))
+    if report.download:
+        lines.append(
+            (
+                "download",
+                f"{gigabytes(report.download)} into {report.disk_folder},"
+                f" {gigabytes(report.disk_free)} free",
+            )
+        )
+    lines.append(("versions", ", ".join(f"{n} {v}" for n, v in report.versions.items())))
+    lines += [("note", note) for note in report.notes]
+    lines += [("problem", problem) for problem in report.problems]
+    lines.append(("result", "would not load" if report.problems else "would load"))
+    return "\n".join(f"{name:<13}{text}".rstrip() for name, text in lines)

@@ -1,0 +1,333 @@
+"""`clue check`, and loads that fail before a download, against a server that answers as the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hub_server import Hub, serve
+from huggingface_hub import constants, hf_api
+
+from clue_ros import check, memory
+from clue_ros.cli import main
+from clue_ros.engine import Clue
+from clue_ros.errors import ModelError
+from clue_ros.model import devices, preflight
+from clue_ros.model.backbone import load_backbone
+from clue_ros.model.checkpoint import load_checkpoint
+from clue_ros.model.detector_baselines import BASELINES
+from clue_ros.model.loading import find_model, read_json, read_shapes
+
+FULL = "google/paligemma2-3b-mix-448"
+GB = 10**9
+CONFIG = {
+    "model_type": "paligemma",
+    "text_config": {"model_type": "gemma2", "num_hidden_layers": 26},
+    "vision_config": {"model_type": "siglip_vision_model", "image_size": 448, "patch_size": 14},
+}
+FILES = {
+    "config.json": json.dumps(CONFIG).encode(),
+    "tokenizer.json": b"{}",
+    "model-00001-of-00002.safetensors": b"w" * 10,
+    "model-00002-of-00002.safetensors": b"w" * 10,
+    "README.md": b"about it",
+}
+SIZES = {"model-00001-of-00002.safetensors": 5 * GB, "model-00002-of-00002.safetensors": GB}
+
+
+def hub(files: dict[str, bytes] = FILES, **more: Any) -> Hub:
+    """The full model's repository; its weights are a few bytes that the hub calls gigabytes."""
+    more = {"parameters": 3_033_000_000, "sizes": SIZES, "tags": ("license:gemma",), **more}
+    return Hub(FULL, files, **more)
+
+
+class Machine:
+    """This machine with a hub, a cache of its own, and as much memory and disk as a test wants."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self._set, self._capsys = monkeypatch.setattr, capsys
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        self._set(constants, "HF_HUB_CACHE", str(cache))
+        self._set(constants, "HF_TOKEN_PATH", str(cache / "token"))
+        self.online("http://127.0.0.1:9")  # nothing listens on the discard port
+        self.memory(64 * GB)
+
+    def online(self, url: str) -> None:
+        """Ask this hub."""
+        self._set(constants, "ENDPOINT", url)
+        self._set(constants, "HF_HUB_OFFLINE", False)
+        self._set(hf_api.api, "endpoint", url)
+
+    def offline(self) -> None:
+        """Ask no hub, as HF_HUB_OFFLINE=1 does."""
+        self._set(constants, "HF_HUB_OFFLINE", True)
+
+    def memory(self, size: int) -> None:
+        """Have so much memory."""
+        self._set(memory, "available", lambda: size)
+
+    def disk(self, size: int) -> None:
+        """Have so much room on the disk."""
+        self._set(shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
+
+    def check(self, *words: object, status: int = 2) -> dict[str, Any]:
+        """What `clue check --json` says."""
+        self._capsys.readouterr()
+        assert main(["check", "--device", "cpu", "--json", *map(str, words)]) == status
+        report: dict[str, Any] = json.loads(self._capsys.readouterr().out)
+        assert report["works"] == (status == 0) == (not report["problems"])
+        return report
+
+
+@pytest.fixture
+def machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Machine:
+    return Machine(monkeypatch, tmp_path / "cache", capsys)
+
+
+def test_a_gated_model_without_a_login_says_so_and_fetches_nothing(machine: Machine) -> None:
+    with serve(hub(gated="manual", refuse_files=(401, "GatedRepo"))) as server:
+        machine.online(server.url)
+        report = machine.check("--model", FULL)
+        assert not any("/resolve/" in path for path in server.requests)
+    assert report["problems"][0].startswith(f"{FULL} is gated: accept its licence on")
+    assert "hf auth login" in report["problems"][0]
+    (repository,) = report["hub"]["repositories"]
+    assert repository["gated"] == "manual"
+    assert repository["licence"] == "gemma"
+    assert repository["access"] is False
+    assert report["hub"]["account"] is None
+    # The hub tells of what it withholds.
+    assert report["parameters"] == 3_033_000_000
+    assert report["memory"]["weights"] == 4 * 3_033_000_000
+    assert report["download"]["bytes"] >= 6 * GB
+    names = {file["name"]: file["size"] for file in repository["files"]}
+    assert names["model-00001-of-00002.safetensors"] == 5 * GB
+    assert "README.md" not in names
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_with_a_token_the_hub_is_asked_whether_access_was_granted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, granted: bool
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    refusal = None if granted else (403, "GatedRepo")
+    with serve(hub(gated="auto", refuse_files=refusal, account="ada")) as server:
+        machine.online(server.url)
+        report = machine.check("--model", FULL)
+    assert report["hub"]["account"] == "ada"
+    assert report["hub"]["repositories"][0]["access"] is granted
+    assert any("gated" in problem for problem in report["problems"]) is not granted
+
+
+def test_a_bad_token_is_a_note_where_it_is_not_needed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    with serve(hub()) as server:
+        machine.online(server.url)
+        report = machine.check("--model", FULL)
+    assert any("log in again" in note for note in report["notes"])
+
+
+def test_weights_that_do_not_fit_name_the_forms_that_would(machine: Machine) -> None:
+    with serve(hub()) as server:
+        machine.online(server.url)
+        machine.memory(5 * GB)
+        report = machine.check("--model", FULL)
+        (problem,) = [text for text in report["problems"] if "weights take" in text]
+        assert "12.1 GB as float32" in problem
+        assert "5.0 GB free in RAM" in problem
+        assert "--dtype bfloat16 --quantization nf4" in problem
+        assert "--dtype bfloat16 (" not in problem  # 6.1 GB
+        machine.memory(64 * GB)
+        report = machine.check("--model", FULL, "--dtype", "bfloat16")
+    assert report["memory"]["weights"] == 2 * 3_033_000_000
+    assert 0.1 * GB < report["memory"]["activations"] < GB
+    assert not any("weights take" in text for text in report["problems"])
+
+
+def test_a_full_disk_is_said_before_the_download(machine: Machine) -> None:
+    machine.disk(GB)
+    with serve(hub()) as server:
+        machine.online(server.url)
+        report = machine.check("--model", FULL)
+    (problem,) = [text for text in report["problems"] if "download takes 6.0 GB" in text]
+    assert "HF_HOME" in problem
+    assert report["download"]["free"] == GB
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "expected"),
+    [
+        ({"config.json": b'{"model_type": "bert"}'}, FULL, "type bert"),
+        ({"README.md": b"hello", "x.json": b"{}"}, FULL, "neither a model"),
+        (FILES, f"{FULL}@v2", "has no revision 'v2'"),
+        (FILES, "google/another", "no model google/another on the hub"),
+    ],
+)
+def test_what_is_no_paligemma_is_refused(
+    machine: Machine, files: dict[str, bytes], name: str, expected: str
+) -> None:
+    with serve(hub(files)) as server:
+        machine.online(server.url)
+        report = machine.check("--model", name)
+        assert not any("/resolve/" in p and "safetensors" in p for p in server.requests)
+    assert expected in report["problems"][0]
+
+
+def test_without_a_network_what_is_in_the_cache_is_checked(
+    machine: Machine, random_model: Path
+) -> None:
+    files = {
+        path.relative_to(random_model).as_posix(): path.read_bytes()
+        for path in random_model.rglob("*")
+        if path.is_file() and path.suffix in (".json", ".safetensors")
+    }
+    assert "the hub cannot be reached" in machine.check("--model", FULL)["problems"][0]
+    with serve(Hub(FULL, files)) as server:
+        machine.online(server.url)
+        before = machine.check("--model", FULL, status=0)
+        find_model(FULL)
+        after = machine.check("--model", FULL, status=0)
+    assert before["download"]["bytes"] == sum(map(len, files.values()))
+    assert after["download"]["bytes"] == 0
+    assert before["policy"] == after["policy"] == "both"
+    assert before["parameters"] == after["parameters"] > 0
+    assert before["memory"]["weights"] == after["memory"]["weights"] > 0
+    assert before["memory"]["adapters"] == after["memory"]["adapters"] > 0
+    unreachable = machine.check("--model", FULL, status=0)
+    machine.offline()
+    for report in (unreachable, machine.check("--model", FULL, status=0)):
+        assert any("cannot be reached" in note for note in report["notes"])
+        assert report["memory"]["weights"] == after["memory"]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("memory_size", "disk_size", "choices", "expected"),
+    [
+        (5 * GB, 64 * GB, {}, "the weights take 12.1 GB"),
+        (64 * GB, GB, {}, "the download takes 6.0 GB"),
+        (64 * GB, 64 * GB, {"ivg": "/no/such"}, "no folder /no/such with adapter B"),
+        (64 * GB, 64 * GB, {"dtype": "float8"}, "dtype 'float8' is unknown"),
+    ],
+)
+def test_a_load_fails_before_the_download_for_what_can_be_known(
+    machine: Machine, memory_size: int, disk_size: int, choices: dict[str, str], expected: str
+) -> None:
+    machine.memory(memory_size)
+    machine.disk(disk_size)
+    with serve(hub()) as server:
+        machine.online(server.url)
+        with pytest.raises(ModelError, match=expected):
+            Clue.load(FULL, device="cpu", **choices)  # type: ignore[arg-type]
+        assert not any("tokenizer.json" in path for path in server.requests)
+
+
+# -------------------------------------------------------------------------------------------------
+# Without a hub.
+
+
+def test_the_embedded_model_would_load(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = machine.check(status=0)
+    assert report["works"]
+    assert report["policies"] == ["detector", "decoder", "both"]
+    assert report["download"]["bytes"] == 0
+    assert {"torch", "transformers", "peft", "CUDA"} <= report["versions"].keys()
+    assert main(["check", "--device", "cpu"]) == 0
+    text = capsys.readouterr().out
+    assert "would load" in text
+    assert "would not load" not in text
+
+
+def test_missing_files_and_devices_are_problems(
+    machine: Machine, random_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(random_model, folder)
+    (folder / "ivg" / "adapter_model.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes(b"cut")
+    report = machine.check("--model", folder, "--detector", "/no/such")
+    told = " ".join(report["problems"])
+    assert "ivg has no adapter_model.safetensors" in told
+    assert "cut short or broken" in told
+    assert "no folder /no/such" in told
+    assert "cannot be used" in machine.check("--device", "cuda:77")["problems"][0]
+    assert "no model" in machine.check("--model", "nonsense")["problems"][0]
+    assert "unknown" in machine.check("--dtype", "float8")["problems"][0]
+
+
+def test_one_adapter_alone_has_its_policies(
+    machine: Machine, random_model: Path, tmp_path: Path
+) -> None:
+    for missing, policies in (("ivg", ["detector"]), ("detector", ["detector", "decoder"])):
+        folder = tmp_path / missing
+        shutil.copytree(random_model, folder)
+        shutil.rmtree(folder / missing)
+        report = machine.check("--model", folder, status=0)
+        assert report["policies"] == list(load_checkpoint(folder, "cpu").policies) == policies
+
+
+def test_adapters_alone_bring_the_base_that_they_name(
+    machine: Machine, random_model: Path, tmp_path: Path
+) -> None:
+    for name in ("detector", "ivg"):
+        shutil.copytree(random_model / name, tmp_path / name)
+        path = tmp_path / name / "adapter_config.json"
+        content = {**read_json(path), "base_model_name_or_path": str(random_model)}
+        path.write_text(json.dumps(content))
+    report = machine.check("--model", tmp_path, status=0)
+    assert report["folder"] == str(random_model)
+    assert report["parameters"] > 0
+
+
+def test_the_estimated_weights_are_the_models(random_model: Path) -> None:
+    shapes = read_shapes(random_model / "model.safetensors")
+    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+        real = load_backbone(random_model, dtype=dtype).memory_bytes()
+        assert preflight.weights_bytes(shapes, size) == pytest.approx(real, rel=0.02)
+
+
+def test_quantised_weights_are_those_of_the_decoders_projections() -> None:
+    shapes = {
+        "language_model.model.layers.0.self_attn.q_proj.weight": (64, 64),
+        "language_model.model.embed_tokens.weight": (10, 64),
+        "language_model.lm_head.weight": (10, 64),
+        "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight": (64, 64),
+    }
+    assert preflight.weights_bytes(shapes, 2) == 2 * (4096 + 640 + 4096)
+    assert preflight.weights_bytes(shapes, 2, "int8") == 4096 + 2 * (640 + 4096)
+    assert preflight.weights_bytes(shapes, 2, "nf4") == round(4096 * 0.51587) + 2 * (640 + 4096)
+
+
+def test_fake_small_gpu_means_the_cpu_where_any_device_will_do(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "FAKE")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 2000))
+    report = preflight.inspect_model(random_model)
+    assert (report.device, report.dtype, report.problems) == ("cpu", "float32", [])
+    assert any("free on the GPU" in note and "CPU" in note for note in report.notes)
+    report = preflight.inspect_model(random_model, device=torch.device("cuda"))
+    assert "free on the GPU" in report.problems[0]
+
+
+def test_the_names_of_the_baselines_are_those_of_the_model() -> None:
+    assert set(check.BASELINES) == set(BASELINES)
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.available() is not None
+    assert devices.free_memory(torch.device("cpu")) == pytest.approx(memory.available(), rel=0.5)
