@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from clue_ros.dialogue.phrases import (
+from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
     DETERMINERS,

@@ -14,7 +14,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ from clue_ros.model.quantization import (
     out_of_memory,
     with_room,
 )
+from clue_ros.model.zero_shot import ZeroShotSettings
 
 SETTINGS_FILE = "ivg.json"
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
@@ -104,10 +105,15 @@ def save_ivg_settings(settings: IvgSettings, folder: str | Path, **notes: Any) -
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
+NO_DETECTOR = (
+    "this model has no detector (folder detector): policy 'zero-shot' needs none. Train one with"
+    " `clue train detector`, or name one (detector=)"
+)
 NO_ADAPTER_B = (
     "this model has no adapter B (folder ivg): it judges whether a sentence is ambiguous, and can"
     " neither ask nor point. Train it with `clue train ivg`, or name one (ivg=)"
 )
+ZERO_SHOT = "zero-shot"
 
 
 @dataclass
@@ -120,20 +126,31 @@ class Checkpoint:
     processor: Any
     backbone: Backbone
     adapters: Adapters
-    detector: Detector
+    judge_of: Detector | None
     ivg: IvgSettings
     vocabulary: Vocabulary
     fusion: Fusion = MEAN
     has_detector: bool = True  # adapter A, or a detector that the caller named
     stale_fusion: str = ""  # why policy "both" cannot be used, or empty
     mask_decoder: MaskDecoder | None = None
+    zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
 
     @property
     def policies(self) -> tuple[str, ...]:
         """The policies that these adapters allow, the best one last."""
-        if IVG not in self.adapters.names:
-            return ("detector",)
-        return ("detector", "decoder", "both") if self.has_detector else ("detector", "decoder")
+        names = [ZERO_SHOT]
+        if self.judge_of is not None:
+            names.append("detector")
+        if IVG in self.adapters.names:
+            names += ["decoder", "both"] if self.has_detector else ["decoder"]
+        return tuple(names)
+
+    @property
+    def detector(self) -> Detector:
+        """The ambiguity detector. Raises ModelError where there is none."""
+        if self.judge_of is None:
+            raise ModelError(NO_DETECTOR)
+        return self.judge_of
 
     @with_room
     @torch.inference_mode()
@@ -261,7 +278,8 @@ class Checkpoint:
 
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
-        head = sum(p.numel() * p.element_size() for p in self.detector.head.parameters())
+        weights = [] if self.judge_of is None else list(self.judge_of.head.parameters())
+        head = sum(p.numel() * p.element_size() for p in weights)
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
         return self.backbone.memory_bytes() + head + masks
 
@@ -336,11 +354,13 @@ def _load(
     adapters = Adapters(backbone)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
     own = detector is None and ivg is None
-    has_detector = detector is not None or (folder / DETECTOR).is_dir() or not dialogue.is_dir()
-    if not has_detector:
+    has_detector = detector is not None or (folder / DETECTOR).is_dir()
+    if not has_detector and dialogue.is_dir():
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
     trained = Path(detector or folder / DETECTOR).expanduser()
-    judge = open_detector(backbone, adapters, processor, detector or trained)
+    judge = None
+    if has_detector or detector is not None:
+        judge = open_detector(backbone, adapters, processor, detector or trained)
     settings = IvgSettings()
     if dialogue.is_dir():
         settings = load_ivg_settings(dialogue)

@@ -52,6 +52,9 @@ class Generation:
     codes: Codes | None  # the box of a grounding, its last one
     via: tuple[Codes, ...] = ()  # the boxes before it
     segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
+    # Of each token, and of what came after the last: that the reply ended there instead.
+    ends: tuple[float, ...] = ()
+    opens_with_box: float = 0.0  # probability that the first token is a location
 
     @property
     def is_grounding(self) -> bool:
@@ -135,6 +138,8 @@ class _Row:
         self.mode, self.vocabulary, self.max_boxes, self.box = mode, vocabulary, max_boxes, box
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
+        self.ends: list[float] = []
+        self.opens_with_box = 0.0
         self.done = False
 
     def allowed(self) -> torch.Tensor | None:
@@ -172,6 +177,13 @@ class _Row:
             return self._in_boxes()
         return self.vocabulary.locations(self.box[said], self.box[said])
 
+    def see(self, shares: torch.Tensor) -> None:
+        """Keep what the decoder thinks of ending here, and of opening with a box: shares (V,)."""
+        if not self.tokens:
+            first = self.vocabulary.first_location
+            self.opens_with_box = float(shares[first : first + STEPS].sum())
+        self.ends.append(float(shares[self.vocabulary.eos]))
+
     def add(self, token: int, probability: float) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last."""
         if token == self.vocabulary.eos:
@@ -194,14 +206,15 @@ class _Row:
             y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
             parts = tuple(token - part for token in self.tokens[SIDES:])
             return Generation(*said, (y1, x1, y2, x2), segments=parts)
+        seen = tuple(self.ends), self.opens_with_box
         if self.mode != "grounding":
-            return Generation(*said, None)
+            return Generation(*said, None, (), *seen)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
             for i in range(0, len(steps), SIDES + 1)
         ]
-        return Generation(*said, boxes[-1], tuple(boxes[:-1]))
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), *seen)
 
 
 @dataclass(frozen=True)
@@ -306,6 +319,7 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
+        row.see(share)
         row.add(token, row.vocabulary.probability(share, token))
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)
