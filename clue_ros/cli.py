@@ -2,7 +2,7 @@
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue eval it2p|tabletop|photos                 measure a model
-    clue train base|detector|ivg|policy            train one
+    clue train base|detector|ivg|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
 
@@ -61,6 +61,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),

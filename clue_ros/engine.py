@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 POLICIES = ("detector", "decoder", "both")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
+NOT_FITTED = (
+    "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
+    " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
+)
 Image = npt.NDArray[np.uint8]
 
 
@@ -109,8 +113,9 @@ class Clue:
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
-        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`); a model with one
-        adapter alone takes that one for "both". threshold: 0..1, None for the model's own.
+        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`). For "both" a model
+        without a fit (`clue train policy`) takes the detector, with a warning, and a model with one
+        adapter alone takes that one. threshold: 0..1, None for the model's own.
         num_views: views of the picture that agree on the box, None for the model's own (`looks` is
         its old name). detector: the folder of another detector that `clue train detector` made, or
         a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
@@ -144,9 +149,10 @@ class Clue:
             revision=revision,
             quantization=quantization,
         )
-        if policy == "both" and policy not in checkpoint.policies:
-            policy = checkpoint.policies[-1]  # the one adapter that is there decides alone
-        return cls(checkpoint, str(model), policy, threshold, num_views)
+        clue = cls(checkpoint, str(model), policy, threshold, num_views)
+        if policy == "both" and clue.policy == "detector":
+            warnings.warn(NOT_FITTED, stacklevel=2)
+        return clue
 
     @property
     def model_name(self) -> str:
@@ -175,19 +181,25 @@ class Clue:
 
     @property
     def policy(self) -> str:
-        """Who decides between asking and pointing: "detector", "decoder" or "both"."""
+        """Who decides between asking and pointing: "detector", "decoder" or "both".
+
+        Set to "both" without a fit for this pair of adapters, it becomes "detector"; of a model
+        with one adapter, the only one that there is.
+        """
         return self._policy
 
     @policy.setter
     def policy(self, policy: str) -> None:
         _check_policy(policy)
-        if policy not in self._checkpoint.policies:
-            raise ModelError(
-                f"policy {policy!r} needs both adapters, or adapter B: this model has policies"
-                f" {', '.join(self._checkpoint.policies)}"
-            )
+        allowed = self._checkpoint.policies
         if policy == "both" and self._checkpoint.stale_fusion:
             raise ModelError(self._checkpoint.stale_fusion)
+        if policy == "both" and policy not in allowed:
+            policy = allowed[-1]
+        if policy not in allowed:
+            raise ModelError(
+                f"policy {policy!r} needs adapter B: this model has policies {', '.join(allowed)}"
+            )
         self._policy = policy
 
     @property
@@ -199,8 +211,10 @@ class Clue:
         """
         if self._threshold is not None:
             return self._threshold
-        fitted = self._checkpoint.fusion.threshold if self._policy == "both" else None
-        return self._checkpoint.detector.settings.threshold if fitted is None else fitted
+        fusion = self._checkpoint.fusion if self._policy == "both" else None
+        if fusion is not None and fusion.threshold is not None:
+            return fusion.threshold
+        return self._checkpoint.detector.settings.threshold
 
     @threshold.setter
     def threshold(self, threshold: float | None) -> None:
@@ -262,9 +276,10 @@ class Clue:
         start = time.perf_counter()
         features, prefill = self._features(view), None
         probability, attention = self._checkpoint.judge(features, context)
-        if self.policy == "both":
+        fusion = self._checkpoint.fusion
+        if self.policy == "both" and fusion is not None:
             own, prefill = self._checkpoint.second_opinion(features, context)
-            probability = self._checkpoint.fusion.probability(probability, own)
+            probability = fusion.probability(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill

@@ -37,7 +37,7 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
-from clue_ros.model.fusion import MEAN, Fusion, load_fusion
+from clue_ros.model.fusion import Fusion, load_fusion
 from clue_ros.model.loading import find_base, find_model, is_number, read_settings, write_json
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
@@ -110,16 +110,19 @@ class Checkpoint:
     detector: Detector
     ivg: IvgSettings
     vocabulary: Vocabulary
-    fusion: Fusion = MEAN
+    fusion: Fusion | None = None  # fitted for this pair of adapters
     has_detector: bool = True  # adapter A, or a detector that the caller named
-    stale_fusion: str = ""  # why policy "both" cannot be used, or empty
+    stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
 
     @property
     def policies(self) -> tuple[str, ...]:
         """The policies that these adapters allow, the best one last."""
         if IVG not in self.adapters.names:
             return ("detector",)
-        return ("detector", "decoder", "both") if self.has_detector else ("detector", "decoder")
+        if not self.has_detector:
+            return ("detector", "decoder")
+        # The paper's Figure 2 while nothing says how far to trust the decoder's first token.
+        return ("decoder", "detector") if self.fusion is None else ("detector", "decoder", "both")
 
     @with_room
     @torch.inference_mode()
@@ -149,6 +152,7 @@ class Checkpoint:
         prompts = detector.prompts(self.processor, contexts)
         return [float(chance) for chance in detector(self.look(image), prompts)[0]]
 
+    @torch.no_grad()
     def fingerprint(self) -> str:
         """Hex SHA-256 of two sums of each weight tensor of the base and adapter B.
 
@@ -300,9 +304,9 @@ def _load(
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
-    fusion, stale = MEAN if str(detector) in BASELINES else load_fusion(trained), ""
-    if fusion != MEAN and not fusion.fits(trained, dialogue):
-        fusion = MEAN
+    fusion, stale = None if str(detector) in BASELINES else load_fusion(trained), ""
+    if fusion is not None and not fusion.fits(trained, dialogue):
+        fusion = None
         if own:  # a pair of the caller's own choice was never fitted
             stale = (
                 f"{trained}: policy 'both' was fitted with other weights than {trained} and"

@@ -113,10 +113,16 @@ class PerceptionNode(ManagedNode):
             self.value("model"),
             device=self.value("device"),
             dtype=self.value("dtype"),
+            policy=self.value("policy"),
             detector=self.value("detector") or None,
             ivg=self.value("ivg") or None,
             quantization=self.value("quantization"),
         )
+        if clue.policy != self.value("policy"):
+            self.get_logger().warning(
+                f"policy {self.value('policy')!r} was not fitted for this model's adapters (clue"
+                f" train policy): {clue.policy!r} decides"
+            )
         memory.freeze_garbage()
         return clue
 
