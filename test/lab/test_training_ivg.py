@@ -49,8 +49,9 @@ from clue_ros.nodes.recorder import Recorder
 
 SIZE = SIZES["image_size"]
 CPU = torch.device("cpu")
-EMBEDDED_LOSSES = tuple(
-    "--average token --look-weight 0.15 --point-weight 0.15 --location-sigma 1.5".split()
+EMBEDDED_LOSSES = (
+    *("--average", "token", "--look-weight", "0.15", "--point-weight", "0.15"),
+    *("--location-sigma", "1.5"),
 )
 
 
