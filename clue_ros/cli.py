@@ -17,11 +17,12 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, ClueWarning
 
 BAD_INPUT = 2
 
@@ -95,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A terminal that cannot show a character shows its code: no crash over an accent.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _note
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -113,6 +115,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A file that cannot be read or written: its name and the reason say it all.
         print(f"clue: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
+
+
+_usual_format = warnings.formatwarning
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    line: int,
+    text: str | None = None,
+) -> str:
+    """A warning of ours as one line; others as usual."""
+    if issubclass(category, ClueWarning):
+        return f"clue: note: {message}\n"
+    return _usual_format(message, category, filename, line, text)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -30,7 +30,7 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.errors import BadImageError, ModelError
+from clue_ros.errors import BadImageError, ClueWarning, ModelError
 from clue_ros.model.loading import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Clue:
         )
         clue = cls(checkpoint, str(model), policy, threshold, num_views)
         if policy == "both" and clue.policy == "detector":
-            warnings.warn(NOT_FITTED, stacklevel=2)
+            warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
         return clue
 
     @property

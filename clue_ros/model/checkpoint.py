@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from clue_ros.errors import ModelError
+from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.decoding import (
@@ -268,7 +268,7 @@ def load_checkpoint(
     give_back()
     if device != "auto" or place.type == "cpu":
         raise out_of_memory(place)
-    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", stacklevel=2)
+    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", ClueWarning, 2)
     return load(torch.device("cpu"))
 
 

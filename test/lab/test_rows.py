@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from drawn_scenes import random_scenes
 from PIL import Image
 
@@ -20,11 +21,20 @@ from clue_ros.lab.data.rows import Rows, RowsError, load_rows
 from clue_ros.lab.evaluation import table1_detectors, table3_guesser
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training import detector
-from clue_ros.lab.training.detector_data import DetectorDataOptions, load_detector_data
+from clue_ros.lab.training.detector_data import (
+    DetectorDataOptions,
+    RowsPhotographs,
+    load_detector_data,
+)
 from clue_ros.lab.training.loop import TrainingSettings
+from clue_ros.lab.training.photographs import fit_to
 from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import load_backbone
+from clue_ros.model.detector import CnnHead, DetectorSettings
 from clue_ros.model.loading import read_json, write_json
 from clue_ros.model.prompts import load_processor
+
+CPU = torch.device("cpu")
 
 
 def picture(path: Path, seed: int) -> None:
@@ -229,6 +239,27 @@ def test_detectors_are_measured_on_a_bare_base(
     said = capsys.readouterr()
     assert [d["name"] for d in json.loads(said.out)["detectors"]] == ["own", "candidate-count"]
     assert "left out: decoder-first needs adapter B" in said.err
+
+
+def test_the_parts_of_a_step_add_up(folder: Path, random_model: Path) -> None:
+    backbone, processor = load_backbone(random_model), load_processor(random_model)
+    images = load_rows(labelled(folder)).images
+    photographs = RowsPhotographs(images, fit_to(processor), instruction="detect")
+    samples = [photographs(i) for i in range(3)]
+    samples[0] = (samples[0][0], samples[0][1][:1])  # parts of different sizes
+    torch.manual_seed(0)
+    head = CnnHead().eval()  # no dropout, which differs from part to part
+    losses = []
+    for accumulate in (1, 2, 3):
+        options = detector.DetectorOptions(model="m", accumulate=accumulate)
+        settings = DetectorSettings(block=2)
+        trainer = detector.DetectorTrainer(backbone, processor, settings, CPU, options)
+        trainer.head = head
+        parts = list(trainer.step(samples).losses({}))
+        assert len(parts) == accumulate
+        with torch.no_grad():
+            losses.append(sum(float(part()["loss"]) for part in parts))
+    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-4)
 
 
 def test_rows_and_scenes_share_a_step(folder: Path, random_model: Path) -> None:

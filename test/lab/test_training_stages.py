@@ -314,6 +314,8 @@ def test_every_variant_of_the_table_trains_and_loads(
     assert notes["block"] == variant.block(4)
     assert (notes["instruction"], notes["head"]) == (variant.instruction, variant.head)
     assert notes["training"]["look_weight"] == 0
+    rows = (args.run / f"detector-{name}" / "log.jsonl").read_text()
+    assert ('"yes_or_no"' in rows) == (variant.head == "ar"), "generated among the vocabulary"
     adapter = load_file(tmp_path / name / "adapter_model.safetensors")
     blocks = {int(key.split("layers.")[1].split(".")[0]) for key in adapter}
     assert blocks == set(variant.adapted(4))
