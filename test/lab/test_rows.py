@@ -15,6 +15,7 @@ import pytest
 import torch
 from drawn_scenes import random_scenes
 from PIL import Image
+from safetensors.torch import load_file
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.rows import Rows, RowsError, load_rows
@@ -260,6 +261,24 @@ def test_the_parts_of_a_step_add_up(folder: Path, random_model: Path) -> None:
         with torch.no_grad():
             losses.append(sum(float(part()["loss"]) for part in parts))
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-4)
+
+
+def test_checkpointing_changes_no_figure_of_a_detector(folder: Path, random_model: Path) -> None:
+    """With the LoRA in every block, whose activations are computed again."""
+    words = ("--model", random_model, "--data", "rows", "--rows", labelled(folder))
+    words += ("--variant", "half-full-detect-cnn", "--steps", 2, "--batch", 2, "--lr", "1e-2")
+    rows = []
+    for name, more in (("plain", ()), ("less", ("--gradient-checkpointing",))):
+        run = ("--run", folder / name, "--out", folder / f"{name}-out")
+        assert detector.run(parse(detector, *words, *run, *more)) == 0
+        log = (folder / name / "detector-half-full-detect-cnn" / "log.jsonl").read_text()
+        rows.append([json.loads(line)["loss"] for line in log.splitlines() if '"loss"' in line])
+    assert rows[0] == pytest.approx(rows[1], rel=1e-5)
+    weights = [
+        load_file(folder / f"{n}-out" / "adapter_model.safetensors") for n in ("plain", "less")
+    ]
+    for key, plain in weights[0].items():
+        torch.testing.assert_close(plain, weights[1][key], rtol=1e-3, atol=1e-5)
 
 
 def test_rows_and_scenes_share_a_step(folder: Path, random_model: Path) -> None:

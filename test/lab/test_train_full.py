@@ -192,7 +192,7 @@ def test_a_smaller_card_gets_more_and_smaller_parts() -> None:
     assert parts[0] > parts[-1]
     for card, count in zip(CARDS, parts, strict=True):
         assert step_bytes(FULL_SIZE, ivg, -(-32 // count)) <= card.memory
-    with pytest.raises(ClueError, match=r"needs 12\.5 GB, the card has 8 GB"):
+    with pytest.raises(ClueError, match=r"needs 12\.5 GB for a single picture, the card has 8 GB"):
         parts_that_fit(FULL_SIZE, ivg, 8 * GB)
     last = detector_workload(FULL_SIZE, adapted=1, pictures=12, steps=1)
     full = detector_workload(FULL_SIZE, adapted=15, pictures=12, steps=1)

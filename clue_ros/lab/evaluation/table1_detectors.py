@@ -54,9 +54,9 @@ from clue_ros.lab.evaluation.report import plot_reliability, spread, table
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
 from clue_ros.lab.training.detector import (
-    ANSWER_LOSSES,
     EMBEDDED,
     DetectorOptions,
+    DetectorRecipe,
     train_detector,
 )
 from clue_ros.model.adapters import DETECTOR, IVG
@@ -331,25 +331,11 @@ class Predictor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MissingOptions:
+class MissingOptions(DetectorRecipe):
     """Whether and how missing detectors are trained, as by `clue train detector`."""
 
     no_train: bool = option(False, "leave missing detectors out instead of training them")
     steps: int = option(200, "training steps of a missing detector")
-    batch: int = option(12, "number of images in a training step")
-    lr: float = option(5e-6, "learning rate of the adapter")
-    head_lr: float = option(1e-4, "learning rate of the CNN")
-    final_rate: float = option(0.0, "share of the learning rate that is left at the end")
-    answer_loss: str = option(
-        ANSWER_LOSSES[0],
-        "what an AR variant's right answer competes with in training",
-        choices=ANSWER_LOSSES,
-    )
-    base_dtype: str = option(
-        "float32", "precision of the frozen base", choices=("float32", "bfloat16")
-    )
-    accumulate: int = option(1, "number of parts that a training step is divided in")
-    head_batches: int = option(0, "number of batches of maps for the CNN alone")
     scenes: int | None = option(None, "number of training scenes; default: all")
     threads: int = option(0, "number of CPU threads for training; 0: PyTorch's own choice")
 
@@ -492,8 +478,8 @@ def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str
     recorded = read_json(entry.folder / "detector.json").get("training", {})
     wanted: dict[str, object] = {"fingerprint": base_digest}
     if not options.missing.no_train:
-        keys = ("steps", "batch", "lr", "head_lr", "final_rate", "answer_loss", "base_dtype")
-        wanted |= {key: getattr(options.missing, key) for key in keys}
+        keys = ("steps", "batch", "lr", "head_lr", "final_rate", "answer_loss", "look_weight")
+        wanted |= {key: getattr(options.missing, key) for key in (*keys, "base_dtype")}
     other = [key for key, value in wanted.items() if key in recorded and recorded[key] != value]
     if other:
         names = ", ".join(other).replace("fingerprint", "base")

@@ -3,9 +3,9 @@
 `--variant` names the detector (`model/detector_variants.py`): depth, adapted blocks, conditioning
 word, and a CNN or the decoder's own answer. A CNN's loss is binary cross-entropy on whether the
 sentence names exactly one thing; an AR variant learns to generate its answer among the whole
-vocabulary. The defaults are the paper's recipe. The embedded models' (`--recipe embedded`) has
-other learning rates, a CNN that is trained on alone (`--head-batches`), and, where object masks are
-known, a map that is taught its objects (`--look-weight`), so that it goes on showing where the
+vocabulary. The defaults are the paper's recipe. That of the embedded models (`--recipe embedded`)
+has other learning rates, a CNN that is trained on alone (`--head-batches`), and, where object masks
+are known, a map that is taught its objects (`--look-weight`), so that it goes on showing where the
 confusion lies. The threshold (best F1) and the temperature (best log-likelihood) are chosen on
 validation data (`calibrate`).
 """
@@ -39,7 +39,7 @@ from clue_ros.lab.training.detector_data import (
 )
 from clue_ros.lab.training.ivg import cross_entropy_sum
 from clue_ros.lab.training.loop import Group, Parts, TrainingSettings, prefetch, train
-from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions
+from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions, FrozenBaseOptions
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
 from clue_ros.lab.training.parallel import autocast
 from clue_ros.lab.training.samples import Sample, one_query_each
@@ -79,10 +79,9 @@ _READS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorOptions(DetectorDataOptions, AdapterOptions):
-    """The options of `clue train detector`."""
+class DetectorRecipe(FrozenBaseOptions):
+    """The numbers of a detector's training."""
 
-    variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
     steps: int = option(260, "optimizer steps of adapter and head together")
     batch: int = option(12, "pictures a step, three sentences each")
     lr: float = option(5e-6, "learning rate of the adapter")
@@ -101,6 +100,13 @@ class DetectorOptions(DetectorDataOptions, AdapterOptions):
         " or the other answer alone",
         choices=ANSWER_LOSSES,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorOptions(DetectorRecipe, DetectorDataOptions, AdapterOptions):
+    """The options of `clue train detector`."""
+
+    variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
 
     @property
     def settings(self) -> TrainingSettings:

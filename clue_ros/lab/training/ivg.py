@@ -1,8 +1,8 @@
 """`clue train ivg`: adapter B on the frozen base (section III-A), which asks or grounds.
 
 `ivg_loss` is the paper's loss: token cross-entropy on the suffix only, averaged over the tokens of
-each training pair, over pairs made by cumulative reveal. The defaults are the paper's recipe. The
-embedded models' differs (`--recipe embedded`): the attention is taught the objects' masks
+each training pair, over pairs made by cumulative reveal. The defaults are the paper's recipe. In
+that of the embedded models (`--recipe embedded`) the attention is taught the objects' masks
 (`--look-weight`, `--point-weight`), location tokens get narrow Gaussian targets, because a
 neighbouring bin is nearly right (`--location-sigma`), and all suffix tokens of a batch weigh the
 same (`--average token`).

@@ -90,17 +90,23 @@ class GroundingOptions(TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterOptions(TrainingOptions):
-    """What the commands have that train an adapter on a frozen base."""
+class FrozenBaseOptions:
+    """How an adapter is trained on a frozen base."""
 
-    model: str = required("base model: a folder, a name or a hub id")
-    out: Path | None = option(None, "folder to write; default: in the --model folder")
     base_dtype: str = option(
         "float32", "precision of the frozen base", choices=("float32", "bfloat16")
     )
     accumulate: int = option(1, "number of parts that each process divides its share of a step in")
     gradient_checkpointing: bool = option(False, "use less memory and more time")
     final_rate: float = option(0.0, "share of the learning rate that is left after the last step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(TrainingOptions, FrozenBaseOptions):
+    """What the commands have that train an adapter on a frozen base."""
+
+    model: str = required("base model: a folder, a name or a hub id")
+    out: Path | None = option(None, "folder to write; default: in the --model folder")
 
     def folder(self, part: str) -> Path:
         """The adapter's folder. Raises ClueError if the options do not name it."""

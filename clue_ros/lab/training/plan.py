@@ -153,7 +153,7 @@ def parts_that_fit(sizes: ModelSizes, work: Workload, card: float, base_bytes: i
             return parts
     need = step_bytes(sizes, work, 1, base_bytes) / GB
     raise ClueError(
-        f"a step needs {need:.1f} GB for a single picture, the card has {card / GB:.0f}"
+        f"a step needs {need:.1f} GB for a single picture, the card has {card / GB:.0f} GB"
     )
 
 
