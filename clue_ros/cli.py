@@ -3,7 +3,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos                 measure a model
-    clue train base|detector|ivg|policy            train one
+    clue train base|detector|ivg|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
 
@@ -18,11 +18,12 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, ClueWarning
 from clue_ros.interrupts import INTERRUPTED, end_imports_at_once
 
 BAD_INPUT = 2
@@ -65,6 +66,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
@@ -102,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     end_imports_at_once("clue: interrupted")
+    warnings.formatwarning = _note
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -120,6 +123,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A file that cannot be read or written: its name and the reason say it all.
         print(f"clue: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
+
+
+_usual_format = warnings.formatwarning
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    line: int,
+    text: str | None = None,
+) -> str:
+    """A warning of ours as one line; others as usual."""
+    if issubclass(category, ClueWarning):
+        return f"clue: note: {message}\n"
+    return _usual_format(message, category, filename, line, text)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -30,7 +30,7 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.errors import BadImageError, ModelError
+from clue_ros.errors import BadImageError, ClueWarning, ModelError
 from clue_ros.model.loading import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ _NEEDS = {
     "both": "both adapters (folders detector and ivg)",
     "zero-shot": "nothing",
 }
+NOT_FITTED = (
+    "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
+    " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
+)
 Image = npt.NDArray[np.uint8]
 
 
@@ -119,9 +123,10 @@ class Clue:
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
         and pointing, the "detector", the "decoder" or "both" (see `ambiguity`), or "zero-shot": the
-        base without its adapters (`clue_ros.model.zero_shot`). A model with one adapter alone takes
-        that one for "both", a base without adapters "zero-shot". threshold: 0..1, None for the
-        model's own.
+        base without its adapters (`clue_ros.model.zero_shot`). For "both" a model without a fit
+        (`clue train policy`) takes the detector, with a warning; a model with one adapter alone
+        takes that one, a base without adapters "zero-shot". threshold: 0..1, None for the model's
+        own.
         num_views: views of the picture that agree on the box, None for the model's own (`looks` is
         its old name). detector: the folder of another detector that `clue train detector` made, or
         a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
@@ -158,7 +163,10 @@ class Clue:
             quantization=quantization,
             mask_decoder=mask_decoder,
         )
-        return cls(checkpoint, str(model), policy, threshold, num_views)
+        clue = cls(checkpoint, str(model), policy, threshold, num_views)
+        if policy == "both" and clue.policy == "detector":
+            warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
+        return clue
 
     @property
     def model_name(self) -> str:
@@ -189,23 +197,24 @@ class Clue:
     def policy(self) -> str:
         """Who decides between asking and pointing: "detector", "decoder", "both", "zero-shot".
 
-        Where "both" is set and an adapter is missing, the one that is there decides; where both
-        are missing, the base alone does ("zero-shot").
+        Set to "both" without a fit for this pair of adapters, it becomes "detector"; of a model
+        with one adapter, the only one that there is; of a base without adapters, "zero-shot".
         """
         return self._policy
 
     @policy.setter
     def policy(self, policy: str) -> None:
         _check_policy(policy)
-        if policy == DEFAULT_POLICY and policy not in self._checkpoint.policies:
-            policy = self._checkpoint.policies[-1]  # one adapter decides alone, or the base
-        if policy not in self._checkpoint.policies:
-            raise ModelError(
-                f"policy {policy!r} needs {_NEEDS[policy]}, which this model lacks; it has policies"
-                f" {', '.join(self._checkpoint.policies)}"
-            )
+        allowed = self._checkpoint.policies
         if policy == "both" and self._checkpoint.stale_fusion:
             raise ModelError(self._checkpoint.stale_fusion)
+        if policy == "both" and policy not in allowed:
+            policy = allowed[-1]
+        if policy not in allowed:
+            raise ModelError(
+                f"policy {policy!r} needs {_NEEDS[policy]}, which this model lacks; it has policies"
+                f" {', '.join(allowed)}"
+            )
         self._policy = policy
 
     @property
@@ -219,8 +228,10 @@ class Clue:
             return self._threshold
         if self._policy == "zero-shot":
             return self._checkpoint.zero_shot.threshold
-        fitted = self._checkpoint.fusion.threshold if self._policy == "both" else None
-        return self._checkpoint.detector.settings.threshold if fitted is None else fitted
+        fusion = self._checkpoint.fusion if self._policy == "both" else None
+        if fusion is not None and fusion.threshold is not None:
+            return fusion.threshold
+        return self._checkpoint.detector.settings.threshold
 
     @threshold.setter
     def threshold(self, threshold: float | None) -> None:
@@ -282,9 +293,10 @@ class Clue:
         start = time.perf_counter()
         features, prefill = self._features(view), None
         probability, attention = self._checkpoint.judge(features, context)
-        if self.policy == "both":
+        fusion = self._checkpoint.fusion
+        if self.policy == "both" and fusion is not None:
             own, prefill = self._checkpoint.second_opinion(features, context)
-            probability = self._checkpoint.fusion.probability(probability, own)
+            probability = fusion.probability(probability, own)
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill

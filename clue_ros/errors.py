@@ -16,6 +16,10 @@ class ClueError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class ClueWarning(UserWarning):
+    """Something works, and otherwise than one would expect; the message says how."""
+
+
 class EmptyExpressionError(ClueError):
     """The person said nothing."""
 

@@ -15,7 +15,7 @@ arguments that the command declares by itself, or keep their default.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -71,6 +71,34 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
                 "default": argparse.SUPPRESS,
             }
             place.add_argument(f"--{old_name}", **{**settings, **hidden})
+
+
+def add_recipe(parser: argparse.ArgumentParser, name: str, values: Mapping[str, Any]) -> None:
+    """Declare `--recipe`: the default "paper" changes nothing, `name` sets options of the parser.
+
+    Options that are given after it change what it set.
+    """
+    given = ", ".join(f"--{key.replace('_', '-')} {value}" for key, value in values.items())
+    parser.add_argument(
+        "--recipe",
+        choices=("paper", name),
+        action=_Recipe,
+        dest=argparse.SUPPRESS,
+        values={name: values},
+        help=f"paper: the defaults; {name}: {given}; options after it change it",
+    )
+
+
+class _Recipe(argparse.Action):
+    def __init__(self, *args: Any, values: Mapping[str, Mapping[str, Any]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._values = values
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        for name, value in self._values.get(values, {}).items():
+            setattr(namespace, name, value)
 
 
 def read_options(options: type[T], args: argparse.Namespace) -> T:

@@ -258,7 +258,7 @@ def load_backbone(
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}")
-    config = _load_config(folder)
+    config = load_config(folder)
     check_weights(folder, config)
     try:
         with quietly():
@@ -282,7 +282,7 @@ def load_backbone(
     return Backbone((model if options else model.to(device)).eval())
 
 
-def _load_config(folder: Path) -> PaliGemmaConfig:
+def load_config(folder: Path) -> PaliGemmaConfig:
     """config.json, if it describes a PaliGemma 2. Raises ModelError."""
     path = folder / "config.json"
     content = read_json(path)

@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 
 from clue_ros.dialogue.types import Box
-from clue_ros.errors import ModelError
+from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.decoding import (
@@ -40,7 +40,7 @@ from clue_ros.model.decoding import (
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_device, choose_dtype
-from clue_ros.model.fusion import MEAN, Fusion, load_fusion
+from clue_ros.model.fusion import Fusion, load_fusion
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
@@ -129,9 +129,9 @@ class Checkpoint:
     judge_of: Detector | None
     ivg: IvgSettings
     vocabulary: Vocabulary
-    fusion: Fusion = MEAN
+    fusion: Fusion | None = None  # fitted for this pair of adapters
     has_detector: bool = True  # adapter A, or a detector that the caller named
-    stale_fusion: str = ""  # why policy "both" cannot be used, or empty
+    stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
 
@@ -142,7 +142,10 @@ class Checkpoint:
         if self.judge_of is not None:
             names.append("detector")
         if IVG in self.adapters.names:
-            names += ["decoder", "both"] if self.has_detector else ["decoder"]
+            names.append("decoder")
+        if self.has_detector and IVG in self.adapters.names:
+            # Figure 2 of the paper while nothing says how far to trust the decoder's first token.
+            names = [ZERO_SHOT, "decoder", "detector"] if self.fusion is None else [*names, "both"]
         return tuple(names)
 
     @property
@@ -180,6 +183,7 @@ class Checkpoint:
         prompts = detector.prompts(self.processor, contexts)
         return [float(chance) for chance in detector(self.look(image), prompts)[0]]
 
+    @torch.no_grad()
     def fingerprint(self) -> str:
         """Hex SHA-256 of two sums of each weight tensor of the base and adapter B.
 
@@ -330,7 +334,7 @@ def load_checkpoint(
     give_back()
     if device != "auto" or place.type == "cpu":
         raise out_of_memory(place)
-    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", stacklevel=2)
+    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", ClueWarning, 2)
     return load(torch.device("cpu"))
 
 
@@ -369,9 +373,9 @@ def _load(
         vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
-    fusion, stale = MEAN if str(detector) in BASELINES else load_fusion(trained), ""
-    if fusion != MEAN and not fusion.fits(trained, dialogue):
-        fusion = MEAN
+    fusion, stale = None if str(detector) in BASELINES else load_fusion(trained), ""
+    if fusion is not None and not fusion.fits(trained, dialogue):
+        fusion = None
         if own:  # a pair of the caller's own choice was never fitted
             stale = (
                 f"{trained}: policy 'both' was fitted with other weights than {trained} and"

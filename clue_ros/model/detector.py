@@ -69,11 +69,12 @@ class Reading:
     """The output of a head for B prompts.
 
     logits: (B,) float32, above 0 if ambiguous. attention: (B, g, g) float32, equation 2, each map
-    summing to 1.
+    summing to 1. answers: (B, V) float32, the logits of every token as the answer; of an AR head.
     """
 
     logits: torch.Tensor
     attention: torch.Tensor
+    answers: torch.Tensor | None = None
 
 
 class Head(nn.Module):
@@ -135,9 +136,8 @@ class AnswerHead(Head):
     """The AR head: the decoder answers yes or no, through the language model's own head.
 
     At half depth the hidden state of the middle block goes through the final norm and the head as
-    if it were the last one. It has no weights of its own. Only the two answers compete, in training
-    as in use: among the whole vocabulary a base that was never taught these two words (the embedded
-    one) learns to say them at all before it learns when.
+    if it were the last one. It has no weights of its own. In use only the two answers compete, so
+    that there is always one, with a probability.
     """
 
     def __init__(self, yes: int, no: int) -> None:
@@ -152,7 +152,22 @@ class AnswerHead(Head):
         attention = image_attention(weights, prompts.query_mask, backbone.grid)
         last = prompts.attention_mask.sum(1) - 1  # the newline that ends the prefix
         answers = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
-        return Reading(answers[:, self.yes] - answers[:, self.no], attention)
+        return Reading(answers[:, self.yes] - answers[:, self.no], attention, answers)
+
+    def generation_loss(
+        self, answers: torch.Tensor, is_ambiguous: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of generating the answer, as the paper trains it: among the whole vocabulary.
+
+        answers: (B, V) logits. is_ambiguous: (B,) 0. or 1. Returns the cross-entropy of the right
+        answer's token, and the probability of "yes" and "no" together, both means over B. A base
+        that never saw these words (the embedded one) learns to say them before it learns when;
+        `detector_loss` on `Reading.logits` lets the two words alone compete.
+        """
+        targets = torch.where(is_ambiguous > 0.5, self.yes, self.no)
+        log_p = answers.log_softmax(-1)
+        said = log_p[:, [self.yes, self.no]].exp().sum(-1).mean()
+        return nn.functional.nll_loss(log_p, targets), said
 
 
 def answer_head(tokenizer: Any) -> AnswerHead:

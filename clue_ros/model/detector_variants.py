@@ -59,4 +59,4 @@ _TABLE = (
     Variant("half", "full", "detect", "cnn"),  # of the shipped models; not in the table
 )
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in _TABLE}
-DEFAULT = "half-full-detect-cnn"
+PAPER = "half-last-detect-cnn"  # the detector of the paper's Figure 2

@@ -4,7 +4,8 @@ Each gives a probability that a sentence is ambiguous: the detector, and the dec
 its first token that opens a question. `clue train policy` fits the weights of their log odds on
 validation requests and writes fusion.json into the detector's folder. A fit holds for the pair of
 adapters that it was made with, which fusion.json names by the SHA-256 of their weights. Without a
-fit the mean of the log odds decides, at the detector's own threshold.
+fit there is no policy "both": an adapter B that was trained on InViG alone nearly always opens with
+a question, so that any fixed weights of the two would ask nearly always.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NEAREST = 1e-6  # to 0 and 1: a surer probability is clipped to this
 
 @dataclass(frozen=True)
 class Fusion:
-    """Weights of the two log odds, and what is added to their sum.
+    """Fitted weights of the two log odds, and what is added to their sum.
 
     threshold: probability from which a sentence counts as ambiguous; None: the detector's own.
     detector_sha256, ivg_sha256: of the weights that the fit was made with; empty: not known.
@@ -42,10 +43,10 @@ class Fusion:
     def probability(self, detector: float, decoder: float) -> float:
         """Both probabilities (0..1) as one.
 
-        >>> mean = Fusion()
-        >>> round(mean.probability(0.9, 0.1), 6), round(mean.probability(0.5, 0.9), 2)
+        >>> equal = Fusion()
+        >>> round(equal.probability(0.9, 0.1), 6), round(equal.probability(0.5, 0.9), 2)
         (0.5, 0.75)
-        >>> mean.probability(1.0, 0.5) < 1
+        >>> equal.probability(1.0, 0.5) < 1
         True
         """
         odds = self.detector * log_odds(detector) + self.decoder * log_odds(decoder) + self.bias
@@ -57,9 +58,6 @@ class Fusion:
             weights_digest(detector),
             weights_digest(ivg),
         )
-
-
-MEAN = Fusion()
 
 
 def log_odds(probability: float) -> float:
@@ -77,8 +75,8 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest() if paths else ""
 
 
-def load_fusion(detector: Path) -> Fusion:
-    """Read the fit in a detector's folder; the mean where there is none.
+def load_fusion(detector: Path) -> Fusion | None:
+    """Read the fit in a detector's folder; None where there is none.
 
     Raises ModelError naming the file and what is wrong with it.
     """
@@ -86,7 +84,7 @@ def load_fusion(detector: Path) -> Fusion:
     if not path.is_file():
         path = detector / OLD_SETTINGS_FILE
     if not path.is_file():
-        return MEAN
+        return None
     fusion = read_settings(path, Fusion, ivg_sha256="ivg")
     for name in ("detector", "decoder", "bias"):
         if not is_number(getattr(fusion, name), -100, 100):

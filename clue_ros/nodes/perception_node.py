@@ -115,11 +115,17 @@ class PerceptionNode(ManagedNode):
             self.value("model"),
             device=self.value("device"),
             dtype=self.value("dtype"),
+            policy=self.value("policy"),
             detector=self.value("detector") or None,
             ivg=self.value("ivg") or None,
             quantization=self.value("quantization"),
             mask_decoder=self.value("mask_decoder") or None,
         )
+        if clue.policy != self.value("policy"):
+            self.get_logger().warning(
+                f"policy {self.value('policy')!r} was not fitted for this model's adapters (clue"
+                f" train policy): {clue.policy!r} decides"
+            )
         memory.freeze_garbage()
         return clue
 

@@ -60,11 +60,13 @@ def test_the_table_has_the_mean_and_spread_of_the_seeds_and_the_papers_figures()
     rows = table.summary()["detectors"][0]["seeds"]
     assert [row["in_domain"]["f1"] for row in rows] == [1.0, 0.5]
     assert rows[1]["in_domain"]["by_source"]["it2p"]["accuracy"] == 0
+    assert [row["in_domain"]["auroc"] for row in rows] == [1.0, 0.5]
     marked = table.text(markdown=True).splitlines()
     assert marked[2].startswith("| Half-Last Detect (CNN) | 0.750 ± 0.354 |")
-    published = "| Half-Last Detect (CNN) (paper) | 0.850 | 0.847 | 0.846 | 0.846 | - |"
+    published = "| Half-Last Detect (CNN) (paper) | 0.850 | 0.847 | 0.846 | 0.846 | - | - |"
     assert marked[3] == published
     assert marked[5].startswith("| Gemma3-27B-it (paper) |")
+    assert marked[-2] == "| AmbResVLM | 0.520 | 0.970 | 0.680 | 0.480 | 0.780 | 0.590 |"
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import pytest
 
 from clue_ros.cli import COMMANDS, Command
 
+EMBEDDED_VARIANT = "half-full-detect-cnn"
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_CLUE = """#!{python}
 import json, os, sys
@@ -63,6 +64,15 @@ def test_the_first_model_s_script(tmp_path: Path) -> None:
     trained = ["train base", "train detector", "train ivg"]
     assert parts(calls) == ["data tabletop"] * 3 + trained
     assert [understood(call).threads for call in calls[3:]] == [3, 3, 3]
+    assert_embedded(understood(calls[4]), understood(calls[5]))
+
+
+def assert_embedded(detector: argparse.Namespace, ivg: argparse.Namespace) -> None:
+    """The recipe of the embedded models, which the scripts name."""
+    assert (detector.variant, detector.lr, detector.head_lr) == (EMBEDDED_VARIANT, 7e-4, 1.4e-3)
+    assert (detector.look_weight, detector.final_rate) == (0.15, 0.05)
+    assert (ivg.lr, ivg.final_rate, ivg.average) == (7e-4, 0.05, "token")
+    assert (ivg.look_weight, ivg.point_weight, ivg.location_sigma) == (0.15, 0.15, 1.5)
 
 
 def test_the_rich_model_s_script_puts_the_model_where_it_is_told_to(tmp_path: Path) -> None:
@@ -78,6 +88,9 @@ def test_the_rich_model_s_script_puts_the_model_where_it_is_told_to(tmp_path: Pa
     assert str(args[3].out) == out
     assert {str(a.model) for a in args[4:]} == {out}
     assert {str(a.run) for a in args[3:6]} == {"runs/mine"}
+    detector, ivg = sorted(args[4:6], key=lambda a: hasattr(a, "average"))
+    assert_embedded(detector, ivg)
+    assert (detector.steps, detector.head_batches, ivg.steps) == (400, 140, 600)
 
 
 @pytest.mark.parametrize("part", ["base", "detector", "ivg"])

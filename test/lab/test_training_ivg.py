@@ -32,12 +32,12 @@ from clue_ros.lab.training.ivg_data import (
     DialoguePictures,
     IvgData,
     dialogue_queries,
-    fit_to,
     load_splits,
 )
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.parallel import Processes
+from clue_ros.lab.training.photographs import fit_to
 from clue_ros.lab.training.samples import one_query_each
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.backbone import load_backbone
@@ -49,6 +49,10 @@ from clue_ros.nodes.recorder import Recorder
 
 SIZE = SIZES["image_size"]
 CPU = torch.device("cpu")
+EMBEDDED_LOSSES = (
+    *("--average", "token", "--look-weight", "0.15", "--point-weight", "0.15"),
+    *("--location-sigma", "1.5"),
+)
 
 
 def noise(seed: int) -> Callable[[], npt.NDArray[np.uint8]]:
@@ -161,25 +165,26 @@ def test_an_adapter_taught_to_count_aloud_may_say_their_boxes(
 
 
 @pytest.mark.parametrize(
-    ("data", "held_out", "masks"),
+    ("data", "held_out"),
     [
-        (["tabletop"], {"val"}, True),
-        (["it2p"], set(), True),  # its two photographs are both for training
-        (["invig"], {"invig"}, False),
-        (["episodes"], set(), False),
-        (["invig", "episodes"], {"invig"}, False),
-        (["tabletop", "it2p", "invig"], {"val", "invig"}, True),
+        (["tabletop"], {"val"}),
+        (["it2p"], set()),  # its two photographs are both for training
+        (["invig"], {"invig"}),
+        (["episodes"], set()),
+        (["invig", "episodes"], {"invig"}),
+        (["tabletop", "it2p", "invig"], {"val", "invig"}),
     ],
 )
-def test_every_data_set_trains_with_its_own_defaults(
-    command: Callable[..., Path], data: list[str], held_out: set[str], masks: bool
+def test_every_data_set_trains_with_the_papers_recipe(
+    command: Callable[..., Path], data: list[str], held_out: set[str]
 ) -> None:
     notes = json.loads((command("--data", *data) / "ivg.json").read_text())
     training = notes["training"]
     assert training["data"] == sorted(data)
     taught = [training[k] for k in ("look_weight", "point_weight", "location_sigma")]
-    assert taught == ([0.15, 0.15, 1.5] if masks else [0.0, 0.0, 0.0])
-    assert (training["steps"], training["batch"], training["lr"]) == (2, 2, 7e-4)
+    assert taught == [0.0, 0.0, 0.0]
+    assert training["average"] == "example"
+    assert (training["steps"], training["batch"], training["lr"]) == (2, 2, 1e-4)
     figures = notes["validation"]
     assert {name.split("_")[0] for name in figures} == held_out
     assert {f"{name}_loss" for name in held_out} <= set(figures)
@@ -199,7 +204,7 @@ def test_a_robots_own_dialogues_are_learned_from_if_they_ended_in_a_box(
 def test_the_options_say_what_is_taught_and_how_the_adapter_meant(
     command: Callable[..., Path], root: Path
 ) -> None:
-    teaching = ("--look-weight", 0.5, "--point-weight", 0, "--location-sigma", 0)
+    teaching = ("--look-weight", 0.5)
     lora = ("--rank", 4, "--alpha", 8, "--dropout", 0.2, "--max-new-tokens", 30)
     out = command("--data", "tabletop", *teaching, *lora)
     notes = json.loads((out / "ivg.json").read_text())
@@ -223,7 +228,9 @@ def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path)
     scenes, queries = [scene for scene, _ in batch], [query for _, (query,) in batch]
     suffixes = [query.suffix for query in queries if query.suffix is not None]
     with torch.no_grad():
-        found = held_out_losses(decoder, batch, PAPER)
+        found = held_out_losses(decoder, batch, replace(PAPER, per_example=False))
+        each = [float(held_out_losses(decoder, [one], PAPER)["loss"]) for one in batch]
+        mean_of_pairs = held_out_losses(decoder, batch, PAPER)["loss"]
         prompts = encode_prompts(processor, "clarify", [q.context for q in queries], suffixes)
         features = backbone.look(batch_tensor(scenes, CPU))
         hidden, _ = backbone.forward(features, prompts)
@@ -231,6 +238,8 @@ def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path)
             backbone.logits(hidden)[:, :-1].flatten(0, 1), prompts.labels[:, 1:].flatten()
         )
     torch.testing.assert_close(found["loss"], expected, atol=1e-4, rtol=1e-5)
+    assert float(mean_of_pairs) == pytest.approx(np.mean(each), abs=1e-4)
+    assert abs(float(mean_of_pairs) - float(expected)) > 1e-3, "a question is longer than a box"
     assert set(found) == {"loss", "suffix", "word_right", "box_right"}
 
 
@@ -336,7 +345,7 @@ def test_missing_data_is_named(command: Callable[..., Path], root: Path) -> None
 
 def test_accumulation_changes_nothing(command: Callable[..., Path], tmp_path: Path) -> None:
     more = ["--data", "tabletop", "invig", "--dropout", "0", "--batch", "6", "--log-every", "1"]
-    more += ["--steps", "4", "--lr", "3e-3", "--precision", "float32"]
+    more += ["--steps", "4", "--lr", "3e-3", "--precision", "float32", *EMBEDDED_LOSSES]
     command(*more)
     command(*more, "--accumulate", 4, "--workers", 0, "--run", tmp_path / "parts")
     whole, parts = log(tmp_path / "run" / "ivg"), log(tmp_path / "parts" / "ivg")
@@ -428,16 +437,18 @@ def test_the_gemma_tokenizer_gets_boxes_as_four_tokens(root: Path) -> None:
 def test_a_run_with_other_weights_or_data_is_refused(
     command: Callable[..., Path], root: Path, tmp_path: Path
 ) -> None:
-    command("--data", "tabletop")
+    command("--data", "tabletop", *EMBEDDED_LOSSES)
     for other, words in (
         (("--look-weight", 0.3), "look_weight 0.15, now 0.3"),
         (("--point-weight", 0), "point_weight 0.15, now 0"),
         (("--location-sigma", 0), "location_sigma 1.5, now 0"),
+        (("--average", "example"), "average token, now example"),
+        (("--final-rate", 0.05), "final_rate 0.0, now 0.05"),
         (("--scenes", 4), "scenes 6, now 4"),
         (("--data", "tabletop", "it2p"), "data .*'tabletop'"),
         (("--alpha", 8), "alpha 32, now 8"),
         (("--via",), "via False, now True"),
-        (("--lr", 1e-3), "lr 0.0007, now 0.001"),
+        (("--lr", 1e-3), "lr 0.0001, now 0.001"),
     ):
         with pytest.raises(ClueError, match=words):
-            command("--data", "tabletop", *other)
+            command("--data", "tabletop", *EMBEDDED_LOSSES, *other)

@@ -87,10 +87,22 @@ def test_a_models_own_folder_gets_the_adapter(tmp_path: Path) -> None:
         DetectorOptions(model="owner/base").folder("detector")
 
 
-def test_the_losses_follow_the_data_unless_given() -> None:
-    assert IvgOptions(model="m").teaching == Teaching()
-    assert IvgOptions(model="m", data=("episodes",)).teaching == PAPER
-    assert IvgOptions(model="m", look_weight=0.0).teaching == Teaching(look=0.0)
+def test_the_recipe_is_the_papers_unless_an_option_says_otherwise() -> None:
+    ivg = IvgOptions(model="m")
+    assert ivg.teaching == PAPER == Teaching(0.0, 0.0, 0.0, per_example=True)
+    assert (ivg.lr, ivg.weight_decay, ivg.pairs) == (1e-4, 1e-4, 0)
+    assert (ivg.rank, ivg.alpha, ivg.dropout) == (16, 32, 0.05)
+    assert (ivg.settings.schedule, ivg.settings.final_rate) == ("linear", 0.0)
+    embedded = IvgOptions(
+        model="m", average="token", look_weight=0.15, point_weight=0.15, location_sigma=1.5
+    )
+    assert embedded.teaching == Teaching()
+    detector = DetectorOptions(model="m")
+    assert (detector.lr, detector.head_lr) == (5e-6, 1e-4)
+    assert (detector.settings.weight_decay, detector.settings.final_rate) == (1e-4, 0.0)
+    assert detector.variant == "half-last-detect-cnn"
+    assert detector.answer_loss == "vocabulary"
+    assert (detector.look_weight, detector.head_batches) == (0.0, 0)
     base = BaseOptions(out=Path("out"), dense_weight=0.3, first_sigma=3.0)
     assert base.teaching == Teaching(dense=0.3, first_sigma=3.0)
     with pytest.raises(ClueError, match="--alone-share is a share from 0 to 1, not 2"):

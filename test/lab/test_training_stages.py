@@ -36,10 +36,13 @@ from clue_ros.model import loading, prompts
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
-from clue_ros.model.detector_variants import DEFAULT, VARIANTS
+from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.prompts import build_tokenizer
 
 CPU = torch.device("cpu")
+EMBEDDED_VARIANT = "half-full-detect-cnn"
+LONGER_HEAD = ("--variant", EMBEDDED_VARIANT, "--look-weight", "1.0", "--head-batches", "8")
+RATES = ("--head-lr", "6e-3", "--final-rate", "0.05")
 SIZE = SIZES["image_size"]
 
 
@@ -258,9 +261,11 @@ def whole(work: Work, base: Path) -> Path:
         patch.delenv("CLUE_IT2P", raising=False)
         patch.setattr(detector, "HEAD_STEPS", 60)  # of the head alone; thousands take a minute
         quick = ("--steps", "40", "--batch", "2")
-        weight = ("--lr", "3e-3", "--look-weight", "1.0", "--head-batches", "8")
+        weight = (*LONGER_HEAD, "--lr", "3e-3", *RATES)
         assert detector.run(options(detector, work, *quick, *weight)) == 0
-        assert ivg.run(options(ivg, work, *quick, "--lr", "3e-3")) == 0
+        taught = ("--look-weight", "0.15", "--point-weight", "0.15", "--location-sigma", "1.5")
+        more = ("--average", "token", "--lr", "3e-3")
+        assert ivg.run(options(ivg, work, *quick, *taught, *more)) == 0
     return base
 
 
@@ -285,7 +290,7 @@ def test_the_detector_learns_and_leaves_the_base_alone(work: Work, whole: Path) 
     assert not any("layers.2.mlp" in name for name in changed)
 
 
-@pytest.mark.parametrize("name", [n for n in VARIANTS if n != DEFAULT])
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != EMBEDDED_VARIANT])
 def test_every_variant_of_the_table_trains_and_loads(
     work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +314,8 @@ def test_every_variant_of_the_table_trains_and_loads(
     assert notes["block"] == variant.block(4)
     assert (notes["instruction"], notes["head"]) == (variant.instruction, variant.head)
     assert notes["training"]["look_weight"] == 0
+    rows = (args.run / f"detector-{name}" / "log.jsonl").read_text()
+    assert ('"yes_or_no"' in rows) == (variant.head == "ar"), "generated among the vocabulary"
     adapter = load_file(tmp_path / name / "adapter_model.safetensors")
     blocks = {int(key.split("layers.")[1].split(".")[0]) for key in adapter}
     assert blocks == set(variant.adapted(4))
@@ -380,6 +387,7 @@ def test_the_policy_is_fitted_to_the_pair(
     assert found["validation"]["n"] > 8
     assert 0 <= found["validation"]["val_f1"] <= 1
     joint = load_checkpoint(model).fusion
+    assert joint is not None
     assert joint.threshold == found["threshold"]
     assert joint.fits(model / "detector", model / "ivg")
     assert all(path.read_bytes() == content for path, content in before.items())
@@ -410,12 +418,13 @@ def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
     monkeypatch.delenv("CLUE_IT2P", raising=False)
     monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
-    weight = ("--look-weight", "1.0", "--head-batches", "8")
+    weight = (*LONGER_HEAD, *RATES)
     for other, says in (
         (("--look-weight", "0"), "look_weight 1.0, now 0.0"),
         (("--scenes", "5"), "scenes 8, now 5"),
         (("--base-dtype", "bfloat16"), "base_dtype float32, now bfloat16"),
         (("--head-batches", "9"), "head_batches 8, now 9"),
+        (("--head-lr", "1e-4"), "head_lr 0.006, now 0.0001"),
     ):
         with pytest.raises(ClueError, match=f"other settings .*{says}"):
             detector.run(options(detector, work, *quick, *weight, *other))
@@ -437,7 +446,7 @@ def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
         {**weights, name: weights[name] + 0.01}, other / "model.safetensors", {"format": "pt"}
     )
     quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
-    weight = ("--look-weight", "1.0", "--head-batches", "8")
+    weight = (*LONGER_HEAD, *RATES)
     for module, more in ((detector, weight), (ivg, ())):
         args = options(module, work, *quick, *more)
         args.model = str(other)

@@ -14,6 +14,7 @@ from clue_ros.engine import POLICIES, Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
 from clue_ros.model import checkpoint, decoding
 from clue_ros.model.decoding import Generation, Mode
+from clue_ros.model.fusion import Fusion
 from clue_ros.model.location_tokens import STEPS, Codes, decode_box
 from clue_ros.model.prompts import encode_prompts
 
@@ -134,7 +135,7 @@ def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:
 
 def test_grounding_can_be_forced(clue: Clue, view: View) -> None:
     clue.threshold = 0.0
-    for policy in POLICIES:
+    for policy in fitted(clue):
         clue.policy = policy
         assert isinstance(clue.reply(view, Dialogue("the block"), force_grounding=True), Grounding)
 
@@ -167,7 +168,14 @@ def test_with_the_decoder_policy_the_threshold_decides_nothing(clue: Clue, view:
     assert type(replies[0]) is type(replies[1])
 
 
+def fitted(clue: Clue) -> tuple[str, ...]:
+    """All policies, after a fit of equal weights for policy "both"."""
+    clue.checkpoint.fusion = Fusion()
+    return POLICIES
+
+
 def test_both_put_their_probabilities_together(clue: Clue, view: View) -> None:
+    fitted(clue)
     context = "pick up the block"
     alone = clue.ambiguity(view, context).probability
     clue.policy = "decoder"
@@ -213,6 +221,7 @@ def test_what_was_read_for_the_second_opinion_is_replied_to(
     for mode in modes:
         _, prefill = parts.second_opinion(features, context)
         assert parts.speak(features, context, mode, prefill) == parts.speak(features, context, mode)
+    fitted(clue)
     clue.policy = "both"
     count = []
 

@@ -14,6 +14,7 @@ from clue_ros.model.adapters import Adapters
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.detector import (
     HEADS,
+    AnswerHead,
     CnnHead,
     DetectorSettings,
     detector_loss,
@@ -64,6 +65,16 @@ def test_the_loss_is_binary_cross_entropy() -> None:
     logits, labels = torch.tensor([2.0, -1.0]), torch.tensor([True, False])
     by_hand = -(np.log(1 / (1 + np.exp(-2))) + np.log(1 - 1 / (1 + np.exp(1)))) / 2
     assert float(detector_loss(logits, labels)) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_generating_the_answer_competes_with_the_whole_vocabulary() -> None:
+    torch.manual_seed(0)
+    answers, head = torch.randn(3, 50), AnswerHead(yes=7, no=9)
+    loss, said = head.generation_loss(answers, torch.tensor([1.0, 0.0, 1.0]))
+    expected = torch.nn.functional.cross_entropy(answers, torch.tensor([7, 9, 7]))
+    assert float(loss) == pytest.approx(float(expected))
+    shares = answers.softmax(-1)
+    assert float(said) == pytest.approx(float((shares[:, 7] + shares[:, 9]).mean()))
 
 
 def test_a_temperature_above_one_makes_the_probability_milder() -> None:

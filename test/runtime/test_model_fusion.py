@@ -15,7 +15,6 @@ from clue_ros.errors import ModelError
 from clue_ros.lab.training.fusion import fit
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.fusion import (
-    MEAN,
     SETTINGS_FILE,
     Fusion,
     load_fusion,
@@ -46,10 +45,28 @@ def fitted(model: Path, **more: Any) -> Fusion:
     return fusion
 
 
-def test_without_a_file_the_mean_decides_at_the_detectors_threshold(model: Path) -> None:
-    assert load_fusion(model / DETECTOR) == MEAN
-    clue = Clue.load(model, policy="both")
+def test_without_a_fit_the_detector_decides_and_says_so(model: Path, picture: Any) -> None:
+    assert load_fusion(model / DETECTOR) is None
+    with pytest.warns(UserWarning, match="not fitted .* the detector alone decides.*train policy"):
+        clue = Clue.load(model)
+    assert clue.policy == "detector"
     assert clue.threshold == clue.checkpoint.detector.settings.threshold
+    # An adapter B that nearly always opens with a question cannot make the robot ask.
+    clue.checkpoint.second_opinion = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
+    view = clue.look(picture)
+    alone, _ = clue.checkpoint.judge(clue.checkpoint.look(picture), "the red block")
+    assert clue.ambiguity(view, "the red block").probability == pytest.approx(alone)
+    clue.policy = "decoder"
+    clue.policy = "both"  # as the node does before each reply
+    assert clue.policy == "detector"
+
+
+def test_a_named_policy_needs_no_fit_and_no_warning(
+    model: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    for policy in ("detector", "decoder"):
+        assert Clue.load(model, policy=policy).policy == policy
+    assert not [w for w in recwarn if "not fitted" in str(w.message)]
 
 
 def test_log_odds_of_certainty_are_finite() -> None:
@@ -112,15 +129,19 @@ def test_a_fit_of_other_weights_is_refused_with_what_to_run(
     assert clue.policy == "detector"
 
 
-def test_a_pair_that_the_caller_chose_is_judged_by_the_mean(model: Path, tmp_path: Path) -> None:
+def test_a_pair_that_the_caller_chose_is_judged_by_the_detector(
+    model: Path, tmp_path: Path
+) -> None:
     fitted(model)
     other = Path(shutil.copytree(model / IVG, tmp_path / "other"))
-    assert Clue.load(model, policy="both", ivg=other).checkpoint.fusion != MEAN, "a copy"
+    assert Clue.load(model, policy="both", ivg=other).policy == "both", "a copy"
     change_weights(other)
-    clue = Clue.load(model, policy="both", ivg=other)
-    assert clue.checkpoint.fusion == MEAN
-    assert clue.threshold == clue.checkpoint.detector.settings.threshold
-    assert Clue.load(model, policy="both", detector="decoder-first").checkpoint.fusion == MEAN
+    for given in ({"ivg": other}, {"detector": "decoder-first"}):
+        with pytest.warns(UserWarning, match="not fitted"):
+            clue = Clue.load(model, policy="both", **given)
+        assert clue.checkpoint.fusion is None
+        assert clue.policy == "detector"
+        assert clue.threshold == clue.checkpoint.detector.settings.threshold
 
 
 def test_the_file_of_before_is_read_and_asks_for_a_new_fit(model: Path) -> None:
@@ -134,7 +155,9 @@ def test_the_file_of_before_is_read_and_asks_for_a_new_fit(model: Path) -> None:
     path.unlink()
     with pytest.raises(ModelError, match="clue train policy"):
         Clue.load(model, policy="both")
-    assert load_fusion(model / DETECTOR).threshold == 0.6
+    fusion = load_fusion(model / DETECTOR)
+    assert fusion is not None
+    assert fusion.threshold == 0.6
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_detector_alone_judges_and_says_that_it_cannot_point(model: Path, pict
     ):
         clue.policy = "decoder"
     clue.policy = "both"
-    assert clue.policy == "detector"
+    assert clue.policy == "detector", "what there is"
 
 
 def test_adapter_b_alone_asks_and_points_by_its_own_first_token(model: Path, picture: Any) -> None:
@@ -44,7 +44,7 @@ def test_adapter_b_alone_asks_and_points_by_its_own_first_token(model: Path, pic
     assert estimate.attention.shape == (clue.grid, clue.grid)
     assert clue.reply(view, Dialogue("the red block"), force_grounding=True).box.area >= 0  # type: ignore[union-attr]
     clue.policy = "both"
-    assert clue.policy == "decoder"
+    assert clue.policy == "decoder", "what there is"
 
 
 @pytest.mark.parametrize("kept", [DETECTOR, IVG])

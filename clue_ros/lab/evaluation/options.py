@@ -13,6 +13,7 @@ from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.lab.options import at_least, option, output_file
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.model.loading import DEFAULT_MODEL, EMBEDDED
+from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -42,6 +43,16 @@ class DetectorModelOptions(ModelOptions):
 
     detector: str | None = option(
         None, "folder of another detector, or a baseline's name", metavar="DIR"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsOptions(DetectorModelOptions):
+    """A model in any number format."""
+
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    quantization: str = option(
+        QUANTIZATIONS[0], "of the decoder's weights (nf4 has 4 bits)", choices=QUANTIZATIONS
     )
 
 

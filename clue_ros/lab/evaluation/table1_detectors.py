@@ -2,9 +2,10 @@
 
 In domain: held-out simulated scenes and IT2P photographs, at most two clear and two ambiguous
 requests for an image. Out of domain: a simulated world ("novel") with objects, tables and a camera
-that training never had. Each trained variant has one folder for each seed, DETECTORS/VARIANT/seedN,
-and is trained first if that is missing; its threshold was chosen on validation data. "own" is the
-detector in the model's own folder. The baselines need no training and decide at 0.5.
+that training never had. With --rows instead: labelled photographs from anywhere (docs/rows.md).
+Each trained variant has one folder for each seed, DETECTORS/VARIANT/seedN, and is trained first if
+that is missing; its threshold was chosen on validation data. "own" is the detector in the model's
+own folder, or the one that --detector names. The baselines need no training and decide at 0.5.
 
 Probabilities are kept in DETECTORS/predictions: a second run computes only those that have changed.
 With --markdown the published figures of the paper stand beside ours.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.data.rows import load_rows
 from clue_ros.lab.evaluation.in_domain import (
     LabelledImage,
     digest,
@@ -36,29 +38,39 @@ from clue_ros.lab.evaluation.metrics import (
     DECISION_METRICS,
     Calibration,
     Counts,
+    auroc,
     calibration,
     count,
+    rounded,
 )
 from clue_ros.lab.evaluation.options import (
     DataOptions,
-    ModelOptions,
     RecordsOptions,
+    WeightsOptions,
+    note,
     with_progress,
 )
 from clue_ros.lab.evaluation.report import plot_reliability, spread, table
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
-from clue_ros.lab.options import FIGURE, add_options, at_least, option, read_options
-from clue_ros.lab.training.detector import DetectorOptions, train_detector
-from clue_ros.model.adapters import DETECTOR
-from clue_ros.model.checkpoint import load_checkpoint, open_detector
+from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
+from clue_ros.lab.training.detector import (
+    EMBEDDED,
+    DetectorOptions,
+    DetectorRecipe,
+    train_detector,
+)
+from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.checkpoint import existing_folder, load_checkpoint, open_detector
 from clue_ros.model.detector import Detector
-from clue_ros.model.detector_baselines import BASELINES
+from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.loading import find_base, find_model, fingerprint, read_json, replacing
 
 NOVEL = "novel"  # the world that training never has
 OWN = "own"  # the detector in the model's own folder
-SHORT_NAMES = {"in_domain": "in", "out_of_domain": "out"}
+BASE_ONLY = "candidate-count"  # a detector without weights of its own
+ROWS = "rows"  # the domain of --rows
+SHORT_NAMES = {"in_domain": "in", "out_of_domain": "out", ROWS: "rows"}
 
 # The paper's Table I: accuracy, precision, recall, F1; its Dataset 1, then its Dataset 2 (100
 # photographs of InViG). The last two rows are prompted models without any training.
@@ -75,6 +87,17 @@ PUBLISHED = {
 PUBLISHED_NOTE = (
     "Rows with (paper) are the published figures, on other data: Dataset 1 has Isaac Sim scenes and"
     " IT2P, Dataset 2 has 100 photographs of InViG."
+)
+
+
+# The paper's Table II: precision, recall, F1 of both methods; CLUE's accuracy is .995 and .795.
+TABLE_2 = table(
+    ["Table II (paper)", "sim prec.", "sim rec.", "sim F1", "real prec.", "real rec.", "real F1"],
+    [
+        ["AmbResVLM", 0.52, 0.97, 0.68, 0.48, 0.78, 0.59],
+        ["CLUE", 1.0, 0.989, 0.994, 0.898, 0.644, 0.750],
+    ],
+    markdown=True,
 )
 
 
@@ -97,6 +120,25 @@ class Domain:
     """The test images of one domain, flattened to sentences."""
 
     images: Sequence[LabelledImage]
+
+    @classmethod
+    def of_rows(cls, path: Path, split: str) -> Domain:
+        """The photographs of a split of a file of rows; notes on stderr what was left out."""
+        rows = load_rows(path)
+        note(rows.problems)
+        images = [
+            LabelledImage(
+                f"{ROWS} {image.split} {image.path.name} {image.id[:12]}",
+                ROWS,
+                image.split,
+                image.load,
+                tuple((s.text, s.ambiguous) for s in image.sentences),
+            )
+            for image in rows.select(split)
+        ]
+        if not images:
+            raise ClueError(f"{path} has no photograph of the split {split}: give --rows-split")
+        return cls(images)
 
     @cached_property
     def labels(self) -> list[bool]:
@@ -137,6 +179,10 @@ class Table1:
         """Calibration of the probabilities in a domain."""
         return calibration(result.probabilities[domain], self.domains[domain].labels)
 
+    def auroc(self, result: DetectorResult, domain: str) -> float:
+        """Area under the ROC curve of the probabilities in a domain."""
+        return auroc(result.probabilities[domain], self.domains[domain].labels)
+
     def calibrations(self, domain: str) -> dict[str, Calibration]:
         """The calibration of each detector's first seed, by title."""
         return {title(name): self.calibration(r[0], domain) for name, r in self._rows.items()}
@@ -161,6 +207,7 @@ class Table1:
                     source: self.counts(result, name, source).summary()
                     for source in sorted(set(domain.sources))
                 },
+                "auroc": rounded(self.auroc(result, name)),
                 "calibration": self.calibration(result, name).summary(),
             }
         return out
@@ -169,7 +216,7 @@ class Table1:
         """Table I's layout: mean and standard deviation over seeds; in Markdown the paper's too."""
         header = ["detector"]
         for domain in self.domains:
-            names = ("acc.", "prec.", "rec.", "F1", "ECE")
+            names = ("acc.", "prec.", "rec.", "F1", "AUROC", "ECE")
             header += [f"{SHORT_NAMES[domain]} {name}" for name in names]
         lines: list[list[str]] = []
         for name, results in self._rows.items():
@@ -179,6 +226,7 @@ class Table1:
                     [float(getattr(self.counts(r, domain), metric)) for r in results]
                     for metric in DECISION_METRICS
                 ]
+                columns.append([self.auroc(r, domain) for r in results])
                 columns.append([self.calibration(r, domain).ece for r in results])
                 cells += [spread(values, markdown=markdown) for values in columns]
             lines.append(cells)
@@ -187,11 +235,13 @@ class Table1:
         if not markdown:
             return table(header, lines)
         lines += [self._published(name) for name in PUBLISHED if name not in VARIANTS]
-        return f"{table(header, lines, markdown=True)}\n\n{PUBLISHED_NOTE}"
+        return "\n\n".join([table(header, lines, markdown=True), PUBLISHED_NOTE, TABLE_2])
 
     def _published(self, name: str) -> list[str]:
-        by_domain = dict(zip(SHORT_NAMES, PUBLISHED[name], strict=True))
-        figures = [[f"{v:.3f}" for v in by_domain[domain]] + ["-"] for domain in self.domains]
+        in_domain, out_of_domain = PUBLISHED[name]
+        # rows may be anything; the paper's nearest is its set of real photographs
+        by_domain = {"in_domain": in_domain, "out_of_domain": out_of_domain, ROWS: out_of_domain}
+        figures = [[f"{v:.3f}" for v in by_domain[domain]] + ["-", "-"] for domain in self.domains]
         return [f"{title(name)} (paper)", *(cell for cells in figures for cell in cells)]
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -223,9 +273,11 @@ def title(name: str) -> str:
 class Predictor:
     """One model in memory; each detector is opened as one more adapter of it."""
 
-    def __init__(self, model: ModelOptions, folder: Path) -> None:
+    def __init__(self, model: WeightsOptions, folder: Path) -> None:
         self._folder = folder
-        self._checkpoint = load_checkpoint(model.model, model.device)
+        # A baseline as its detector: the folder may be a bare base, with no adapter at all.
+        given = {**vars(model), "detector": BASE_ONLY}
+        self._checkpoint = load_checkpoint(**given)
         self._open: dict[DetectorEntry, Detector] = {}
 
     def result(self, entry: DetectorEntry, domains: Mapping[str, Domain]) -> DetectorResult:
@@ -279,17 +331,11 @@ class Predictor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MissingOptions:
+class MissingOptions(DetectorRecipe):
     """Whether and how missing detectors are trained, as by `clue train detector`."""
 
     no_train: bool = option(False, "leave missing detectors out instead of training them")
     steps: int = option(200, "training steps of a missing detector")
-    batch: int = option(12, "number of images in a training step")
-    lr: float = option(7e-4, "learning rate of the adapter")
-    base_dtype: str = option(
-        "float32", "precision of the frozen base", choices=("float32", "bfloat16")
-    )
-    head_batches: int = option(120, "number of batches of maps for the CNN alone")
     scenes: int | None = option(None, "number of training scenes; default: all")
     threads: int = option(0, "number of CPU threads for training; 0: PyTorch's own choice")
 
@@ -302,7 +348,13 @@ class Table1Options(DataOptions):
         None, "folder of the novel world's test scenes; default: that of --tabletop", metavar="DIR"
     )
     test_scenes: int = option(300, "number of test scenes of each world", type=at_least(1))
-    model: ModelOptions
+    rows: Path | None = option(
+        None, "measure on a file of labelled photographs instead (docs/rows.md)", metavar="FILE"
+    )
+    rows_split: str = option(
+        "test", "which photographs of --rows", choices=("train", "val", "test", "all")
+    )
+    model: WeightsOptions
     detectors: Path = option(
         Path("runs/detectors"), "folder of the trained detectors", metavar="DIR"
     )
@@ -320,6 +372,8 @@ class Table1Options(DataOptions):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval detectors``."""
     add_options(parser, Table1Options)
+    recipe = {name: EMBEDDED[name] for name in ("lr", "head_lr", "final_rate", "answer_loss")}
+    add_recipe(parser, "embedded", {**recipe, "head_batches": 120})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -336,14 +390,21 @@ def run(args: argparse.Namespace) -> int:
     predictor = Predictor(options.model, options.detectors / "predictions")
     table1 = Table1([predictor.result(entry, domains) for entry in entries], domains)
     if options.calibration is not None:
-        plot_reliability(options.calibration, table1.calibrations("in_domain"), "in domain")
+        first = next(iter(domains))
+        drawn = table1.calibrations(first)
+        plot_reliability(options.calibration, drawn, first.replace("_", " "))
     options.output.write_records(table1.records())
     options.output.show(table1.summary(), lambda markdown: table1.text(markdown=markdown))
     return 0
 
 
 def load_domains(options: Table1Options) -> dict[str, Domain]:
-    """The test images of both domains; without IT2P, in domain has simulated scenes alone."""
+    """The test images of both domains, or of `--rows`.
+
+    Without IT2P, in domain has simulated scenes alone.
+    """
+    if options.rows is not None:
+        return {ROWS: Domain.of_rows(options.rows, options.rows_split)}
     count, per_image = options.test_scenes, options.per_image
     scenes = require_scenes(options.tabletop, "test", count)
     photos = optional_it2p(options.it2p)
@@ -360,14 +421,20 @@ def find_detectors(options: Table1Options, names: Sequence[str]) -> list[Detecto
     """The detectors of these names; missing ones are trained, or left out with --no-train."""
     folder = find_model(options.model.model)
     base = find_base(folder)
+    own = options.model.detector
+    if own in BASELINES:
+        raise ClueError(f"--detector {own} is a baseline: name it with --only")
+    own_folder = folder / DETECTOR if own is None else existing_folder(own, "a detector")
     variants = {*names} - {*BASELINES, OWN}
     base_digest = fingerprint(base) if variants else ""  # reads gigabytes
     entries: list[DetectorEntry] = []
     for name in names:
-        if name in BASELINES:
+        if name == FIRST_TOKEN and not (folder / IVG).is_dir():
+            print(f"left out: {FIRST_TOKEN} needs adapter B", file=sys.stderr)
+        elif name in BASELINES:
             entries.append(DetectorEntry(name))
-        elif name == OWN and (folder / DETECTOR).is_dir():
-            entries.append(DetectorEntry(OWN, folder=folder / DETECTOR))
+        elif name == OWN and own_folder.is_dir():
+            entries.append(DetectorEntry(OWN, folder=own_folder))
         for seed in range(options.seeds if name in variants else 0):
             entry = DetectorEntry(name, seed, options.detectors / name / f"seed{seed}")
             if _is_trained(options, entry, base):
@@ -411,8 +478,8 @@ def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str
     recorded = read_json(entry.folder / "detector.json").get("training", {})
     wanted: dict[str, object] = {"fingerprint": base_digest}
     if not options.missing.no_train:
-        keys = ("steps", "batch", "lr", "base_dtype")
-        wanted |= {key: getattr(options.missing, key) for key in keys}
+        keys = ("steps", "batch", "lr", "head_lr", "final_rate", "answer_loss", "look_weight")
+        wanted |= {key: getattr(options.missing, key) for key in (*keys, "base_dtype")}
     other = [key for key, value in wanted.items() if key in recorded and recorded[key] != value]
     if other:
         names = ", ".join(other).replace("fingerprint", "base")

@@ -38,9 +38,9 @@ from clue_ros.lab.evaluation.metrics import (
     wilson,
 )
 from clue_ros.lab.evaluation.options import (
-    ModelOptions,
     RecordsOptions,
     RequestOptions,
+    WeightsOptions,
     note,
     with_progress,
 )
@@ -84,10 +84,14 @@ class TargetDialogue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuesserModelOptions(ModelOptions):
-    """A model whose adapter B can be replaced."""
+class GuesserModelOptions(WeightsOptions):
+    """A model with an adapter B; a detector is not needed."""
 
     ivg: str | None = option(None, "folder of another adapter B", metavar="DIR")
+
+    def load(self) -> Clue:
+        """Load the model. Raises ModelError, for a model without adapter B too."""
+        return Clue.load(**vars(self), policy="decoder")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,13 @@ def frozen_base(options: AdapterOptions, base: Path, device: torch.device) -> tu
     return backbone, processor
 
 
+def checkpoint_activations(backbone: Backbone) -> None:
+    """Keep a block's input alone for the backward pass, which runs the block again."""
+    model = backbone.model
+    enable = getattr(model, "activation_checkpointing_enable", None)  # from transformers 5.21 on
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
 def check_words(tokenizer: Any, world: str, model: str) -> None:
     """Raises ClueError naming words of a world that a word-level tokenizer lacks.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from clue_ros.lab.training.options import SourceOptions, TrainingOptions
 
 SIMULATED, PHOTOS = "tabletop", "it2p"  # as `--data` calls them
 HELD_OUT = 400  # simulated validation scenes at most
+_SHOWN = 20  # rows named on the terminal; the rest go to the file
 
 
 @dataclass
@@ -128,6 +129,18 @@ def load_photos(root: Path | None, split: str, size: int) -> ScenePool:
             except ValueError as error:
                 print(f"left out: {error}", file=sys.stderr)
     return ScenePool(scenes, size, records)
+
+
+def tell_problems(problems: Sequence[str], report: Path | None) -> None:
+    """Name rows that were left out, on stderr and, all of them, in the file `report`."""
+    for problem in problems[:_SHOWN]:
+        print(f"note: {problem}", file=sys.stderr)
+    if report is None or not problems:
+        return
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text("".join(f"{problem}\n" for problem in problems))
+    if len(problems) > _SHOWN:
+        print(f"note: {len(problems)} rows in all, see {report}", file=sys.stderr)
 
 
 def it2p_folder(options: SourceOptions) -> Path | None:

@@ -1,11 +1,13 @@
 """`clue train detector`: adapter A and its head on the frozen base (sections III-B, IV-A).
 
 `--variant` names the detector (`model/detector_variants.py`): depth, adapted blocks, conditioning
-word, and a CNN or the decoder's own answer. The loss is binary cross-entropy on whether the
-sentence names exactly one thing. Where object masks are known (the simulator, and estimated ones of
-IT2P), the default variant's map is also taught its objects with a small weight (`--look-weight`),
-so that it goes on showing where the confusion lies; the paper's variants are not. The threshold
-(best F1) and the temperature (best log-likelihood) are chosen on validation data (`calibrate`).
+word, and a CNN or the decoder's own answer. A CNN's loss is binary cross-entropy on whether the
+sentence names exactly one thing; an AR variant learns to generate its answer among the whole
+vocabulary. The defaults are the paper's recipe. That of the embedded models (`--recipe embedded`)
+has other learning rates, a CNN that is trained on alone (`--head-batches`), and, where object masks
+are known, a map that is taught its objects (`--look-weight`), so that it goes on showing where the
+confusion lies. The threshold (best F1) and the temperature (best log-likelihood) are chosen on
+validation data (`calibrate`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +28,28 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.metrics import calibration
-from clue_ros.lab.options import add_options, option, read_options
-from clue_ros.lab.training.adapters import base_name, frozen_base
-from clue_ros.lab.training.datasets import TrainingData, load_training_data
+from clue_ros.lab.options import add_options, add_recipe, option, read_options
+from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
+from clue_ros.lab.training.detector_data import (
+    DetectorData,
+    DetectorDataOptions,
+    load_detector_data,
+)
 from clue_ros.lab.training.ivg import cross_entropy_sum
-from clue_ros.lab.training.loop import Group, TrainingSettings, train
-from clue_ros.lab.training.options import AdapterOptions
+from clue_ros.lab.training.loop import Group, Parts, TrainingSettings, prefetch, train
+from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions, FrozenBaseOptions
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
 from clue_ros.lab.training.parallel import autocast
-from clue_ros.lab.training.samples import (
-    Sample,
-    adapter_samples,
-    held_out_adapter_samples,
-    one_query_each,
-)
+from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
 from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.detector import (
     HEADS,
+    AnswerHead,
     CnnHead,
     DetectorSettings,
     Reading,
@@ -53,13 +57,20 @@ from clue_ros.model.detector import (
     probability,
     save_head,
 )
-from clue_ros.model.detector_variants import DEFAULT, VARIANTS, Variant
+from clue_ros.model.detector_variants import PAPER, VARIANTS, Variant
 from clue_ros.model.loading import find_base, find_model, fingerprint, replacing
 from clue_ros.model.prompts import Prompts, encode_prompts
 
-LOOK_WEIGHT = {DEFAULT: 0.15}  # weight of the attention loss; the paper's variants have none
 HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the CNN alone
-HEAD_LR_SCALE = 2.0  # the head is new, the adapter sits on a trained base
+ANSWER_LOSSES = ("vocabulary", "yes-no")
+EMBEDDED = {
+    **EMBEDDED_RECIPE,
+    "variant": "half-full-detect-cnn",
+    "head_lr": 1.4e-3,
+    "head_batches": 260,
+    "look_weight": 0.15,
+    "answer_loss": ANSWER_LOSSES[1],
+}
 NEIGHBOURS = 5  # hundredths on either side of a threshold, over which F1 is averaged
 _READS = {
     "cnn": "a CNN over the attention map of that block",
@@ -68,22 +79,52 @@ _READS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectorOptions(AdapterOptions):
-    """The options of `clue train detector`."""
+class DetectorRecipe(FrozenBaseOptions):
+    """The numbers of a detector's training."""
 
-    variant: str = option(DEFAULT, "detector to train (Table I)", choices=tuple(VARIANTS))
     steps: int = option(260, "optimizer steps of adapter and head together")
     batch: int = option(12, "pictures a step, three sentences each")
-    lr: float = option(7e-4, "learning rate of the adapter; the head has twice as much")
-    head_batches: int = option(260, "batches of maps that the CNN alone is trained on; 0 for none")
-    look_weight: float | None = option(
-        None, "weight of the attention loss; default: 0.15 for the default variant, else 0"
+    lr: float = option(5e-6, "learning rate of the adapter")
+    head_lr: float = option(1e-4, "learning rate of the CNN")
+    head_batches: int = option(
+        0,
+        "batches of maps that the CNN alone is trained on afterwards; 0 for none (the paper)",
     )
+    look_weight: float = option(
+        0.0,
+        "weight of the attention loss where objects have masks (not in the paper)",
+    )
+    answer_loss: str = option(
+        ANSWER_LOSSES[0],
+        "what the right answer of an AR variant competes with: the whole vocabulary (the paper),"
+        " or the other answer alone",
+        choices=ANSWER_LOSSES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorOptions(DetectorRecipe, DetectorDataOptions, AdapterOptions):
+    """The options of `clue train detector`."""
+
+    variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The loop's settings."""
+        return TrainingSettings(
+            self.steps,
+            self.batch,
+            self.lr,
+            final_rate=self.final_rate,
+            seed=self.seed,
+            save_every=self.save_every,
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_options(parser, DetectorOptions)
+    add_recipe(parser, "embedded", EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,6 +136,8 @@ def run(args: argparse.Namespace) -> int:
 def train_detector(options: DetectorOptions) -> None:
     """Train adapter A and the head, calibrate, write the detector folder."""
     variant, out = VARIANTS[options.variant], options.folder(DETECTOR)
+    if not 1 <= options.accumulate <= options.batch:
+        raise ClueError(f"--accumulate {options.accumulate}: want 1 to --batch {options.batch}")
     device, base = options.start_device(), find_base(find_model(options.model))
     backbone, processor = frozen_base(options, base, device)
     adapters = Adapters(backbone)
@@ -102,34 +145,32 @@ def train_detector(options: DetectorOptions) -> None:
     adapters.add(DETECTOR, config)
     config.base_model_name_or_path = base_name(options.model, out)
     adapters.use(DETECTOR, train=True)
+    if options.gradient_checkpointing:
+        checkpoint_activations(backbone)
     detector = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
-    trainer = DetectorTrainer(backbone, processor, detector, device)
-    data = load_training_data(options, backbone.config.vision_config.image_size)
-    settings = TrainingSettings(
-        options.steps, options.batch, options.lr, seed=options.seed, save_every=options.save_every
-    )
-    look_weight = LOOK_WEIGHT.get(variant.name, 0.0)
-    if options.look_weight is not None:
-        look_weight = options.look_weight
+    trainer = DetectorTrainer(backbone, processor, detector, device, options)
     folder = options.run_folder(options.model) / f"{DETECTOR}-{variant.name}"
+    data = load_detector_data(options, processor, variant.instruction, folder / "left_out.txt")
     notes = {
         "fingerprint": fingerprint(base),
         "base_dtype": options.base_dtype,
-        "look_weight": look_weight,
+        "data": sorted(options.data),
+        **{name: getattr(options, name) for name in ("head_lr", "look_weight")},
+        **({"answer_loss": options.answer_loss} if variant.head == "ar" else {}),
         **data.notes(options),
     }
-    train_adapter(trainer, adapters, data, settings, notes, folder)
+    train_adapter(trainer, adapters, data, notes, folder)
     head_batches = options.head_batches if variant.head == "cnn" else 0
     if head_batches:
         more = {**notes, "head_batches": head_batches}
-        train_head(trainer, data, settings, more, folder / "head")
-    held_out = held_out_adapter_samples(data, detector.instruction)
+        train_head(trainer, data, more, folder / "head")
+    held_out = data.held_out()
     figures = calibrate(detector, {name: trainer.predict(rows) for name, rows in held_out.items()})
     recipe = {
         "base": options.model,
         **notes,
         "head_batches": head_batches,
-        **{name: getattr(options, name) for name in ("steps", "batch", "lr", "seed")},
+        **{name: getattr(options, name) for name in ("steps", "batch", "lr", "final_rate", "seed")},
     }
     adapters.save(DETECTOR, out)
     save_head(trainer.head, detector, out, variant=variant.name, training=recipe, **figures)
@@ -139,11 +180,16 @@ def train_detector(options: DetectorOptions) -> None:
 
 @dataclass(frozen=True)
 class DetectorBatch:
-    """B sequences. features (B, N, D); maps (B, N), each summing to 1; ambiguous (B,) 0. or 1."""
+    """B sequences.
+
+    features (B, N, D); ambiguous (B,) 0. or 1.; maps (M, N), each summing to 1, of the M sequences
+    map_rows (M,) whose objects are known.
+    """
 
     features: Tensor
     prompts: Prompts
     maps: Tensor
+    map_rows: Tensor
     ambiguous: Tensor
 
 
@@ -156,11 +202,16 @@ def collate(
     single, rows = one_query_each(samples)
     queries = [query for _, (query,) in single]
     prompts = encode_prompts(processor, queries[0].instruction, [q.context for q in queries])
-    maps = [target_map(patch_shares(s, backbone.grid), q.meant) for s, (q,) in single]
+    known = [i for i, (scene, _) in enumerate(single) if scene.objects]
+    maps = np.zeros((len(known), backbone.grid**2), np.float32)
+    for row, i in enumerate(known):
+        scene, (query,) = single[i]
+        maps[row] = target_map(patch_shares(scene, backbone.grid), query.meant)
     return DetectorBatch(
         features[rows].float(),
         prompts.to(device),
-        torch.from_numpy(np.stack(maps)).to(device),
+        torch.from_numpy(maps).to(device),
+        torch.tensor(known, dtype=torch.long, device=device),
         torch.tensor([float(q.ambiguous) for q in queries], device=device),
     )
 
@@ -169,11 +220,21 @@ class DetectorTrainer:
     """One training step, and predictions."""
 
     def __init__(
-        self, backbone: Backbone, processor: Any, settings: DetectorSettings, device: torch.device
+        self,
+        backbone: Backbone,
+        processor: Any,
+        settings: DetectorSettings,
+        device: torch.device,
+        options: DetectorOptions,
     ) -> None:
         self.backbone, self.processor = backbone, processor
-        self.settings, self.device = settings, device
+        self.settings, self.device, self.options = settings, device, options
         self.head = HEADS[settings.head](processor.tokenizer).to(device)
+
+    def parts(self, samples: Sequence[Sample]) -> list[Sequence[Sample]]:
+        """A step's pictures in the `--accumulate` parts that are in memory one at a time."""
+        count = min(self.options.accumulate, len(samples))
+        return [samples[i::count] for i in range(count)]
 
     def collate(self, samples: Sequence[Sample]) -> DetectorBatch:
         """Samples as a batch for this detector."""
@@ -185,13 +246,31 @@ class DetectorTrainer:
         with autocast(self.device), training_attention(decoder):
             return self.head.read(self.backbone, self.settings.block, batch.features, batch.prompts)
 
-    def losses(self, batch: DetectorBatch, look_weight: float) -> dict[str, Tensor]:
+    def losses(self, batch: DetectorBatch) -> dict[str, Tensor]:
         """Loss and figures of a batch."""
-        reading = self.read(batch)
-        decide = detector_loss(reading.logits, batch.ambiguous)
-        look = cross_entropy_sum(batch.maps, reading.attention.flatten(1)) / max(len(batch.maps), 1)
+        reading, figures = self.read(batch), {}
+        if reading.answers is not None and self.options.answer_loss == "vocabulary":
+            assert isinstance(self.head, AnswerHead)
+            decide, said = self.head.generation_loss(reading.answers, batch.ambiguous)
+            figures["yes_or_no"] = said
+        else:
+            decide = detector_loss(reading.logits, batch.ambiguous)
+        attention = reading.attention.flatten(1)[batch.map_rows]
+        look = cross_entropy_sum(batch.maps, attention) / max(len(batch.maps), 1)
         right = ((reading.logits > 0).float() == batch.ambiguous).float().mean()
-        return {"loss": decide + look_weight * look, "decide": decide, "look": look, "right": right}
+        loss = decide + self.options.look_weight * look
+        return {"loss": loss, "decide": decide, "look": look, "right": right, **figures}
+
+    def step(self, samples: Sequence[Sample]) -> Parts:
+        """The losses of a step in parts, each weighed by its share of the sentences."""
+        parts = self.parts(samples)
+        total = sum(len(queries) for _, queries in samples)
+
+        def losses(part: Sequence[Sample]) -> dict[str, Tensor]:
+            share = sum(len(queries) for _, queries in part) / total
+            return {k: v * share for k, v in self.losses(self.collate(part)).items()}
+
+        return Parts({}, lambda _totals: [partial(losses, part) for part in parts])
 
     def training_mode(self) -> None:
         """Dropout on, except in the frozen vision tower."""
@@ -205,8 +284,9 @@ class DetectorTrainer:
         self.backbone.model.eval()
         self.head.eval()
         logits, labels = [], []
-        for i in range(0, len(samples), 12):
-            batch = self.collate(samples[i : i + 12])
+        size = max(1, 12 // self.options.accumulate)
+        for i in range(0, len(samples), size):
+            batch = self.collate(samples[i : i + size])
             logits.append(self.read(batch).logits.float().cpu())
             labels.append(batch.ambiguous.cpu())
         self.training_mode()
@@ -216,21 +296,16 @@ class DetectorTrainer:
 def train_adapter(
     trainer: DetectorTrainer,
     adapters: Adapters,
-    data: TrainingData,
-    settings: TrainingSettings,
+    data: DetectorData,
     notes: Mapping[str, Any],
     folder: Path,
 ) -> None:
     """Train adapter and head together."""
-    instruction = trainer.settings.instruction
-    held_out = held_out_adapter_samples(data, instruction, per_picture=2)
-
-    def losses(step: int) -> dict[str, Tensor]:
-        samples = adapter_samples(data, settings, step, instruction)
-        return trainer.losses(trainer.collate(samples), notes["look_weight"])
+    options, settings = trainer.options, trainer.options.settings
+    held_out = data.held_out(per_picture=2, most=100)
 
     def evaluate() -> dict[str, float]:
-        seen = {name: trainer.predict(samples[:100]) for name, samples in held_out.items()}
+        seen = {name: trainer.predict(samples) for name, samples in held_out.items()}
         return {
             f"{name}_f1": round(f1(logits > 0, labels), 4)
             for name, (logits, labels) in seen.items()
@@ -239,29 +314,35 @@ def train_adapter(
     trainer.training_mode()
     groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
     if head := list(trainer.head.parameters()):
-        groups.append(Group(head, lr_scale=HEAD_LR_SCALE))
-    train(losses, groups, settings, folder, evaluate=evaluate, notes=notes)
+        groups.append(Group(head, lr_scale=options.head_lr / options.lr))
+    workers = options.prefetch_workers(trainer.device)
+    with prefetch(partial(data.samples, settings), workers, options.steps) as samples:
+        train(
+            lambda step: trainer.step(samples(step)),
+            groups,
+            settings,
+            folder,
+            evaluate=evaluate,
+            notes=notes,
+        )
 
 
 def train_head(
-    trainer: DetectorTrainer,
-    data: TrainingData,
-    settings: TrainingSettings,
-    notes: Mapping[str, Any],
-    folder: Path,
+    trainer: DetectorTrainer, data: DetectorData, notes: Mapping[str, Any], folder: Path
 ) -> None:
     """Train the CNN alone on maps of the finished adapter: a thousand times cheaper a sample.
 
     A mirrored map is as ambiguous as the map itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    maps, labels = cached_maps(trainer, data, settings, notes, folder / "maps.safetensors")
-    head = TrainingSettings(HEAD_STEPS, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=settings.seed)
+    maps, labels = cached_maps(trainer, data, notes, folder / "maps.safetensors")
+    seed = trainer.options.seed
+    head = TrainingSettings(HEAD_STEPS, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=seed)
     cnn = trainer.head
     assert isinstance(cnn, CnnHead)
 
     def losses(step: int) -> dict[str, Tensor]:
-        rng = np.random.default_rng((settings.seed, 13, step))
+        rng = np.random.default_rng((seed, 13, step))
         rows = torch.from_numpy(rng.integers(len(maps), size=HEAD_BATCH))
         axes = [axis for axis in (1, 2) if rng.uniform() < 0.5]
         logits = cnn(maps[rows].flip(axes).to(trainer.device))
@@ -274,28 +355,24 @@ def train_head(
 
 
 def cached_maps(
-    trainer: DetectorTrainer,
-    data: TrainingData,
-    settings: TrainingSettings,
-    notes: Mapping[str, Any],
-    path: Path,
+    trainer: DetectorTrainer, data: DetectorData, notes: Mapping[str, Any], path: Path
 ) -> tuple[Tensor, Tensor]:
     """Maps (n, g, g) in 0..1 and labels (n,) of `head_batches` new batches.
 
     `path` keeps them with the notes that they follow from; other notes make them anew.
     """
+    settings = trainer.options.settings
     made_of = {"notes": json.dumps({**asdict(settings), **notes}, sort_keys=True)}
     if _metadata(path) != made_of:
         maps, labels = [], []
         trainer.backbone.model.eval()
         first = settings.steps
         for step in tqdm(range(first, first + notes["head_batches"]), desc="maps"):
-            batch = trainer.collate(
-                adapter_samples(data, settings, step, trainer.settings.instruction)
-            )
-            with torch.no_grad():
-                maps.append(min_max(trainer.read(batch).attention).cpu())
-            labels.append(batch.ambiguous.cpu())
+            for part in trainer.parts(data.samples(settings, step)):
+                batch = trainer.collate(part)
+                with torch.no_grad():
+                    maps.append(min_max(trainer.read(batch).attention).cpu())
+                labels.append(batch.ambiguous.cpu())
         kept = {"maps": torch.cat(maps), "labels": torch.cat(labels)}
         with replacing(path) as partial:
             save_file(kept, str(partial), metadata=made_of)

@@ -26,7 +26,7 @@ from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
-from clue_ros.model.fusion import MEAN, Fusion, log_odds, save_fusion, weights_digest
+from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
 
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
@@ -96,7 +96,8 @@ def judge(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> OddsA
 
 def fit(odds: Tensor, labels: Tensor) -> Fusion:
     """Weights, bias and threshold for log odds (n, 2) and labels (n,), ambiguous being 1."""
-    weights = torch.tensor([MEAN.detector, MEAN.decoder, MEAN.bias], requires_grad=True)
+    start = Fusion()
+    weights = torch.tensor([start.detector, start.decoder, start.bias], requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -117,10 +118,10 @@ def _chances(fusion: Fusion, odds: Tensor) -> Tensor:
 
 
 def figures(fusion: Fusion, seen: Mapping[str, OddsAndLabels], own: float) -> dict[str, float]:
-    """F1 of each set with the fitted weights, and with the mean at the detector's own threshold."""
+    """F1 of each set with the fitted weights, and of the detector alone at its own threshold."""
     out: dict[str, float] = {}
     for name, (odds, labels) in seen.items():
         assert fusion.threshold is not None
         out[f"{name}_f1"] = round(f1(_chances(fusion, odds) >= fusion.threshold, labels), 4)
-        out[f"{name}_f1_mean"] = round(f1(_chances(MEAN, odds) >= own, labels), 4)
+        out[f"{name}_f1_detector"] = round(f1(torch.sigmoid(odds[:, 0]) >= own, labels), 4)
     return out

@@ -1,10 +1,11 @@
 """`clue train ivg`: adapter B on the frozen base (section III-A), which asks or grounds.
 
-`ivg_loss` is the paper's loss: token cross-entropy on the suffix only, over pairs made by
-cumulative reveal. Where object masks are known (the simulator, and estimated ones of IT2P) the
-attention is taught its objects too, and location tokens get narrow Gaussian targets, because a
-neighbouring bin is nearly right. `--look-weight 0 --point-weight 0 --location-sigma 0` is the
-paper's loss alone, the default for InViG.
+`ivg_loss` is the paper's loss: token cross-entropy on the suffix only, averaged over the tokens of
+each training pair, over pairs made by cumulative reveal. The defaults are the paper's recipe. In
+that of the embedded models (`--recipe embedded`) the attention is taught the objects' masks
+(`--look-weight`, `--point-weight`), location tokens get narrow Gaussian targets, because a
+neighbouring bin is nearly right (`--location-sigma`), and all suffix tokens of a batch weigh the
+same (`--average token`).
 
 One process, or several with `accelerate launch` (config/accelerate/, docs/training.md): `--batch`
 is the whole step's, each process takes its share of it, and the loss is the same.
@@ -28,11 +29,11 @@ from torch.nn import functional as F
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
-from clue_ros.lab.options import add_options, option, read_options
-from clue_ros.lab.training.adapters import base_name, frozen_base
-from clue_ros.lab.training.ivg_data import DIALOGUES, MASKED, IvgDataOptions, Slot, load_ivg_data
+from clue_ros.lab.options import add_options, add_recipe, option, read_options
+from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
+from clue_ros.lab.training.ivg_data import DIALOGUES, IvgDataOptions, Slot, load_ivg_data
 from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, prefetch, train
-from clue_ros.lab.training.options import AdapterOptions
+from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions
 from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
 from clue_ros.lab.training.samples import Sample, one_query_each
@@ -47,18 +48,23 @@ Number = TypeVar("Number", Tensor, float)
 
 
 def ivg_loss(
-    logits: Tensor, labels: Tensor, first_location: int, sigma: float = 0.0
+    logits: Tensor,
+    labels: Tensor,
+    first_location: int,
+    sigma: float = 0.0,
+    weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The loss of interactive visual grounding: token cross-entropy on the suffix (section III-A).
 
-        L = - sum_t log p(y_t | image, C(k), y_<t)
+        L = - 1/T sum_t log p(y_t | image, C(k), y_<t)
 
     C(k) is the dialogue so far, the prefix; the suffix y is the next question or, at the end, the
-    four location tokens of the box. Only suffix tokens count.
+    four location tokens of the box, and <eos>: T tokens. Only suffix tokens count.
 
     logits: (S, V) float32, each row predicting one of the S suffix tokens of a batch. labels: (S,)
     int64. first_location: id of <loc0000>. sigma: 0 for the paper's loss; above 0, the target of a
-    location token is a Gaussian of this width in bins instead of its single bin.
+    location token is a Gaussian of this width in bins instead of its single bin. weights: (S,), of
+    each token: 1/T of its training pair (`example_weights`); None: each token weighs 1.
 
     Returns sums over the batch, to be divided by their counts (`combine`): "suffix" (), the loss;
     "word_right", words predicted right; "box_right", boxes with an IoU of at least 0.5.
@@ -68,15 +74,18 @@ def ivg_loss(
     bins = labels[is_location] - first_location
     words = log_p[~is_location]
     locations = log_p[is_location][:, first_location : first_location + LOC_BINS]
-    loss = F.nll_loss(words, labels[~is_location], reduction="sum")
+    word_loss = F.nll_loss(words, labels[~is_location], reduction="none")
     if sigma > 0:
-        loss = loss - (soft_bins(bins.float(), sigma) * locations).sum()
+        location_loss = -(soft_bins(bins.float(), sigma) * locations).sum(-1)
     else:
-        loss = loss + F.nll_loss(locations, bins, reduction="sum")
+        location_loss = F.nll_loss(locations, bins, reduction="none")
+    loss = torch.cat([word_loss, location_loss])
+    if weights is not None:
+        loss = loss * torch.cat([weights[~is_location], weights[is_location]])
     with torch.no_grad():
         word_right = (words.argmax(-1) == labels[~is_location]).float().sum()
         box_right = boxes_right(locations.argmax(-1), bins).sum()
-    return {"suffix": loss, "word_right": word_right, "box_right": box_right}
+    return {"suffix": loss.sum(), "word_right": word_right, "box_right": box_right}
 
 
 def attention_losses(
@@ -105,6 +114,9 @@ class Teaching:
     look, point: weights of `attention_losses`, 0 for none. sigma: width of the location tokens'
     Gaussian targets in bins; 0 for the paper's plain cross-entropy. first_sigma: their width when a
     stage begins (`at`). dense: weight of the tower's dense targets (`vision`) in stage 2.
+    per_example: the suffix's loss is a mean over the tokens of each training pair, then over the
+    pairs of a batch (the paper); else over all suffix tokens of a batch, where a long question
+    weighs more than the four tokens of a box.
     """
 
     look: float = 0.15
@@ -112,6 +124,7 @@ class Teaching:
     sigma: float = 1.5
     dense: float = 0.0
     first_sigma: float = 8.0
+    per_example: bool = False
 
     def at(self, progress: float) -> Teaching:
         """The teaching at a share of a stage's steps: the width narrows until 0.7 of them."""
@@ -142,18 +155,42 @@ def summed_losses(
     # A token is predicted at the position before it.
     logits = decoder.logits(hidden[sequence, at + decoder.tokens - 1])
     labels = packed.labels[sequence, at]
+    weights = example_weights(packed) if teaching.per_example else None
     return {
-        **ivg_loss(logits, labels, decoder.first_location, teaching.sigma),
+        **ivg_loss(logits, labels, decoder.first_location, teaching.sigma, weights),
         **attention_losses(decoder, attention, packed, teaching),
     }
 
 
+def example_weights(packed: Packed) -> Tensor:
+    """1/T for each suffix token of a training pair with T of them: (S,) float32.
+
+    The weights of a pair sum to 1; the order is that of the suffix tokens in `packed.labels`.
+    """
+    _, pair, lengths = _training_pairs(packed)
+    return 1 / lengths[pair].float()
+
+
+def _training_pairs(packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
+    """The training pairs with a suffix (P, 2), the pair of each suffix token (S,), each T (P,)."""
+    at = (packed.labels != -100).nonzero()
+    names = torch.stack([at[:, 0], packed.owner[at[:, 0], at[:, 1]]], 1)
+    found: tuple[Tensor, Tensor, Tensor] = torch.unique(
+        names, dim=0, return_inverse=True, return_counts=True
+    )
+    return found
+
+
 def loss_counts(packed: Packed, teaching: Teaching, first_location: int) -> dict[str, float]:
-    """The number of tokens, maps, words and boxes that each of `summed_losses` is a sum over."""
+    """The number of terms that each of `summed_losses` is a sum over.
+
+    Of "suffix" the number of training pairs or of tokens (`Teaching.per_example`).
+    """
     labels = packed.labels[packed.labels != -100]
     locations = int(_is_location(labels, first_location).sum())
+    terms = len(_training_pairs(packed)[0]) if teaching.per_example else len(labels)
     return {
-        "suffix": float(len(labels)),
+        "suffix": float(terms),
         "look": float(len(packed.map_rows)) if teaching.look else 0.0,
         "point": float(len(packed.point_rows)) if teaching.point else 0.0,
         "word_right": float(len(labels) - locations),
@@ -204,9 +241,17 @@ def _is_location(labels: Tensor, first_location: int) -> Tensor:
 
 # --- the command
 
-USUAL = Teaching()
-PAPER = Teaching(look=0.0, point=0.0, sigma=0.0)
-_ATTENTION = "weight of the attention loss on the {}; default: {} if objects have masks, else 0"
+USUAL = Teaching()  # of the embedded models
+PAPER = Teaching(look=0.0, point=0.0, sigma=0.0, per_example=True)
+AVERAGES = ("example", "token")
+EMBEDDED = {
+    **EMBEDDED_RECIPE,
+    "average": AVERAGES[1],
+    "look_weight": USUAL.look,
+    "point_weight": USUAL.point,
+    "location_sigma": USUAL.sigma,
+}
+_ATTENTION = "weight of the attention loss on the {} where objects have masks (not in the paper)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,24 +260,27 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
 
     steps: int = option(260, "optimizer steps")
     batch: int = option(8, "pictures a step, over all processes")
-    accumulate: int = option(1, "number of parts that each process divides its share of a step in")
-    lr: float = option(7e-4, "learning rate; the paper's, for the full-size model, is 1e-4")
+    lr: float = option(1e-4, "learning rate")
     warmup: float = option(0.05, "share of the steps with linear warm-up")
     weight_decay: float = option(1e-4, "weight decay of AdamW")
     rank: int = option(16, "rank of the LoRA")
     alpha: int = option(32, "alpha of the LoRA")
     dropout: float = option(0.05, "dropout of the LoRA")
-    look_weight: float | None = option(None, _ATTENTION.format("objects meant", USUAL.look))
-    point_weight: float | None = option(None, _ATTENTION.format("object named", USUAL.point))
-    location_sigma: float | None = option(
-        None,
-        "width of location targets in bins, 0 for plain cross-entropy; default:"
-        f" {USUAL.sigma} if objects have masks, else 0",
+    average: str = option(
+        AVERAGES[0],
+        "average the loss over the tokens of each training pair first (example, the paper), or over"
+        " all suffix tokens of a batch (token)",
+        choices=AVERAGES,
+    )
+    look_weight: float = option(0.0, _ATTENTION.format("objects meant"))
+    point_weight: float = option(0.0, _ATTENTION.format("object named"))
+    location_sigma: float = option(
+        0.0,
+        "width of location targets in bins, 0 for plain cross-entropy (the paper)",
     )
     precision: str = option(
         "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
     )
-    gradient_checkpointing: bool = option(False, "use less memory and more time")
     max_new_tokens: int = option(48, "longest question in tokens, when the model is used")
     views: int = option(
         1,
@@ -244,10 +292,13 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
 
     @property
     def teaching(self) -> Teaching:
-        """The given weights, or the data's defaults."""
-        usual = USUAL if MASKED & set(self.data) else PAPER
-        given = {"look": self.look_weight, "point": self.point_weight, "sigma": self.location_sigma}
-        return replace(usual, **{name: v for name, v in given.items() if v is not None})
+        """The losses and their weights."""
+        return Teaching(
+            self.look_weight,
+            self.point_weight,
+            self.location_sigma,
+            per_example=self.average == "example",
+        )
 
     @property
     def settings(self) -> TrainingSettings:
@@ -259,6 +310,7 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
             weight_decay=self.weight_decay,
             warmup=self.warmup,
             schedule="linear",
+            final_rate=self.final_rate,
             seed=self.seed,
             save_every=self.save_every,
         )
@@ -351,6 +403,7 @@ class IvgTrainer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_options(parser, IvgOptions)
+    add_recipe(parser, "embedded", EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -388,6 +441,7 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
         "look_weight": teaching.look,
         "point_weight": teaching.point,
         "location_sigma": teaching.sigma,
+        "average": options.average,
         "rank": options.rank,
         "alpha": options.alpha,
         "dropout": options.dropout,
@@ -442,10 +496,8 @@ def _new_adapter(options: IvgOptions, backbone: Backbone, out: Path) -> Adapters
     adapters.add(IVG, config)
     config.base_model_name_or_path = base_name(options.model, out)
     adapters.use(IVG, train=True)
-    if options.gradient_checkpointing:  # the first is its name from transformers 5.21 on
-        model = backbone.model
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    if options.gradient_checkpointing:
+        checkpoint_activations(backbone)
     return adapters
 
 

@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import load_episodes
 from clue_ros.lab.data.invig import Invig, InvigSample, load_invig, reveal_pairs
 from clue_ros.lab.options import option
-from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.training.datasets import PHOTOS, SIMULATED, TrainingData, load_training_data
+from clue_ros.lab.training.datasets import (
+    PHOTOS,
+    SIMULATED,
+    TrainingData,
+    load_training_data,
+    tell_problems,
+)
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
+from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to
 from clue_ros.lab.training.samples import (
     Query,
     Sample,
@@ -36,14 +37,11 @@ from clue_ros.lab.training.samples import (
 
 HELD_OUT = 100  # pictures of a data set at most
 _ONE_IN = 50  # pictures held out if the source has no validation split of its own
-_SHOWN = 20  # rows named on the terminal; the rest go to the file
-_TRIES = 20  # photographs in place of one that cannot be read
 
 INVIG, EPISODES = "invig", "episodes"
 MASKED = {SIMULATED, PHOTOS}  # data sets with the objects' masks
 DIALOGUES = {INVIG, EPISODES}  # data sets of dialogues, without masks
 
-Fit = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]
 Slot = Callable[[], Sample]
 
 
@@ -63,7 +61,9 @@ class IvgDataOptions(GroundingOptions):
     invig_share: float = option(
         0.5, "share of a step's pictures from InViG and episodes beside other data sets"
     )
-    pairs: int = option(3, "training pairs of an InViG dialogue or an episode a step, 0 for all")
+    pairs: int = option(
+        0, "training pairs of an InViG dialogue or an episode a step, drawn at random; 0 for all"
+    )
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that cannot work."""
@@ -150,18 +150,6 @@ def load_ivg_data(options: IvgDataOptions, processor: Any, report: Path | None) 
     return IvgData(scenes, pictures, share, held_out, counts)
 
 
-def fit_to(processor: Any) -> Fit:
-    """The model's processor's way to bring a photograph (H, W, 3) to its input size (S, S, 3)."""
-    pictures = processor.image_processor
-    size = pictures.size["width"], pictures.size["height"]
-
-    def fit(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        resized = Image.fromarray(image).resize(size, resample=pictures.resample)
-        return np.asarray(resized, dtype=np.uint8)
-
-    return fit
-
-
 def dialogue_queries(sample: InvigSample) -> list[Query]:
     """The cumulative reveal of a dialogue (section III-A): each question, then the box."""
     *questions, (context, box) = reveal_pairs(sample)
@@ -169,63 +157,15 @@ def dialogue_queries(sample: InvigSample) -> list[Query]:
     return [*asked, Query("clarify", context, box, (), (), False)]
 
 
-class DialoguePictures:
-    """Dialogues in random order, each once an epoch; a function of (seed, position) alone.
-
-    pairs: training pairs drawn from a dialogue at most; 0 for all of them.
-    """
+class DialoguePictures(RandomPhotographs[InvigSample]):
+    """Dialogues about photographs. pairs: drawn from a dialogue at most; 0 for all of them."""
 
     def __init__(self, samples: Sequence[InvigSample], fit: Fit, *, pairs: int, seed: int) -> None:
-        if not samples:
-            raise ClueError("InViG: no dialogue to train on")
-        self._samples = samples
-        self._fit = fit
-        self._pairs = pairs
-        self._seed = seed
-        self._order: tuple[int, npt.NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
-        self._broken: set[str] = set()
-        self._lock = Lock()
+        super().__init__(samples, fit, most=pairs, seed=seed, name="InViG")
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __call__(self, position: int) -> Sample:
-        """The `position`-th dialogue of the run with its queries.
-
-        Another dialogue takes the place of one whose photograph cannot be read; the photograph is
-        named once. Raises ClueError when that fails again and again.
-        """
-        rng = np.random.default_rng((self._seed, 17, position))
-        sample = self._samples[self._shuffled(position)]
-        for _ in range(_TRIES):
-            image = self._read(sample)
-            if image is not None:
-                queries = dialogue_queries(sample)
-                if 0 < self._pairs < len(queries):
-                    chosen = sorted(rng.choice(len(queries), size=self._pairs, replace=False))
-                    queries = [queries[i] for i in chosen]
-                return Scene(image, (), np.zeros((1, 1), dtype=np.uint8)), queries
-            sample = self._samples[int(rng.integers(len(self._samples)))]
-        raise ClueError(f"InViG: {_TRIES} photographs in a row cannot be read, see above")
-
-    def _shuffled(self, position: int) -> int:
-        """The dialogue at this position; every epoch is another permutation."""
-        epoch, place = divmod(position, len(self._samples))
-        with self._lock:
-            if self._order[0] != epoch:
-                rng = np.random.default_rng((self._seed, 19, epoch))
-                self._order = epoch, rng.permutation(len(self._samples))
-            return int(self._order[1][place])
-
-    def _read(self, sample: InvigSample) -> npt.NDArray[np.uint8] | None:
-        try:
-            return self._fit(sample.load())
-        except (ClueError, OSError, ValueError) as error:
-            with self._lock:
-                if sample.id not in self._broken:
-                    self._broken.add(sample.id)
-                    print(f"left out: InViG {sample.id}: {error}", file=sys.stderr)
-            return None
+    def queries(self, item: InvigSample) -> list[Query]:
+        """The training pairs of a dialogue."""
+        return dialogue_queries(item)
 
 
 def load_splits(
@@ -241,7 +181,7 @@ def load_splits(
         held_out = load_invig(source, split="validation", language=language)
     except ClueError:
         held_out = Invig((), ())
-    _tell([*train.problems, *held_out.problems], report)
+    tell_problems([*train.problems, *held_out.problems], report)
     samples = list(train.samples)
     known = {sample.id for sample in samples}
     fresh = [sample for sample in held_out.samples if sample.id not in known]
@@ -256,7 +196,9 @@ def split_episodes(folder: str, report: Path | None) -> tuple[list[InvigSample],
     Raises InvigError that says what is missing.
     """
     found = load_episodes(folder)
-    _tell(found.problems, None if report is None else report.with_name("left_out_episodes.txt"))
+    tell_problems(
+        found.problems, None if report is None else report.with_name("left_out_episodes.txt")
+    )
     samples, fresh = _one_in_fifty(list(found.samples))
     return samples, fresh[:HELD_OUT]
 
@@ -267,14 +209,3 @@ def _one_in_fifty(samples: list[InvigSample]) -> tuple[list[InvigSample], list[I
     pictures = {s.image_id for s in fresh}
     rest = [s for s in samples if s.image_id not in pictures]
     return (rest, fresh) if rest else (samples, [])
-
-
-def _tell(problems: Sequence[str], report: Path | None) -> None:
-    for problem in problems[:_SHOWN]:
-        print(f"note: {problem}", file=sys.stderr)
-    if report is None or not problems:
-        return
-    report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text("".join(f"{problem}\n" for problem in problems))
-    if len(problems) > _SHOWN:
-        print(f"note: {len(problems)} rows in all, see {report}", file=sys.stderr)

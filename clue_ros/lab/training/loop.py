@@ -35,6 +35,7 @@ STATE_FILE = "state.safetensors"
 # Steps between two trims of the heap: batches differ in size, and glibc keeps the pages between
 # pieces that stay (a detector's training grew from 2.5 to 7 GB in 100 steps).
 TRIM_EVERY = 20
+EMBEDDED_FINAL_RATE = 0.05  # of the embedded models' stages
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class TrainingSettings:
     """The numbers that decide a stage's run.
 
     steps, batch: optimizer steps, and pictures (or maps) a step. lr, weight_decay: of the
-    optimizers. warmup: share of the steps with linear warm-up. schedule: "cosine" or "linear" decay
-    to a twentieth of lr. seed: of data order, augmentation and dropout. save_every: steps between
-    two saved states. clip: largest norm of the gradient.
+    optimizers. warmup: share of the steps with linear warm-up. schedule: "cosine" or "linear"
+    decay. final_rate: share of lr that is left after the last step. seed: of data order,
+    augmentation and dropout. save_every: steps between two saved states. clip: largest norm of the
+    gradient.
     """
 
     steps: int
@@ -53,6 +55,7 @@ class TrainingSettings:
     weight_decay: float = 1e-4
     warmup: float = 0.05
     schedule: str = "cosine"
+    final_rate: float = EMBEDDED_FINAL_RATE
     seed: int = 0
     save_every: int = 200
     clip: float = 1.0
@@ -64,7 +67,7 @@ class TrainingSettings:
             return (step + 1) / warm
         left = 1 - (step - warm) / max(1, self.steps - warm)
         shape = left if self.schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
-        return 0.05 + 0.95 * shape
+        return self.final_rate + (1 - self.final_rate) * shape
 
 
 @dataclass(frozen=True)

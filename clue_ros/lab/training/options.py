@@ -12,8 +12,11 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.options import option, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
+from clue_ros.lab.training.loop import EMBEDDED_FINAL_RATE
 from clue_ros.lab.training.parallel import pick_device
 from clue_ros.model.loading import EMBEDDED
+
+EMBEDDED_RECIPE = {"lr": 7e-4, "final_rate": EMBEDDED_FINAL_RATE}  # of both adapters
 
 
 def mixed_world(text: str) -> tuple[str, int]:
@@ -64,23 +67,13 @@ class TrainingOptions(SourceOptions):
     )
     seed: int = option(0, "seed of weights, data order, augmentation and dropout")
     save_every: int = option(200, "steps between two saved states")
-
-    def run_folder(self, model: str | Path) -> Path:
-        """The folder of states and logs of a run that trains `model`."""
-        return self.run if self.run is not None else Path("runs") / Path(model).name
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroundingOptions(TrainingOptions):
-    """What the commands have that teach groundings."""
-
     workers: int | None = option(
         None, "threads that prepare pictures ahead of their step; default: 2, on a GPU 8"
     )
 
-    via: bool = option(
-        False, 'answer "the third mug from the left" with the boxes of all three mugs in turn'
-    )
+    def run_folder(self, model: str | Path) -> Path:
+        """The folder of states and logs of a run that trains `model`."""
+        return self.run if self.run is not None else Path("runs") / Path(model).name
 
     def prefetch_workers(self, device: torch.device) -> int:
         """The given number of threads, or one that suits the device."""
@@ -88,14 +81,32 @@ class GroundingOptions(TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterOptions(TrainingOptions):
+class GroundingOptions(TrainingOptions):
+    """What the commands have that teach groundings."""
+
+    via: bool = option(
+        False, 'answer "the third mug from the left" with the boxes of all three mugs in turn'
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenBaseOptions:
+    """How an adapter is trained on a frozen base."""
+
+    base_dtype: str = option(
+        "float32", "precision of the frozen base", choices=("float32", "bfloat16")
+    )
+    accumulate: int = option(1, "number of parts that each process divides its share of a step in")
+    gradient_checkpointing: bool = option(False, "use less memory and more time")
+    final_rate: float = option(0.0, "share of the learning rate that is left after the last step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(TrainingOptions, FrozenBaseOptions):
     """What the commands have that train an adapter on a frozen base."""
 
     model: str = required("base model: a folder, a name or a hub id")
     out: Path | None = option(None, "folder to write; default: in the --model folder")
-    base_dtype: str = option(
-        "float32", "precision of the frozen base", choices=("float32", "bfloat16")
-    )
 
     def folder(self, part: str) -> Path:
         """The adapter's folder. Raises ClueError if the options do not name it."""

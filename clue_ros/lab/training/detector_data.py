@@ -1,0 +1,210 @@
+"""The training data of adapter A: pictures with sentences and whether each is ambiguous.
+
+Simulated scenes, IT2P, and rows about photographs from anywhere (`lab/data/rows.py`), alone or
+together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.rows import RowsImage, load_rows
+from clue_ros.lab.options import option
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.training.datasets import (
+    PHOTOS,
+    SIMULATED,
+    TrainingData,
+    load_training_data,
+    tell_problems,
+)
+from clue_ros.lab.training.loop import TrainingSettings
+from clue_ros.lab.training.options import TrainingOptions
+from clue_ros.lab.training.photographs import Fit, Pixels, RandomPhotographs, fit_to
+from clue_ros.lab.training.samples import (
+    PER_PICTURE,
+    Query,
+    Sample,
+    adapter_samples,
+    detect_query,
+    held_out_adapter_samples,
+)
+
+ROWS = "rows"
+HELD_OUT = 400  # validation photographs of the rows at most
+_RASTER = 128  # side of the instance map that is made of boxes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorDataOptions(TrainingOptions):
+    """The data sets of adapter A."""
+
+    data: tuple[str, ...] = option(
+        (SIMULATED, PHOTOS),
+        "data sets to train on; default: tabletop it2p",
+        nargs="+",
+        choices=(SIMULATED, PHOTOS, ROWS),
+    )
+    rows: tuple[Path, ...] = option(
+        (), "files of rows: picture, sentence, ambiguous (docs/rows.md)", type=Path, nargs="+"
+    )
+    rows_share: float = option(0.5, "share of a step's pictures from rows beside other data sets")
+
+    def __post_init__(self) -> None:
+        """Raises ClueError for options that cannot work."""
+        if not 0 < self.rows_share <= 1:
+            raise ClueError(f"--rows-share {self.rows_share} is not a share above 0 and up to 1")
+        if (ROWS in self.data) != bool(self.rows):
+            raise ClueError("--data rows and --rows FILE belong together: give both or neither")
+
+
+class RowsPhotographs(RandomPhotographs[RowsImage]):
+    """Photographs of rows, with the detector's queries about them."""
+
+    def __init__(
+        self,
+        images: Sequence[RowsImage],
+        fit: Fit,
+        *,
+        instruction: str,
+        most: int = PER_PICTURE,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(images, fit, most=most, seed=seed, name=ROWS)
+        self._instruction = instruction
+
+    def queries(self, item: RowsImage) -> list[Query]:
+        """A query for each sentence; without boxes it means no object in particular."""
+        boxes = _boxes(item)
+        queries = []
+        for sentence in item.sentences:
+            own = _fractions(item, sentence.boxes) if boxes else []
+            meant = [boxes.index(box) for box in own]
+            query = detect_query(sentence.text, meant, self._instruction)
+            queries.append(replace(query, ambiguous=sentence.ambiguous))
+        return queries
+
+    def scene(self, item: RowsImage, image: Pixels) -> Scene:
+        """The photograph with an object for each box."""
+        boxes = _boxes(item)
+        instances = np.zeros((_RASTER, _RASTER), np.uint8)
+        # large boxes first, so that a small one before or in it is seen
+        for number in sorted(range(len(boxes)), key=lambda n: -_area(boxes[n])):
+            x0, y0, x1, y1 = (round(side * _RASTER) for side in boxes[number])
+            instances[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] = number + 1
+        return Scene(image, tuple(SceneObject("object", "", box) for box in boxes), instances)
+
+
+FractionBox = tuple[float, float, float, float]
+
+
+def _fractions(item: RowsImage, boxes: Sequence[Any]) -> list[FractionBox]:
+    width, height = item.size
+    return [(b.x_min / width, b.y_min / height, b.x_max / width, b.y_max / height) for b in boxes]
+
+
+def _boxes(item: RowsImage) -> list[FractionBox]:
+    """All boxes of a picture's sentences, each once; none unless all sentences have theirs."""
+    found = [box for s in item.sentences for box in _fractions(item, s.boxes)]
+    boxes = list(dict.fromkeys(found))
+    known = all(sentence.boxes for sentence in item.sentences)
+    return boxes if known and len(boxes) < 256 else []  # an instance map counts to 255
+
+
+def _area(box: FractionBox) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+@dataclass(frozen=True)
+class DetectorData:
+    """scenes: the simulator's and IT2P's. rows, rows_held_out: of `--rows`. instruction: the word.
+
+    rows_share: share of a step's pictures that come from rows.
+    """
+
+    instruction: str
+    scenes: TrainingData | None
+    rows: RowsPhotographs | None = None
+    rows_held_out: RowsPhotographs | None = None
+    rows_share: float = 0.0
+
+    def samples(self, settings: TrainingSettings, step: int) -> list[Sample]:
+        """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
+        out: list[Sample] = []
+        if self.rows is not None:
+            first, end = (int(n * settings.batch * self.rows_share) for n in (step, step + 1))
+            out = [self.rows(position) for position in range(first, end)]
+        if self.scenes is None or len(out) == settings.batch:
+            return out
+        rest = replace(settings, batch=settings.batch - len(out))
+        return adapter_samples(self.scenes, rest, step, self.instruction) + out
+
+    def held_out(self, per_picture: int = 4, most: int | None = None) -> dict[str, list[Sample]]:
+        """Fixed validation samples of each data set; of `most` pictures each at most."""
+        out: dict[str, list[Sample]] = {}
+        if self.scenes is not None:
+            out = held_out_adapter_samples(self.scenes, self.instruction, per_picture=per_picture)
+        out = {name: samples[:most] for name, samples in out.items()}
+        if self.rows_held_out is not None:
+            count = len(self.rows_held_out)
+            out[ROWS] = [self.rows_held_out(i) for i in range(count)[:most]]
+        return out
+
+    def notes(self, options: TrainingOptions) -> dict[str, Any]:
+        """The data sets and their sizes; a run with other data is not resumed."""
+        notes = {} if self.scenes is None else self.scenes.notes(options)
+        if self.rows is not None:
+            notes |= {"rows": len(self.rows.items), "rows_share": self.rows_share}
+        return notes
+
+
+def load_detector_data(
+    options: DetectorDataOptions, processor: Any, instruction: str, report: Path
+) -> DetectorData:
+    """Read the data sets of `--data`; the rows' photographs stay on disk.
+
+    report: a file for rows that cannot be used. Raises ClueError that says what is missing.
+    """
+    scenes = None
+    if sources := {SIMULATED, PHOTOS} & set(options.data):
+        size = processor.image_processor.size["height"]
+        scenes = load_training_data(options, size, sources=sources)
+    if ROWS not in options.data:
+        return DetectorData(instruction, scenes)
+    images: dict[str, RowsImage] = {}
+    problems: list[str] = []
+    for file in options.rows:
+        found = load_rows(file)
+        problems += found.problems
+        for image in found.images:
+            if image.id in images:
+                problems.append(f"{file}: {image.path} is in another file too: left out here")
+            images.setdefault(image.id, image)
+    tell_problems(problems, report)
+    by_split = {
+        split: [i for i in images.values() if i.split == split] for split in ("train", "val")
+    }
+    count = {split: sum(len(i.sentences) for i in by_split[split]) for split in by_split}
+    print(
+        f"rows: {count['train']} sentences about {len(by_split['train'])} photographs;"
+        f" validation {count['val']} about {len(by_split['val'])}",
+        file=sys.stderr,
+    )
+    held_out = by_split["val"][:HELD_OUT]
+    if not held_out and scenes is None:
+        raise ClueError("the rows have no photograph for validation: give some the split val")
+    fit = fit_to(processor)
+    return DetectorData(
+        instruction,
+        scenes,
+        RowsPhotographs(by_split["train"], fit, instruction=instruction, seed=options.seed),
+        RowsPhotographs(held_out, fit, instruction=instruction, most=0) if held_out else None,
+        options.rows_share if scenes is not None else 1.0,
+    )

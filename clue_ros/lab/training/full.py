@@ -1,0 +1,463 @@
+"""`clue train full` (scripts/train_full): from the licence to the robot in one resumable command.
+
+Checks the machine, fetches model and data, trains adapters A and B, fits the fusion, measures, and
+writes the model card and the line that launches the robot. Each step is a `clue` command that can
+be run alone; `--plan` prints them with memory and time and runs nothing. Run the same command again
+after a kill: finished steps are skipped, and training goes on from its last saved state.
+
+The recipe is the paper's; steps and batch sizes, which it does not give, are ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import io
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clue_ros import memory
+from clue_ros.cli import COMMANDS, main
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.invig import load_invig
+from clue_ros.lab.data.it2p import find_it2p
+from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.evaluation.table1_detectors import PUBLISHED as TABLE_1
+from clue_ros.lab.evaluation.table3_guesser import PUBLISHED as TABLE_3
+from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.simulator.worlds import WORLDS
+from clue_ros.lab.training.parallel import pick_device
+from clue_ros.lab.training.plan import (
+    FULL_SIZE,
+    GB,
+    ModelSizes,
+    Workload,
+    detector_workload,
+    ivg_workload,
+    parts_that_fit,
+    table_of,
+)
+from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.detector_variants import PAPER, VARIANTS
+from clue_ros.model.loading import find_base, find_model, read_json, replacing, write_json
+
+FULL_MODEL = "google/paligemma2-3b-mix-448"
+INVIG_HUB = "jxu124/invig"
+DATA_GB = 10  # on the disk: InViG's photographs, simulated scenes, states of the runs
+LARGE = 10**9  # weights from which a CPU is refused
+_GETS_IT2P = "git clone https://github.com/hiddenmaze/InteractivePickup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullOptions:
+    """The options of `clue train full`."""
+
+    model: str = option(FULL_MODEL, "base: a hub id or a folder")
+    out: Path = option(Path("models/full"), "folder of the adapters, to launch the robot with")
+    run: Path | None = option(None, "folder of states and logs; default: runs/ and the out name")
+    invig: str = option(INVIG_HUB, "InViG: a hub id, a folder or a file")
+    it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P, or none")
+    rows: Path | None = option(None, "labelled photographs for adapter A too (docs/rows.md)")
+    tabletop: Path = option(DEFAULT_FOLDER, "folder of the simulated scenes")
+    world: str = option("rich", "world of the simulated scenes", choices=tuple(WORLDS))
+    scenes: int = option(2000, "number of simulated training scenes", type=at_least(1))
+    test_scenes: int = option(300, "of validation and of test scenes", type=at_least(1))
+    variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
+    detector_steps: int = option(2000, "steps of adapter A", type=at_least(1))
+    detector_batch: int = option(12, "pictures a step, three sentences each", type=at_least(1))
+    ivg_steps: int = option(2000, "steps of adapter B, three epochs of InViG", type=at_least(1))
+    ivg_batch: int = option(32, "dialogues a step, all pairs of each", type=at_least(1))
+    limit: int | None = option(None, "measure on the first N images only", type=at_least(1))
+    device: str = option("auto", "auto, cpu or cuda")
+    base_dtype: str = option(
+        "bfloat16", "precision of the frozen base", choices=("float32", "bfloat16")
+    )
+    processes: int = option(1, "number of GPUs for adapter B", type=at_least(1))
+    save_every: int = option(100, "steps between two saved states", type=at_least(1))
+    seed: int = option(0, "seed of the training")
+    plan: bool = option(False, "print steps, memory and time, and run nothing")
+
+    @property
+    def runs(self) -> Path:
+        """The folder of states and logs."""
+        return self.run if self.run is not None else Path("runs") / self.out.name
+
+    @property
+    def photos(self) -> Path | None:
+        """IT2P's folder, if there is one."""
+        return self.it2p if self.it2p is not None else find_it2p()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: `clue` commands, or a function for what is no command of its own.
+
+    words: of each command. saved: the file that takes what each of them prints; None: the terminal.
+    """
+
+    name: str
+    title: str
+    words: tuple[tuple[str, ...], ...] = ()
+    saved: tuple[Path, ...] = ()
+    work: Callable[[], None] | None = None
+    processes: int = 1
+    every_time: bool = False  # cheap, and true of this machine and this moment only
+
+    @property
+    def lines(self) -> list[str]:
+        """The commands as they can be typed."""
+        return [shlex.join(["clue", *words]) for words in self.words]
+
+    def run(self) -> None:
+        """Do it. Raises ClueError; a command has then said why on stderr."""
+        if self.work is not None:
+            self.work()
+        for i, words in enumerate(self.words):
+            saved = self.saved[i] if self.saved else None
+            self._command(words, saved)
+
+    def _command(self, words: tuple[str, ...], saved: Path | None) -> None:
+        print(f"$ {shlex.join(['clue', *words])}", file=sys.stderr)
+        said = io.StringIO()
+        if self.processes > 1:
+            status = subprocess.run([*_launcher(self.processes), *words], check=False).returncode
+        else:
+            with contextlib.redirect_stdout(said):
+                status = main(words)
+        _free_memory()
+        if status != 0:
+            raise ClueError(f"step {self.name} ended with status {status}; run it again to go on")
+        if saved is None:
+            print(said.getvalue(), end="")
+        else:
+            saved.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(saved) as partial_file:
+                partial_file.write_text(said.getvalue(), encoding="utf-8")
+
+
+def _launcher(processes: int) -> list[str]:
+    start = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
+    start += ["--num_processes", str(processes), "--num_machines", "1", "--dynamo_backend", "no"]
+    return [*start, "--mixed_precision", "bf16", "-m", "clue_ros.cli"]
+
+
+def _free_memory() -> None:
+    gc.collect()
+    memory.trim(everything=True)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_options(parser, FullOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run every step that is not finished; 0 when the model can be launched."""
+    options = read_options(FullOptions, args)
+    if options.plan:
+        print(plan_text(options))
+        return 0
+    train_full(options)
+    return 0
+
+
+def train_full(options: FullOptions) -> None:
+    """Run every step that is not finished."""
+    done = _Done(options.runs / "steps.json")
+    for step in steps_of(options, parts=partial(_parts, options)):
+        if done.has(step):
+            print(f"done before: {step.title}", file=sys.stderr)
+            continue
+        print(f"== {step.title}", file=sys.stderr)
+        step.run()
+        done.add(step)
+    print(launch_line(options))
+
+
+class _Done:
+    """The finished steps, in RUN/steps.json.
+
+    A step counts as finished if it and all steps before it had the same commands then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._chain = ""
+        self._digests: dict[str, str] = read_json(path) if path.is_file() else {}
+
+    def has(self, step: Step) -> bool:
+        if step.every_time:
+            return False
+        self._chain = hashlib.sha256(f"{self._chain} {step.name} {step.words}".encode()).hexdigest()
+        return self._digests.get(step.name) == self._chain
+
+    def add(self, step: Step) -> None:
+        if not step.every_time:
+            self._digests[step.name] = self._chain
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, self._digests)
+
+
+# -------------------------------------------------------------------------------------------------
+# The steps.
+
+Parts = Callable[[Workload], int]
+
+
+def steps_of(options: FullOptions, parts: Parts) -> list[Step]:
+    """All steps in their order. parts: of a training step, so that it fits the card."""
+    make = ("data", "tabletop", "--world", options.world, "--out", str(options.tabletop))
+    counts = {"train": options.scenes, "val": options.test_scenes, "test": options.test_scenes}
+    scenes = [(*make, "--split", split, "--scenes", str(n)) for split, n in counts.items()]
+    tests = evaluations(options)
+    check = ("check", "--model", options.model)
+    return [
+        Step(
+            "check",
+            "check access, disk and GPU memory",
+            (check,) if "check" in COMMANDS else (),
+            work=partial(check_machine, options),
+            every_time=True,
+        ),
+        Step("fetch", "fetch model and InViG", work=partial(fetch, options)),
+        Step("scenes", "render simulated scenes", tuple(scenes)),
+        Step("detector", "train adapter A", (_train_detector(options, parts),)),
+        Step("ivg", "train adapter B", (_train_ivg(options, parts),), processes=options.processes),
+        Step("policy", "fit policy both", (_train_policy(options),)),
+        Step(
+            "evaluate",
+            "measure",
+            tuple(words for words, _ in tests.values()),
+            tuple(_result(options, name) for name in tests),
+        ),
+        Step("card", "write the model card", work=partial(write_card, options)),
+    ]
+
+
+def _shared(options: FullOptions) -> list[str]:
+    words = ["--device", options.device, "--tabletop", str(options.tabletop)]
+    words += ["--world", options.world]
+    photos = options.photos
+    return words if photos is None else [*words, "--it2p", str(photos)]
+
+
+def _trained(options: FullOptions, part: str) -> list[str]:
+    words = ["train", part, "--model", options.model, "--out", str(options.out / part)]
+    words += ["--run", str(options.runs), "--base-dtype", options.base_dtype]
+    words += ["--save-every", str(options.save_every), "--seed", str(options.seed)]
+    return [*words, "--gradient-checkpointing", *_shared(options)]
+
+
+def _train_detector(options: FullOptions, parts: Parts) -> tuple[str, ...]:
+    batch, steps = options.detector_batch, options.detector_steps
+    words = _trained(options, "detector")
+    words += ["--variant", options.variant, "--lr", "5e-6", "--head-lr", "1e-4"]
+    words += ["--steps", str(steps), "--batch", str(batch)]
+    words += ["--accumulate", str(parts(workloads(options)["adapter A"]))]
+    if options.rows is not None:
+        words += ["--data", "tabletop", "it2p", "rows", "--rows", str(options.rows)]
+    return tuple(words)
+
+
+def _train_ivg(options: FullOptions, parts: Parts) -> tuple[str, ...]:
+    words = _trained(options, "ivg")
+    words += ["--data", "invig", "--invig", options.invig, "--lr", "1e-4"]
+    words += ["--steps", str(options.ivg_steps), "--batch", str(options.ivg_batch)]
+    # `--accumulate` divides each process's share
+    divided = -(-parts(workloads(options)["adapter B"]) // options.processes)
+    return (*words, "--accumulate", str(divided))
+
+
+def _train_policy(options: FullOptions) -> tuple[str, ...]:
+    return ("train", "policy", "--model", str(options.out), *_shared(options))
+
+
+def evaluations(options: FullOptions) -> dict[str, tuple[tuple[str, ...], str]]:
+    """The measurements by name: the command, and what it measures."""
+    few = [] if options.limit is None else ["--limit", str(options.limit)]
+    model = ["--model", str(options.out), "--device", options.device, "--json"]
+    found: dict[str, tuple[list[str], str]] = {}
+    photos = options.photos
+    if photos is not None:
+        words = ["eval", "it2p", "--data", str(photos), "--split", "test"]
+        found["it2p"] = words, "IT2P's test photographs"
+        found["it2p-detector"] = [*words, "--policy", "detector"], "the same, detector alone"
+    words = ["eval", "tabletop", "--world", options.world, "--data", str(options.tabletop)]
+    words += ["--scenes", str(options.test_scenes)]
+    found["tabletop"] = words, f"simulated test scenes ({options.world})"
+    words = ["eval", "ivg", "--data", "invig", "--source", options.invig]
+    found["ivg"] = words, "InViG's test dialogues (Table III)"
+    out = {name: ((*words, *model, *few), what) for name, (words, what) in found.items()}
+    if options.rows is not None:
+        words = ["eval", "detectors", "--rows", str(options.rows), "--only", "own"]
+        words += ["--detectors", str(options.runs / "detectors"), *model]
+        out["rows"] = tuple(words), "labelled photographs (test split)"
+    return out
+
+
+def _result(options: FullOptions, name: str) -> Path:
+    return options.out / "evaluation" / f"{name}.json"
+
+
+def check_machine(options: FullOptions) -> None:
+    """Raises ClueError for what would end a later step: no GPU, too little memory or disk."""
+    sizes = sizes_of(options)
+    device = pick_device(options.device)
+    if device.type != "cuda" and sizes.parameters > LARGE:
+        raise ClueError(
+            f"{options.model} has {sizes.parameters / GB:.1f} billion weights: training needs a"
+            " CUDA GPU"
+        )
+    for work in workloads(options).values():
+        _parts(options, work)
+    need = DATA_GB + sizes.parameters * 2 / GB if sizes.parameters > LARGE else 1.0
+    place = options.out.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / GB
+    if free < need:
+        raise ClueError(f"{place} has {free:.1f} GB free, model and data want {need:.0f} GB")
+    if options.photos is None:
+        print(f"note: no IT2P (set CLUE_IT2P or --it2p; {_GETS_IT2P})", file=sys.stderr)
+    print(f"device {device}, {free:.0f} GB free on the disk", file=sys.stderr)
+
+
+def fetch(options: FullOptions) -> None:
+    """Bring model and InViG into the hub's cache. Raises ClueError saying how to get access."""
+    find_base(find_model(options.model))
+    found = load_invig(options.invig, split="train")
+    print(f"{len(found.samples)} training dialogues of InViG", file=sys.stderr)
+
+
+def sizes_of(options: FullOptions) -> ModelSizes:
+    """The base's sizes; those of the paper's model are known without its files."""
+    if options.model.partition("@")[0] == FULL_MODEL:
+        return FULL_SIZE
+    from clue_ros.model.backbone import load_config
+
+    return ModelSizes.of(load_config(find_base(find_model(options.model))))
+
+
+def workloads(options: FullOptions) -> dict[str, Workload]:
+    """What the steps of both adapters compute."""
+    sizes, variant = sizes_of(options), VARIANTS[options.variant]
+    adapted = len(variant.adapted(sizes.layers))
+    pictures, steps = options.detector_batch, options.detector_steps
+    return {
+        "adapter A": detector_workload(sizes, adapted=adapted, pictures=pictures, steps=steps),
+        "adapter B": ivg_workload(sizes, pictures=options.ivg_batch, steps=options.ivg_steps),
+    }
+
+
+def _parts(options: FullOptions, work: Workload) -> int:
+    """The parts of a step that fit this machine's GPU; 1 on a CPU."""
+    device = pick_device(options.device)
+    if device.type != "cuda":
+        return 1
+    card = torch.cuda.get_device_properties(device).total_memory
+    return parts_that_fit(sizes_of(options), work, card, 4 if "32" in options.base_dtype else 2)
+
+
+# -------------------------------------------------------------------------------------------------
+# What a person reads.
+
+
+def plan_text(options: FullOptions) -> str:
+    """Steps with their commands, memory and time of the trainings; nothing is run."""
+    lines = [f"Plan for {options.model} -> {options.out} (states in {options.runs})", ""]
+    for number, step in enumerate(steps_of(options, parts=lambda _work: 1), start=1):
+        lines.append(f"{number}. {step.title}")
+        lines += [f"   {line}" for line in step.lines]
+    sizes = sizes_of(options)
+    header, *rows = table_of(sizes, workloads(options))
+    lines += [
+        "",
+        f"{sizes.parameters / GB:.2f} billion weights. Estimates by arithmetic (docs/full-size.md),"
+        " not measured:",
+        "",
+        table(header, rows),
+        "",
+        "--accumulate is set to the parts that fit the GPU. Rendering and measuring come on top:",
+        "about a minute for a thousand scenes on four cores, about half a second a reply.",
+        "",
+        launch_line(options),
+    ]
+    return "\n".join(lines)
+
+
+def launch_line(options: FullOptions) -> str:
+    """The command that starts the robot with this model."""
+    model = shlex.quote(str(options.out.absolute()))
+    device = "cpu" if options.device == "cpu" else "cuda"
+    return (
+        f"ros2 launch clue_ros clue.launch.py model:={model} device:={device}"
+        " image:=/camera/image_raw"
+    )
+
+
+def write_card(options: FullOptions) -> None:
+    """Write README.md: recipe, figures with their commands, the published ones beside them."""
+    detector = read_json(options.out / DETECTOR / "detector.json")
+    ivg = read_json(options.out / IVG / "ivg.json")
+    parts: list[str] = [
+        "---\nlibrary_name: peft\npipeline_tag: image-text-to-text\n"
+        f"base_model: {options.model}\ntags: [clue, ambiguity-detection, visual-grounding]\n---",
+        f"# CLUE adapters for {options.model}",
+        "Adapter A (`detector/`) judges whether a request is ambiguous in a picture, adapter B"
+        " (`ivg/`) asks and points. Made by `clue train full` of clue_ros.",
+        f"    {launch_line(options)}",
+        "## Training",
+        _settings("adapter A", detector["training"]),
+        _settings("adapter B", ivg["training"]),
+        "Validation: " + _words({**detector["validation"], **ivg["validation"]}),
+        "## Measured",
+    ]
+    for name, (words, what) in evaluations(options).items():
+        figures = read_json(_result(options, name))
+        parts += [f"**{what}**", f"    {shlex.join(['clue', *words])}", _figures(figures)]
+    published: list[Sequence[str | float]] = [
+        [VARIANTS[name].title, *in_domain, *out]
+        for name, (in_domain, out) in TABLE_1.items()
+        if name == options.variant
+    ]
+    names = ("accuracy", "precision", "recall", "F1")
+    header = ["Table I (paper)", *(f"{d} {n}" for d in ("in", "out") for n in names)]
+    parts += ["## Published, on the paper's data", table(header, published, markdown=True)]
+    guesser: list[Sequence[str | float]] = [[name, acc] for name, acc in TABLE_3.items()]
+    parts.append(table(["Table III (paper, InViG)", "Acc@0.5"], guesser, markdown=True))
+    (options.out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _settings(name: str, training: Mapping[str, Any]) -> str:
+    return f"{name}: " + _words(training)
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
+
+
+def _figures(result: Mapping[str, Any]) -> str:
+    """The plain numbers of a result, group by group."""
+    if "detectors" in result:  # Table I's shape: the first detector's first seed
+        result = result["detectors"][0]["seeds"][0]
+    rows: list[list[str]] = []
+    for group, figures in result.items():
+        if isinstance(figures, Mapping):
+            plain = {k: v for k, v in figures.items() if isinstance(v, int | float)}
+            if plain:
+                rows.append([group, _words(plain)])
+    return table(["", "figures"], rows, markdown=True)

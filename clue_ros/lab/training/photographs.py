@@ -1,0 +1,120 @@
+"""Photographs with sentences, read from disk when a step needs them: dialogues, labelled rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.training.samples import Query, Sample
+
+_TRIES = 20  # photographs in place of one that cannot be read
+
+Pixels = npt.NDArray[np.uint8]
+Fit = Callable[[Pixels], Pixels]
+
+
+class Photograph(Protocol):
+    """What is drawn from: `load` reads uint8 RGB (H, W, 3)."""
+
+    @property
+    def id(self) -> str:
+        """A unique name."""
+        ...
+
+    @property
+    def load(self) -> Callable[[], Pixels]:
+        """Reads the photograph. Raises BadImageError."""
+        ...
+
+
+ItemT = TypeVar("ItemT", bound=Photograph)
+
+
+def fit_to(processor: Any) -> Fit:
+    """The model's processor's way to bring a photograph (H, W, 3) to its input size (S, S, 3)."""
+    pictures = processor.image_processor
+    size = pictures.size["width"], pictures.size["height"]
+
+    def fit(image: Pixels) -> Pixels:
+        resized = Image.fromarray(image).resize(size, resample=pictures.resample)
+        return np.asarray(resized, dtype=np.uint8)
+
+    return fit
+
+
+class RandomPhotographs(Generic[ItemT]):
+    """Photographs in random order, each once an epoch; a function of (seed, position) alone.
+
+    most: queries drawn from a photograph at most; 0 for all of them. name: of the data set.
+    """
+
+    def __init__(
+        self, items: Sequence[ItemT], fit: Fit, *, most: int, seed: int, name: str
+    ) -> None:
+        if not items:
+            raise ClueError(f"{name}: nothing to train on")
+        self.items = items
+        self._fit = fit
+        self._most = most
+        self._seed = seed
+        self._name = name
+        self._order: tuple[int, npt.NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
+        self._broken: set[str] = set()
+        self._lock = Lock()
+
+    def queries(self, item: ItemT) -> list[Query]:
+        """All queries about a photograph."""
+        raise NotImplementedError
+
+    def scene(self, item: ItemT, image: Pixels) -> Scene:
+        """The photograph at the model's size, with its objects where they are known."""
+        return Scene(image, (), np.zeros((1, 1), dtype=np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __call__(self, position: int) -> Sample:
+        """The `position`-th photograph of the run with its queries.
+
+        Another one takes the place of one that cannot be read, which is named once. Raises
+        ClueError when that fails again and again.
+        """
+        rng = np.random.default_rng((self._seed, 17, position))
+        item = self.items[self._shuffled(position)]
+        for _ in range(_TRIES):
+            image = self._read(item)
+            if image is not None:
+                queries = self.queries(item)
+                if 0 < self._most < len(queries):
+                    chosen = sorted(rng.choice(len(queries), size=self._most, replace=False))
+                    queries = [queries[i] for i in chosen]
+                return self.scene(item, image), queries
+            item = self.items[int(rng.integers(len(self.items)))]
+        raise ClueError(f"{self._name}: {_TRIES} photographs in a row cannot be read, see above")
+
+    def _shuffled(self, position: int) -> int:
+        """The photograph at this position; every epoch is another permutation."""
+        epoch, place = divmod(position, len(self.items))
+        with self._lock:
+            if self._order[0] != epoch:
+                rng = np.random.default_rng((self._seed, 19, epoch))
+                self._order = epoch, rng.permutation(len(self.items))
+            return int(self._order[1][place])
+
+    def _read(self, item: ItemT) -> Pixels | None:
+        try:
+            return self._fit(item.load())
+        except (ClueError, OSError, ValueError) as error:
+            with self._lock:
+                if item.id not in self._broken:
+                    self._broken.add(item.id)
+                    print(f"left out: {self._name} {item.id}: {error}", file=sys.stderr)
+            return None
