@@ -193,7 +193,8 @@ class PublicTasks:
             color = self._other_color(o, objects, rng) if wrong != "kind" else color
         noun = self._words(kind, None, rng)
         said = noun if form < 0.4 else color if form < 0.6 else f"{color} {noun}"
-        said = said if 0.4 <= form < 0.6 else indefinite(said)
+        bare = 0.4 <= form < 0.6 or rng.uniform() < 0.3  # "is this red mug ?" of a program
+        said = said if bare else indefinite(said)
         text = pick(rng, CHECK_THIS).format(said)
         return Question(sort, text, YES if true else NO, (target,), target)
 

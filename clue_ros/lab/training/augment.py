@@ -22,7 +22,7 @@ NEW_TABLES = 0.4  # share of simulated pictures with another table
 UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
 UNSHARP = 0.2  # share of pictures with more noise or blur than the camera's
 RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
-CROP_MARGIN = (0.05, 0.4)  # around a cropped object, in its box's longer sides
+CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
 CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
 _BANK = 48  # textures to choose from
 
@@ -151,16 +151,17 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
 def cropped(scene: Scene, target: int, rng: np.random.Generator) -> tuple[Scene, int] | None:
     """The picture around an object, resized to the same size, and the object's new index.
 
-    The crop has a margin of CROP_MARGIN of the box's longer side and, in half of the draws, sides
-    of equal length. Objects of which the crop shows little are left out of its objects and stay in
-    its picture. None if too little of the object itself is shown.
+    The crop has a margin of CROP_MARGIN of the box's sides and, in four draws of ten, sides of
+    equal length; otherwise the picture is stretched to a square, as the processor does. Objects of
+    which the crop shows little are left out of its objects and stay in its picture. None if too
+    little of the object itself is shown.
     """
     size, small = scene.image.shape[0], scene.instances.shape[0]
     x0, y0, x1, y1 = scene.objects[target].box
     width, height = x1 - x0, y1 - y0
-    margin = float(rng.uniform(*CROP_MARGIN)) * max(width, height)
+    margin = float(rng.uniform(*CROP_MARGIN)) * np.array([width, height])
     half = np.array([width, height]) / 2 + margin
-    if rng.uniform() < 0.5:
+    if rng.uniform() < 0.4:
         half[:] = half.max()
     center = np.array([x0 + x1, y0 + y1]) / 2 + rng.uniform(-0.3, 0.3, 2) * margin
     low, high = np.maximum(center - half, 0), np.minimum(center + half, 1)
