@@ -60,6 +60,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
+        "tasks": Command(
+            "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
+        ),
     },
     "train": {
         "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),

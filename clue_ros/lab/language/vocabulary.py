@@ -6,6 +6,7 @@ import re
 
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.plain_grammar import NOUNS, TEMPLATES
+from clue_ros.lab.language.public_tasks import public_tasks
 from clue_ros.lab.language.words import ANY_NOUNS, PLACE_AFTER_NOUN, PLACE_BEFORE_NOUN
 from clue_ros.lab.simulator.scene import COLORS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
@@ -24,13 +25,16 @@ MORE_WORDS = (
 )
 
 
-def vocabulary(world: str = DEFAULT_WORLD) -> list[str]:
+def vocabulary(world: str = DEFAULT_WORLD, *, public: bool = False) -> list[str]:
     """Every word that the embedded tokenizer knows, in alphabetical order.
 
     world: the world that the base is trained on; its grammar adds words to the default ones.
+    public: with the words and numbers of PaliGemma's public tasks.
     """
     parts: list[str] = [*TEMPLATES, *ANY_NOUNS, *COLORS, MORE_WORDS]
     for table in (NOUNS, PLACE_BEFORE_NOUN, PLACE_AFTER_NOUN):
         parts += [word for words in table.values() for word in words]
     parts += grammar_of(world).words()
-    return sorted({w for text in parts for w in re.findall(r"[a-z]+", text)})
+    if public:
+        parts += public_tasks(world).words()
+    return sorted({w for text in parts for w in re.findall(r"[a-z]+|[0-9]+", text)})

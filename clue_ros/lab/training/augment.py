@@ -22,6 +22,8 @@ NEW_TABLES = 0.4  # share of simulated pictures with another table
 UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
 UNSHARP = 0.2  # share of pictures with more noise or blur than the camera's
 RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
+CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
+CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
 _BANK = 48  # textures to choose from
 
 Mirror = tuple[bool, bool]  # left-right, top-bottom
@@ -33,12 +35,13 @@ class Picture:
     """An augmented picture, uint8 RGB (S, S, 3), with its objects and instance map.
 
     mirror: how it was mirrored, which decides the words left and right. record: IT2P's own, of a
-    photograph.
+    photograph. subject: the object that it was cropped around; None for a whole picture.
     """
 
     scene: Scene
     mirror: Mirror = NO_MIRROR
     record: It2pImage | None = None
+    subject: int | None = None
 
 
 class ScenePool:
@@ -143,6 +146,49 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
         b = np.clip(np.array(o.box) * scale + np.tile(move, 2), 0.0, 1.0)
         boxes.append((float(b[0]), float(b[1]), float(b[2]), float(b[3])))
     return _with_boxes(scene, np.asarray(image, np.uint8), np.asarray(instances, np.uint8), boxes)
+
+
+def cropped(scene: Scene, target: int, rng: np.random.Generator) -> tuple[Scene, int] | None:
+    """The picture around an object, resized to the same size, and the object's new index.
+
+    The crop has a margin of CROP_MARGIN of the box's sides and, in four draws of ten, sides of
+    equal length; otherwise the picture is stretched to a square, as the processor does. Objects of
+    which the crop shows little are left out of its objects and stay in its picture. None if too
+    little of the object itself is shown.
+    """
+    size, small = scene.image.shape[0], scene.instances.shape[0]
+    x0, y0, x1, y1 = scene.objects[target].box
+    width, height = x1 - x0, y1 - y0
+    margin = float(rng.uniform(*CROP_MARGIN)) * np.array([width, height])
+    half = np.array([width, height]) / 2 + margin
+    if rng.uniform() < 0.4:
+        half[:] = half.max()
+    center = np.array([x0 + x1, y0 + y1]) / 2 + rng.uniform(-0.3, 0.3, 2) * margin
+    low, high = np.maximum(center - half, 0), np.minimum(center + half, 1)
+    scale = 1 / (high - low)
+
+    def part(image: npt.NDArray[np.uint8], side: int, flags: int) -> npt.NDArray[np.uint8]:
+        matrix = np.array([[scale[0], 0, -low[0] * scale[0]], [0, scale[1], -low[1] * scale[1]]])
+        matrix[:, 2] *= side
+        return np.asarray(
+            cv2.warpAffine(image, matrix, (side, side), flags=flags,
+                           borderMode=cv2.BORDER_REPLICATE), np.uint8
+        )  # fmt: skip
+
+    instances = part(scene.instances, small, cv2.INTER_NEAREST)
+    cells = np.bincount(instances.ravel(), minlength=len(scene.objects) + 1)[1:]
+    shown = [i for i in range(len(scene.objects)) if cells[i] >= CROP_CELLS * small * small]
+    if target not in shown:
+        return None
+    numbers = np.zeros(len(scene.objects) + 1, np.uint8)
+    objects = []
+    for k, i in enumerate(shown):
+        numbers[i + 1] = k + 1
+        box = (np.array(scene.objects[i].box).reshape(2, 2) - low) * scale
+        a, b, c, d = (float(v) for v in box.clip(0, 1).ravel())
+        objects.append(replace(scene.objects[i], box=(a, b, c, d)))
+    image = part(scene.image, size, cv2.INTER_LINEAR)
+    return Scene(image, tuple(objects), numbers[instances]), shown.index(target)
 
 
 @cache

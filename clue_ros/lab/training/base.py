@@ -38,6 +38,7 @@ from clue_ros.model.config import tiny_config
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
 
+TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
 _WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
 
@@ -48,6 +49,12 @@ class BaseOptions(GroundingOptions):
 
     out: Path = required("model folder to write")
     init: str | None = option(None, "base to start from, of the same sizes: a folder or a name")
+    tasks: str = option(
+        "dialogue",
+        "dialogue: requests, clarifying questions and lists of up to three objects; public: also"
+        " PaliGemma's public tasks, 'detect NOUN', 'answer en QUESTION' and 'caption en'",
+        choices=TASK_SETS,
+    )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
     vision_steps: int = option(3000, "optimizer steps of stage 1")
     vision_batch: int = option(32, "pictures a step of stage 1")
@@ -121,20 +128,22 @@ def train_base(options: BaseOptions) -> None:
     workers = options.prefetch_workers(device)
     kinds = [kind for kind in all_kinds(options) if kind not in world_spec(options.world).kinds]
     sizes = {} if options.image_size is None else {"image_size": options.image_size}
-    model, tokenizer = new_model(options.seed, options.world, kinds, **sizes)
+    public = options.tasks == "public"
+    model, tokenizer = new_model(options.seed, options.world, kinds, public=public, **sizes)
     vision_config = model.config.vision_config
     start = None
     if options.init is not None:
         known = adopt(model, tokenizer, options.init)
         print(f"from {options.init}: {known} of {len(tokenizer)} tokens known", file=sys.stderr)
         start = (model.model.vision_tower, location_table(model, tokenizer).clone())
-    data = load_training_data(options, vision_config.image_size, via=options.via)
+    data = load_training_data(options, vision_config.image_size, via=options.via, public=public)
     began, run_folder = time.monotonic(), options.run_folder(options.out)
     notes = {
         "init": options.init,
         "init_fingerprint": options.init and fingerprint(find_base(find_model(options.init))),
         "image_size": options.image_size,
         "via": options.via,
+        "tasks": options.tasks,
         **data.notes(options),
     }
     tower_file = train_vision(
@@ -175,14 +184,20 @@ def _settings(options: BaseOptions, steps: int, batch: int, lr: float) -> Traini
 
 
 def new_model(
-    seed: int, world: str = DEFAULT_WORLD, kinds: Sequence[str] = (), **sizes: int
+    seed: int,
+    world: str = DEFAULT_WORLD,
+    kinds: Sequence[str] = (),
+    *,
+    public: bool = False,
+    **sizes: int,
 ) -> tuple[Any, Any]:
     """An untrained model of the embedded size and its tokenizer.
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
-    words. kinds: more kinds, of the user's own meshes. sizes: see `tiny_config`.
+    words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
+    PaliGemma's public tasks. sizes: see `tiny_config`.
     """
-    tokenizer = build_tokenizer([*vocabulary(world), *kinds, *map(plural, kinds)])
+    tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
     config: Any = tiny_config(len(tokenizer), **sizes)
     config.text_config._attn_implementation = "eager"
     torch.manual_seed(seed)

@@ -15,6 +15,7 @@ from clue_ros.lab.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
@@ -32,7 +33,8 @@ class TrainingData:
 
     world: of the simulated scenes, which decides the language of all sentences. kinds: the kinds
     that the scenes can hold, of the user's own meshes and of `--mix` too. via: whether a grounding
-    names the boxes that it counts before the target's (`--via`).
+    names the boxes that it counts before the target's (`--via`). public: whether the base learns
+    PaliGemma's public tasks too (`--tasks public`).
     """
 
     scenes: ScenePool
@@ -42,6 +44,7 @@ class TrainingData:
     world: str = DEFAULT_WORLD
     kinds: tuple[str, ...] = KINDS
     via: bool = False
+    public: bool = False
 
     @property
     def colors(self) -> tuple[str, ...]:
@@ -52,6 +55,11 @@ class TrainingData:
     def language(self) -> Grammar:
         """The sentences about the pictures."""
         return grammar_of(self.world, via=self.via)
+
+    @property
+    def public_tasks(self) -> PublicTasks | None:
+        """The sentences of PaliGemma's public tasks, if the base learns them."""
+        return public_tasks(self.world) if self.public else None
 
     def draw(self, rng: np.random.Generator, photo_share: float, *, turns: bool = False) -> Picture:
         """A random picture, augmented; a photograph with probability `photo_share`."""
@@ -75,6 +83,7 @@ def load_training_data(
     *,
     sources: Collection[str] = (SIMULATED, PHOTOS),
     via: bool = False,
+    public: bool = False,
 ) -> TrainingData:
     """Read pictures into memory, about 150 kB each at 224 px.
 
@@ -95,6 +104,7 @@ def load_training_data(
         options.world,
         all_kinds(options),
         via,
+        public,
     )
     print(
         f"{len(data.scenes)} training scenes, {len(data.photos)} IT2P photographs;"

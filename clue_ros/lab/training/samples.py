@@ -7,20 +7,31 @@ dialogues (`adapter_samples`). What a step draws is a function of (seed, step) a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from clue_ros.lab.data.it2p import It2pImage
 from clue_ros.lab.language.dialogues import DialogueState, Grammar
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.public_tasks import (
+    LISTED as LISTED_IN_PUBLIC,
+)
+from clue_ros.lab.language.public_tasks import (
+    Entries,
+    PublicTasks,
+    Question,
+    caption_text,
+    from_left,
+)
 from clue_ros.lab.language.words import mirrored_text
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.training.augment import Mirror, Picture
+from clue_ros.lab.training.augment import Mirror, Picture, cropped
 from clue_ros.lab.training.datasets import TrainingData
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.vision import side_bins
 from clue_ros.model.location_tokens import BETWEEN, to_text
+from clue_ros.model.prompts import split_words
 
 PLAIN = grammar_of()
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
@@ -28,6 +39,16 @@ TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
 VIA_TASKS = (
     ("clarify", 0.56), ("order", 0.1), ("size", 0.1), ("list", 0.12), ("look", 0.12),
 )  # fmt: skip
+# With `--tasks public`: PaliGemma's public tasks ("detect" as its mix checkpoints answer it instead
+# of "list").
+PUBLIC_TASKS = (
+    ("clarify", 0.3), ("order", 0.06), ("size", 0.06), ("look", 0.08), ("detect", 0.2),
+    ("answer", 0.26), ("caption", 0.04),
+)  # fmt: skip
+PUBLIC_ON_PHOTOS = 0.35  # share of the queries about photographs that are public tasks
+PUBLIC_NAMES = ("detect", "answer", "caption")
+CROPS = 0.2  # share of the pictures that are cropped around an object
+CROP_QUERIES = 6  # about a cropped picture at most
 SORT_TASKS = ("order", "size")  # sorts of requests that are drawn by themselves
 LISTED = 3  # objects that a "detect" suffix lists at most
 OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the data set does
@@ -63,13 +84,15 @@ def base_samples(
 ) -> list[Sample]:
     """The pictures and queries of a step of the base's stage 2."""
     rng = np.random.default_rng((settings.seed, 7, step))
-    return _draw(data, settings.batch, rng, BASE_PHOTOS, _base_queries(data, per_picture))
+    ask, crops = _base_queries(data, per_picture), CROPS if data.public else 0.0
+    return _draw(data, settings.batch, rng, BASE_PHOTOS, ask, crops)
 
 
 def held_out_base_samples(data: TrainingData, per_picture: int) -> dict[str, list[Sample]]:
     """Fixed validation samples of the base, by data set."""
     rng = np.random.default_rng(1)
-    return _held_out(data, rng, _base_queries(data, per_picture), BASE_HELD_OUT)
+    ask, crops = _base_queries(data, per_picture), CROPS if data.public else 0.0
+    return _held_out(data, rng, ask, BASE_HELD_OUT, crops)
 
 
 def adapter_samples(
@@ -99,18 +122,27 @@ def one_query_each(samples: Sequence[Sample]) -> tuple[list[Sample], list[int]]:
 
 
 def _draw(
-    data: TrainingData, count: int, rng: np.random.Generator, photo_share: float, ask: Ask
+    data: TrainingData,
+    count: int,
+    rng: np.random.Generator,
+    photo_share: float,
+    ask: Ask,
+    crops: float = 0.0,
 ) -> list[Sample]:
     samples: list[Sample] = []
     while len(samples) < count:
-        picture = data.draw(rng, photo_share)
+        picture = _perhaps_cropped(data.draw(rng, photo_share), rng, crops)
         if queries := ask(picture, rng):
             samples.append((picture.scene, queries))
     return samples
 
 
 def _held_out(
-    data: TrainingData, rng: np.random.Generator, ask: Ask, most: int | None = None
+    data: TrainingData,
+    rng: np.random.Generator,
+    ask: Ask,
+    most: int | None = None,
+    crops: float = 0.0,
 ) -> dict[str, list[Sample]]:
     """Fixed samples: "val" from the simulator and "photo" from IT2P, where there are any."""
     out: dict[str, list[Sample]] = {"val": [], "photo": []}
@@ -119,18 +151,32 @@ def _held_out(
         ("photo", data.held_out_photos, None),
     ):
         for i in range(len(pool))[:count]:
-            picture = Picture(pool[i], record=pool.record(i))
+            picture = _perhaps_cropped(Picture(pool[i], record=pool.record(i)), rng, crops)
             if queries := ask(picture, rng):
                 out[name].append((picture.scene, queries))
     return {name: samples for name, samples in out.items() if samples}
 
 
+def _perhaps_cropped(picture: Picture, rng: np.random.Generator, share: float) -> Picture:
+    """The picture, in a share of the draws cropped around one of its objects."""
+    objects = picture.scene.objects
+    if not share or not objects or rng.uniform() >= share:
+        return picture
+    found = cropped(picture.scene, int(rng.integers(len(objects))), rng)
+    return picture if found is None else replace(picture, scene=found[0], subject=found[1])
+
+
 def _base_queries(data: TrainingData, count: int) -> Ask:
+    public = data.public_tasks
+
     def ask(picture: Picture, rng: np.random.Generator) -> list[Query]:
+        scene = picture.scene
+        if public is not None and picture.subject is not None:
+            return crop_queries(scene, picture.subject, min(count, CROP_QUERIES), rng, public)
         if picture.record is None:
-            return scene_queries(picture.scene, count, rng, data.language)
+            return scene_queries(scene, count, rng, data.language, public)
         return photo_queries(
-            picture.record, picture.scene, picture.mirror, count, rng, data.language
+            picture.record, scene, picture.mirror, count, rng, data.language, public
         )
 
     return ask
@@ -200,21 +246,89 @@ def list_query(context: str, meant: Sequence[int], objects: Sequence[SceneObject
     return Query("detect", context, suffix, tuple(meant), tuple(pointers), len(meant) != 1)
 
 
-def scene_queries(
-    scene: Scene, count: int, rng: np.random.Generator, language: Grammar = PLAIN
+def detection_query(entries: Entries, objects: Sequence[SceneObject]) -> Query:
+    """PaliGemma's "detect" of one or more nouns: a box and its noun for each object, in order.
+
+    Objects are named from left to right, LISTED at most; the suffix is empty if none is there.
+    """
+    labels = {i: text for text, found in entries for i in found}
+    parts, pointers, at = [], [], 0
+    for i in from_left(tuple(labels), objects)[:LISTED_IN_PUBLIC]:
+        parts.append(f"{box_suffix(objects[i])} {labels[i]}")
+        tokens = 4 + len(split_words(labels[i]))
+        pointers += [(at + k, i) for k in range(tokens)]
+        at += tokens + 1  # ";"
+    context = " ; ".join(text for text, _ in entries)
+    meant = tuple(labels)
+    return Query("detect", context, " ; ".join(parts), meant, tuple(pointers), len(meant) != 1)
+
+
+def question_query(question: Question) -> Query:
+    """PaliGemma's "answer en" with a short answer."""
+    pointers: tuple[tuple[int, int], ...] = ()
+    if question.named is not None:
+        pointers = tuple((k, question.named) for k in range(len(question.answer.split())))
+    meant, several = question.meant, len(question.meant) != 1
+    return Query("answer en", question.text, question.answer, meant, pointers, several)
+
+
+def caption_query(parts: Sequence[tuple[str, Sequence[int]]]) -> Query:
+    """PaliGemma's "caption en": the objects from left to right."""
+    pointers, at = [], 0
+    for text, found in parts:
+        tokens = len(text.split())
+        if len(found) == 1:
+            pointers += [(at + k, found[0]) for k in range(tokens)]
+        at += tokens + 1  # "," or "and"
+    meant = tuple(i for _, found in parts for i in found)
+    suffix = caption_text([text for text, _ in parts])
+    return Query("caption", "en", suffix, meant, tuple(pointers), len(meant) != 1)
+
+
+def crop_queries(
+    scene: Scene, subject: int, count: int, rng: np.random.Generator, public: PublicTasks
 ) -> list[Query]:
-    """Random queries about a scene, of all tasks; fewer than `count` if the scene gives few."""
+    """Questions about a picture that was cropped around the object `subject`."""
+    return [
+        question_query(public.question_about(subject, scene.objects, rng)) for _ in range(count)
+    ]
+
+
+def _public_query(
+    scene: Scene, task: str, rng: np.random.Generator, public: PublicTasks
+) -> Query | None:
+    if task == "detect":
+        entries = public.detection(scene.objects, rng)
+        return detection_query(entries, scene.objects) if entries else None
+    if task == "caption":
+        return caption_query(public.caption(scene.objects))
+    question = public.question(scene.objects, rng)
+    return question_query(question) if question else None
+
+
+def scene_queries(
+    scene: Scene,
+    count: int,
+    rng: np.random.Generator,
+    language: Grammar = PLAIN,
+    public: PublicTasks | None = None,
+) -> list[Query]:
+    """Random queries about a scene, of all tasks; fewer than `count` if the scene gives few.
+
+    public: the sentences of PaliGemma's public tasks, if they are learned too.
+    """
     queries: list[Query] = []
-    tasks = VIA_TASKS if language.via else TASKS
+    tasks = PUBLIC_TASKS if public is not None else VIA_TASKS if language.via else TASKS
     names, shares = [name for name, _ in tasks], [share for _, share in tasks]
     for task in rng.choice(names, size=2 * count, p=shares):
         if len(queries) == count:
             break
-        query = (
-            _naming_query(scene, rng, language)
-            if task == "list"
-            else _state_query(scene, str(task), rng, language)
-        )
+        if public is not None and task in PUBLIC_NAMES:
+            query = _public_query(scene, str(task), rng, public)
+        elif task == "list":
+            query = _naming_query(scene, rng, language)
+        else:
+            query = _state_query(scene, str(task), rng, language)
         if query is not None:
             queries.append(query)
     return queries
@@ -227,13 +341,19 @@ def photo_queries(
     count: int,
     rng: np.random.Generator,
     language: Grammar = PLAIN,
+    public: PublicTasks | None = None,
 ) -> list[Query]:
     """Random queries about an IT2P photograph: mostly its own, some in the simulator's language."""
     queries: list[Query] = []
     for _ in range(2 * count):
         if len(queries) == count:
             break
-        if rng.uniform() < 0.25:
+        query: Query | None
+        if public is not None and rng.uniform() < PUBLIC_ON_PHOTOS:
+            shares = [share for name, share in PUBLIC_TASKS if name in PUBLIC_NAMES]
+            task = str(rng.choice(PUBLIC_NAMES, p=np.array(shares) / sum(shares)))
+            query = _public_query(scene, task, rng, public)
+        elif rng.uniform() < 0.25:
             query = (
                 _naming_query(scene, rng, language)
                 if rng.uniform() < 0.5
