@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image as Pillow
 
 from clue_ros.dialogue.types import Box, Peak
@@ -29,7 +30,7 @@ from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes.executables import HOW_TO_GET_CLUE_MSGS
-from clue_ros.nodes.image_conversion import float_map
+from clue_ros.nodes.image_conversion import read_rows
 from demo.scenes import SCENES, DemoScene, Played, SceneError, read_scenes
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class Player:
             )
         drawn = draw(
             image,
-            attention=None if attention is None else float_map(attention),
+            attention=None if attention is None else read_rows(attention, np.float32),
             peaks=peaks,
             box=box,
             caption="\n".join(self._said),
