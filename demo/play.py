@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image as Pillow
 
 from clue_ros.dialogue.types import Box, Peak
@@ -29,8 +30,8 @@ from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes.executables import HOW_TO_GET_CLUE_MSGS
-from clue_ros.nodes.image_conversion import float_map
-from demo.scenes import SCENES, DemoScene, Played, SceneError, read_scenes
+from clue_ros.nodes.image_conversion import read_rows
+from demo.scenes import SCENES, VOICE_SCENES, DemoScene, Played, SceneError, read_scenes
 
 if TYPE_CHECKING:
     from demo.graph import Processes, Watcher
@@ -94,7 +95,7 @@ def choose_scenes(settings: DemoSettings) -> list[DemoScene]:
     if settings.image:
         load_image(settings.image)  # report a broken picture before a graph is started for it
         return [DemoScene(settings.image, settings.say, settings.answer)]
-    return read_scenes(settings.scenes or SCENES)
+    return read_scenes(settings.scenes or (VOICE_SCENES if settings.voice else SCENES))
 
 
 def main(args: list[str] | None = None) -> int:
@@ -106,7 +107,7 @@ def main(args: list[str] | None = None) -> int:
         print(f"demo: {HOW_TO_GET_CLUE_MSGS.format(error=error)}", file=sys.stderr)
         return 2
     try:
-        scenes = [] if settings.voice else choose_scenes(settings)
+        scenes = choose_scenes(settings)
         processes = Processes(settings.out / "logs")  # makes the folders
     except (SceneError, ClueError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -119,10 +120,13 @@ def main(args: list[str] | None = None) -> int:
         if settings.voice:
             from demo.spoken import play_voice
 
-            failures = play_voice(processes, watcher, settings)
+            out = settings.out / "voice"
+            failures = play_voice(
+                processes, watcher, scenes, out, model=settings.model, device=settings.device
+            )
         else:
             failures = play(processes, watcher, scenes, settings)
-    except (GraphError, SceneError) as error:
+    except GraphError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -283,7 +287,7 @@ class Player:
             )
         drawn = draw(
             image,
-            attention=None if attention is None else float_map(attention),
+            attention=None if attention is None else read_rows(attention, np.float32),
             peaks=peaks,
             box=box,
             caption="\n".join(self._said),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from clue_msgs.msg import AudioChunk, Speaking, Transcript
@@ -31,10 +31,7 @@ from clue_ros.voice.audio import (
     write_wav,
 )
 from demo.graph import GraphError, Processes, Watcher, start_nodes
-from demo.scenes import VOICE_SCENES, DemoScene, Played, read_scenes
-
-if TYPE_CHECKING:
-    from demo.play import DemoSettings
+from demo.scenes import DemoScene, Played
 
 # -------------------------------------------------------------------------------------------------
 # The demo's room: a microphone that hears the person's sound files, and the robot's own voice.
@@ -165,12 +162,12 @@ class SpokenDialogue:
         self._said = Path()  # the file that the person said last
         self._attempts = 0
 
-    def start(self, scene: DemoScene, settings: DemoSettings) -> None:
-        """Start the nodes."""
+    def start(self, image: Path, model: str, device: str) -> None:
+        """Start the nodes, with a first image."""
         tts = {"engine": "pyttsx3", "output": "topic", "wav_folder": (self._out / "said").resolve()}
         start_nodes(
-            self._processes, self._watcher, scene.image, settings.model, settings.device,
-            REPLY_TIMEOUT, speech={"source": "topic"}, tts=tts,
+            self._processes, self._watcher, image, model, device, REPLY_TIMEOUT,
+            speech={"source": "topic"}, tts=tts,
         )  # fmt: skip
         for node in ("speech", "tts"):
             self._watcher.wait(lambda n=node: self._is_active(n), f"{node} to be active", 120.0)
@@ -285,14 +282,20 @@ class SpokenDialogue:
         _print(f"  {who + ':':<7} {text}")
 
 
-def play_voice(processes: Processes, watcher: Watcher, settings: DemoSettings) -> list[str]:
-    """Play every spoken scene and leave the sound and the transcript; return what was wrong."""
-    scenes = read_scenes(settings.scenes or VOICE_SCENES)
-    out = settings.out / "voice"
+def play_voice(
+    processes: Processes,
+    watcher: Watcher,
+    scenes: list[DemoScene],
+    out: Path,
+    *,
+    model: str,
+    device: str,
+) -> list[str]:
+    """Play every spoken scene, and write the sound and the transcript; return what went wrong."""
     dialogue = SpokenDialogue(processes, watcher, out)
     failures = []
     try:
-        dialogue.start(scenes[0], settings)
+        dialogue.start(scenes[0].image, model, device)
         for number, scene in enumerate(scenes, start=1):
             problem = dialogue.play(number, scene)
             if problem:

@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     exclusive: argparse._ActionsContainer | None = None
     for declared in fields(options):
         hint, settings = hints[declared.name], dict(declared.metadata)
-        if _is_nested(hint):
+        if is_dataclass(hint):
             add_options(parser, hint)
         if not settings:
             continue
@@ -104,15 +104,11 @@ class _Recipe(argparse.Action):
 def read_options(options: type[T], args: argparse.Namespace) -> T:
     """The dataclass from parsed arguments. Raises ClueError for values that cannot work."""
     values = {
-        name: read_options(hint, args) if _is_nested(hint) else getattr(args, name)
+        name: read_options(hint, args) if is_dataclass(hint) else getattr(args, name)
         for name, hint in get_type_hints(options).items()
-        if _is_nested(hint) or hasattr(args, name)
+        if is_dataclass(hint) or hasattr(args, name)
     }
     return options(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-
-
-def _is_nested(hint: Any) -> bool:
-    return is_dataclass(hint)
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

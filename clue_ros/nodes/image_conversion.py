@@ -112,11 +112,6 @@ def to_rgb(msg: ImageLike) -> Rgb:
     return _converted(values, msg.encoding)
 
 
-def convert_own(msg: ImageLike) -> Rgb:
-    """Convert as `to_rgb` does, without cv_bridge."""
-    return _converted(_values(msg), msg.encoding)
-
-
 def _values(msg: ImageLike) -> NDArray[Any]:
     """Return the values as they are in a picture's message. Raises as `to_rgb` does."""
     encoding = ENCODINGS.get(msg.encoding)
@@ -262,10 +257,3 @@ def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
     msg.step = msg.width * channels * values.itemsize
     msg.data = array.array("B", values.tobytes())
     return msg
-
-
-def float_map(msg: ImageLike) -> NDArray[np.float32]:
-    """Return a 32FC1 image (an attention map) as float32 (height, width). Raises BadImageError."""
-    if msg.encoding != "32FC1":
-        raise BadImageError(f"the image is {msg.encoding[:40]!r}, not 32FC1")
-    return read_rows(msg, np.float32)

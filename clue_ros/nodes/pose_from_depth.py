@@ -11,8 +11,8 @@ parallel to the camera's axes and as deep as what is seen of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -132,6 +132,8 @@ def _undo_fisheye(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Ar
 # The plane that an object stands on, and the pixels that hang together in depth.
 
 Mask = npt.NDArray[np.bool_]
+FOUR = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
+EIGHT = np.ones((3, 3), np.uint8)
 
 TRIES = 128  # triples of points; with half of them on a plane, missing it has odds of 1e-8
 SAMPLE = 600  # points that judge the triples
@@ -248,23 +250,12 @@ def bridged(depth: Array, rounds: int) -> Array:
 
     Only to see what hangs together across a hole: no filled value is measured.
     """
-    filled = depth
+    filled = np.where(np.isnan(depth), np.inf, depth)
     for _ in range(rounds):
-        holes = np.isnan(filled)
-        if not holes.any():
-            break
-        padded = np.pad(filled, 1, constant_values=np.nan)
-        upright, across = (
-            (padded[:-2, 1:-1], padded[2:, 1:-1]),
-            (padded[1:-1, :-2], padded[1:-1, 2:]),
-        )
-        around = np.stack([*upright, *across])
-        known = np.isfinite(around)
-        count = known.sum(0)
         # The nearest one, not the mean: a mean of two surfaces lies on neither.
-        nearest = np.where(known, around, np.inf).min(0)
-        filled = np.where(holes & (count > 0), nearest, filled)
-    return filled
+        nearest = cv2.erode(filled, FOUR, borderValue=np.inf)
+        filled = np.where(np.isinf(filled), nearest, filled)
+    return np.where(np.isinf(filled), np.nan, filled)
 
 
 SIDE = 160  # pixels of the window that is looked at, at most; larger ones are thinned out
@@ -452,8 +443,8 @@ def _most_central(solid: Mask, window: Window, step: Array) -> Mask:
     total[solid.size] = 0.0
     piece = label == int(total.argmax())
     piece &= solid
-    around = _neighbours(piece.astype(np.int64), 0).sum(0)
-    return np.asarray(piece & window.known & (around >= 4))  # half of the eight neighbours
+    around = cv2.filter2D(piece.astype(np.uint8), -1, EIGHT, borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(piece & window.known & (around > 4))  # itself and half of its neighbours
 
 
 def _without_flying(solid: Mask, window: Window, step: Array) -> Mask:
@@ -461,21 +452,13 @@ def _without_flying(solid: Mask, window: Window, step: Array) -> Mask:
 
     Such a one is nearer than one neighbour and farther than another.
     """
-    depths = _neighbours(window.depth, np.nan)
-    with np.errstate(invalid="ignore"):
-        behind = (depths - window.depth > step).any(0)
-        before = (window.depth - depths > step).any(0)
+    hole = np.isnan(window.depth)
+    farthest = cv2.dilate(np.where(hole, -np.inf, window.depth), EIGHT, borderValue=-np.inf)
+    nearest = cv2.erode(np.where(hole, np.inf, window.depth), EIGHT, borderValue=np.inf)
+    behind, before = farthest - window.depth > step, window.depth - nearest > step
     clean = solid & ~(behind & before)
     # Depth that is noise all over has no edges to clean.
     return clean if np.count_nonzero(clean) > np.count_nonzero(solid) / 2 else solid
-
-
-def _neighbours(values: npt.NDArray[Any], outside: float) -> npt.NDArray[Any]:
-    """Return the eight neighbours (8, h, w) of every value (h, w)."""
-    padded = np.pad(values, 1, constant_values=outside)
-    h, w = values.shape
-    shifts = [(dy, dx) for dy in range(3) for dx in range(3) if (dy, dx) != (1, 1)]
-    return np.stack([padded[dy : dy + h, dx : dx + w] for dy, dx in shifts])
 
 
 def _oriented(window: Window, region: Mask, support: Plane | None) -> tuple[Array, Array, Array]:

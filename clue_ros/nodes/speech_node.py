@@ -38,9 +38,9 @@ from clue_ros.voice.audio import mono
 from clue_ros.voice.confirmation import Action, Confirmer, Decision, Thresholds
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import Phrase, PhraseLimits
-from clue_ros.voice.grammar import Expecting, Hints
+from clue_ros.voice.grammar import Expecting, Hints, Hypothesis
 from clue_ros.voice.listener import Listener, ListenerCallbacks, PhraseStream
-from clue_ros.voice.recognizers import Hypothesis, RecognizerProcess, RecognizerSettings
+from clue_ros.voice.recognizers import RecognizerProcess, RecognizerSettings
 from clue_ros.voice.sources import Files, Microphone, Source
 
 SUBSCRIBER_TIMEOUT = 5.0  # seconds that the first typed line waits for a subscriber of `speech`

@@ -13,7 +13,7 @@ from enum import Enum
 from clue_ros.dialogue.reading import calls_off, read
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.words import is_offered, plain, words_of
-from clue_ros.voice.recognizers import Hypothesis
+from clue_ros.voice.grammar import Hypothesis
 
 
 class Action(Enum):

@@ -52,15 +52,13 @@ class Begun:
 class Phrase:
     """A whole phrase, from `start` to `end` (seconds, the stream's clock).
 
-    `speech_end` is when the last voiced frame ended, before the silence that closed the phrase;
-    `cut` says that it was longer than `max_phrase`.
+    `speech_end` is when the last voiced frame ended, before the silence that closed the phrase.
     """
 
     audio: Audio
     start: float
     end: float
     speech_end: float
-    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ class PhraseFinder:
             if self._unvoiced_run * FRAME_SECONDS >= self.limits.end_silence:
                 return self._close(now)
             if len(self._frames) * FRAME_SECONDS >= self.limits.max_phrase:
-                return self._close(now, cut=True)
+                return self._close(now)
             return None
         self._recent.append(frame)
         self._opening.append(voiced)
@@ -137,13 +135,13 @@ class PhraseFinder:
         self._opening.clear()
         return Begun(self._start)
 
-    def _close(self, now: float, cut: bool = False) -> Event:
+    def _close(self, now: float) -> Event:
         audio, voiced = self.so_far(), self._voiced * FRAME_SECONDS
         speech_end = now - self._unvoiced_run * FRAME_SECONDS
         self._frames = []
         if voiced < self.limits.min_speech:
             return Dropped()
-        return Phrase(audio, self._start, now, speech_end, cut)
+        return Phrase(audio, self._start, now, speech_end)
 
 
 def ambient_threshold(samples: Samples, margin: float) -> float:

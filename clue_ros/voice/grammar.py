@@ -1,7 +1,11 @@
-"""What a person is likely to say next, as a grammar (JSGF), a vocabulary, or a prompt."""
+"""What a recognizer is given and returns: the likely words, and the hypothesis.
+
+The likely words become a grammar (JSGF), a vocabulary, or a prompt.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -42,6 +46,23 @@ class Hints:
         cleaned = dict.fromkeys(plain(phrase) for phrase in phrases)
         kept = [p for p in cleaned if p and len(p.split()) <= MAX_WORDS]
         return Hints(expecting, tuple(kept[:MAX_PHRASES]), language)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a recognizer made of a phrase.
+
+    Attributes:
+        text: in lower case without punctuation; empty if no words were recognized.
+        confidence: 0 to 1; NaN if the recognizer does not say.
+        unaided: the text without help from a grammar; empty if there was no such decoding.
+        features: the three comparisons that the confidence was computed from (sphinx).
+    """
+
+    text: str
+    confidence: float = math.nan
+    unaided: str = ""
+    features: tuple[float, ...] = ()
 
 
 def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:

@@ -16,8 +16,7 @@ from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import RATE, Audio, StreamResampler
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import Begun, Dropped, Event, Phrase, PhraseFinder, PhraseLimits
-from clue_ros.voice.grammar import Hints
-from clue_ros.voice.recognizers import Hypothesis
+from clue_ros.voice.grammar import Hints, Hypothesis
 
 TICK = 0.05  # seconds between calls of `tick`, also when there is no sound
 MAX_WAITING = 4  # phrases that wait for the recognizer; beyond that the oldest is dropped

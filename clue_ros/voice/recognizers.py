@@ -19,29 +19,12 @@ import numpy as np
 from clue_ros.dialogue.words import plain
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import FULL_SCALE, Audio
-from clue_ros.voice.grammar import Expecting, Hints, prompt, word_list
+from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, prompt, word_list
 from clue_ros.voice.subprocess_service import WorkerProcess
 
 LOAD_TIMEOUT = 120.0  # seconds; a large Whisper model loads slowly
 BASE_TIMEOUT = 20.0  # seconds to recognize a phrase, and this much more for each second of it
 TIMEOUT_PER_SECOND = 5.0
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """What a recognizer made of a phrase.
-
-    Attributes:
-        text: in lower case without punctuation; empty if no words were recognized.
-        confidence: 0 to 1; NaN if the recognizer does not say.
-        unaided: the text without help from a grammar; empty if there was no such decoding.
-        features: the three comparisons that the confidence was computed from (sphinx).
-    """
-
-    text: str
-    confidence: float = math.nan
-    unaided: str = ""
-    features: tuple[float, ...] = ()
 
 
 class Recognizer(Protocol):

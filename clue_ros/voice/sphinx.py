@@ -18,8 +18,7 @@ import pocketsphinx
 from clue_ros.dialogue.words import words_of
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio
-from clue_ros.voice.grammar import Expecting, Hints, jsgf
-from clue_ros.voice.recognizers import Hypothesis
+from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, jsgf
 
 GRAMMARS = 8  # compiled grammars that are kept
 # Scores of pocketsphinx are logarithms to the base 1.0001, shifted by 10 bits; converted to nats.

@@ -44,7 +44,6 @@ class WorkerProcess:
         self._pipe: Connection
         self._ready: Any = None
         self._lock = threading.Lock()
-        self.restarts = 0
 
     def open(self) -> Any:
         """Start the worker now and return what it reported when it was ready.
@@ -66,11 +65,7 @@ class WorkerProcess:
         """
         with self._lock:
             self._ensure_started()
-            try:
-                return self._exchange(request, timeout)
-            except WorkerError:
-                self.restarts += 1
-                raise
+            return self._exchange(request, timeout)
 
     def close(self) -> None:
         """End the worker; a later request starts one again."""

@@ -14,13 +14,7 @@ import pytest
 
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.errors import BadImageError
-from clue_ros.lab.data.invig import (
-    InvigError,
-    InvigSample,
-    load_invig,
-    reveal_pairs,
-    write_invig,
-)
+from clue_ros.lab.data.invig import InvigError, InvigSample, load_invig, reveal_pairs, write_invig
 
 FIXTURES = Path(__file__).parents[1] / "data"
 OLD, NEW = FIXTURES / "invig_old", FIXTURES / "invig_new"

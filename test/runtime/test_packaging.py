@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,14 @@ TORCH = {"torch", "transformers", "peft", "safetensors"}
 
 
 def clue_imports(path: Path) -> set[str]:
-    """Return the modules of clue_ros that a file imports, at any depth."""
+    """Return the modules of this repository that a file imports, at any depth."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {module for module in found if module.startswith("clue_ros.")}
+    return {module for module in found if module.startswith(("clue_ros.", "demo.", "benchmarks."))}
 
 
 def test_the_wings_import_what_they_may() -> None:
@@ -209,3 +210,15 @@ def test_a_room_imports_no_room_above_it(room: str, forbidden: tuple[str, ...]) 
 def test_nothing_in_the_package_imports_the_lab_by_itself() -> None:
     for path in (ROOT / "clue_ros").glob("*.py"):
         assert not {m for m in clue_imports(path) if m.startswith("clue_ros.lab")}, path
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    files = [
+        path for top in ("clue_ros", "demo", "benchmarks") for path in (ROOT / top).rglob("*.py")
+    ]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    graph: TopologicalSorter[str] = TopologicalSorter()
+    for name, path in zip(names, files, strict=True):
+        found = clue_imports(path)  # "a.b" of `import a.b`, "a.b.c" of `from a.b import c`
+        graph.add(name, *({*found, *(f.rpartition(".")[0] for f in found)} & {*names} - {name}))
+    graph.prepare()  # raises CycleError, which names the circle

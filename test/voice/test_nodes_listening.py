@@ -26,8 +26,7 @@ from clue_ros.nodes.speech_node import ListenGoal, ListeningState, SpeechNode  #
 from clue_ros.voice.audio import Audio  # noqa: E402
 from clue_ros.voice.confirmation import Action, Decision, Thresholds  # noqa: E402
 from clue_ros.voice.endpointing import Phrase  # noqa: E402
-from clue_ros.voice.grammar import Expecting, Hints  # noqa: E402
-from clue_ros.voice.recognizers import Hypothesis  # noqa: E402
+from clue_ros.voice.grammar import Expecting, Hints, Hypothesis  # noqa: E402
 
 __all__ = ["executor"]  # a fixture
 SURE, UNSURE, NOISE = 0.9, 0.4, 0.05

@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ros_helpers
-from ros_helpers import (
-    ROOT,
-    Client,
-    Process,
-    action_client,
-    ros_client,
-    send_goal,
-    wait_until,
-)
+from ros_helpers import ROOT, Client, Process, action_client, ros_client, send_goal, wait_until
 from voice_helpers import need_espeak, spoken
 
 ros_helpers.need_ros()

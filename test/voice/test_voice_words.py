@@ -13,8 +13,7 @@ from clue_ros.dialogue.sayings import ending, in_other_words
 from clue_ros.dialogue.words import LANGUAGES, plain, words_of
 from clue_ros.lab.language import plain_grammar, words
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
-from clue_ros.voice.grammar import Expecting, Hints, jsgf, prompt, word_list
-from clue_ros.voice.recognizers import Hypothesis
+from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, jsgf, prompt, word_list
 from clue_ros.voice.speaker import MAX_PIECE, clean, sentences
 from clue_ros.voice.sphinx import CONFIDENCE, confidence
 

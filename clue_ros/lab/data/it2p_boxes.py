@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import It2pImage, Point
-from clue_ros.lab.simulator.optics import INSTANCE_GRID
+from clue_ros.lab.simulator.optics import instance_grid
 from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
 
 _REACH = 30  # a block reaches at most this many pixels from its point along x and y (widest: 55 px)
@@ -134,5 +134,4 @@ def it2p_scene(record: It2pImage) -> Scene:
         x0, y0, x1, y1 = region.box
         box = (x0 / width, y0 / height, x1 / width, y1 / height)
         objects.append(SceneObject("block", block.color, box))
-    grid = cv2.resize(instances, (INSTANCE_GRID, INSTANCE_GRID), interpolation=cv2.INTER_NEAREST)
-    return Scene(image, tuple(objects), np.asarray(grid, dtype=np.uint8))
+    return Scene(image, tuple(objects), instance_grid(instances))

@@ -33,10 +33,7 @@ from clue_ros.lab.evaluation.in_domain import (
     load_in_domain,
 )
 from clue_ros.lab.evaluation.metrics import Counts, count
-from clue_ros.lab.evaluation.options import (
-    ModelOptions,
-    OutputOptions,
-)
+from clue_ros.lab.evaluation.options import ModelOptions, OutputOptions
 from clue_ros.lab.evaluation.report import (
     COLORS,
     GREY,

@@ -19,9 +19,7 @@ from clue_ros.dialogue.types import clean_text
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2p, find_it2p, load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
-from clue_ros.lab.evaluation.options import (
-    DataOptions,
-)
+from clue_ros.lab.evaluation.options import DataOptions
 from clue_ros.lab.evaluation.protocol import EvalSample
 from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.options import at_least, option

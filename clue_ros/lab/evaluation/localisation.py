@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Peak
+from clue_ros.dialogue.types import AmbiguityEstimate, Box, Peak
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2pImage, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
@@ -31,6 +31,7 @@ from clue_ros.lab.evaluation.options import (
     note,
     with_progress,
 )
+from clue_ros.lab.evaluation.protocol import Grounder
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
 from clue_ros.lab.options import add_options, at_least, option, read_options
@@ -143,7 +144,6 @@ def _meant(photograph: It2pImage, text: str, *, ambiguous: bool) -> list[int]:
 # -------------------------------------------------------------------------------------------------
 # Peaks against candidates.
 
-ViewT = TypeVar("ViewT")
 Hit = Callable[[Box, Box], bool]
 HITS: dict[str, Hit] = {
     "center": center_inside,
@@ -151,16 +151,6 @@ HITS: dict[str, Hit] = {
     "iou50": lambda peak, candidate: peak.iou(candidate) >= 0.5,
 }
 GROUPS = ("all", "clear", "ambiguous", "2 candidates", "3 candidates", "4 or more")
-
-
-class AmbiguityJudge(Protocol[ViewT]):
-    """The part of :class:`clue_ros.engine.Clue` that is measured."""
-
-    def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
-        """Look once at uint8 RGB (H, W, 3)."""
-
-    def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
-        """Judge a request."""
 
 
 @dataclass
@@ -233,7 +223,7 @@ class Localisation:
         return table(header, rows, markdown=markdown)
 
 
-def measure(clue: AmbiguityJudge[ViewT], scenes: Iterable[LabelledScene]) -> Localisation:
+def measure(clue: Grounder[Any], scenes: Iterable[LabelledScene]) -> Localisation:
     """Judge every request about every scene, and compare the peaks with the candidates."""
     result = Localisation()
     for scene in scenes:

@@ -28,12 +28,7 @@ from clue_ros.lab.evaluation.metrics import (
     rounded,
     wilson,
 )
-from clue_ros.lab.evaluation.options import (
-    PolicyOptions,
-    RecordsOptions,
-    note,
-    with_progress,
-)
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
 from clue_ros.lab.evaluation.protocol import Grounder
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import add_options, option, read_options

@@ -31,12 +31,7 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.evaluation.metrics import Counts, count, ratio, rounded, wilson
-from clue_ros.lab.evaluation.options import (
-    PolicyOptions,
-    RecordsOptions,
-    note,
-    with_progress,
-)
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import at_least, option
 

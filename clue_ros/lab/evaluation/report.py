@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -61,22 +60,7 @@ def spread(values: Sequence[float], *, markdown: bool = False) -> str:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#777777"
-FORMATS = (".png", ".svg", ".pdf")
 DPI = 100
-
-
-def figure_path(text: str) -> Path:
-    """Argparse type of an option that names a figure; refuses a name that cannot be written."""
-    path = Path(text)
-    if path.suffix.lower() not in FORMATS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no figure's name: it must end in {', '.join(FORMATS)}"
-        )
-    if not path.resolve().parent.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"there is no folder {path.parent} to write {path.name} in"
-        )
-    return path
 
 
 def new_figure(width: float, height: float) -> Figure:

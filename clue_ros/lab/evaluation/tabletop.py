@@ -28,9 +28,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.metrics import MIN_IOU, center_inside, ratio, wilson
-from clue_ros.lab.evaluation.options import (
-    RequestOptions,
-)
+from clue_ros.lab.evaluation.options import RequestOptions
 from clue_ros.lab.evaluation.protocol import (
     ClearRequest,
     DialogueOptions,

@@ -16,6 +16,7 @@ import json
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,11 +25,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from tqdm import tqdm
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import InvigSample, write_invig
 from clue_ros.lab.language.dialogues import DialogueState, Grammar
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_shard
@@ -113,52 +116,50 @@ def full_size_masks(scene: Scene) -> npt.NDArray[np.uint8]:
     return np.asarray(whole, dtype=np.uint8)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of `clue data invig`."""
+
+    world: str = option(
+        DEFAULT_WORLD, "simulated world of the scenes; decides the grammar", choices=tuple(WORLDS)
+    )
+    data: Path = option(
+        DEFAULT_FOLDER, "folder of the scenes that `clue data tabletop` made", metavar="DIR"
+    )
+    split: str = option("train", "split of the scenes", choices=SPLITS)
+    scenes: int | None = option(
+        None, "largest number of scenes; default: all", type=at_least(1), metavar="N"
+    )
+    per_image: int = option(3, "dialogues about each scene", type=at_least(1), metavar="N")
+    seed: int = option(0, "seed of the dialogues", metavar="N")
+    out: Path = required("folder to write", metavar="DIR")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    add = parser.add_argument
-    add(
-        "--world",
-        choices=tuple(WORLDS),
-        default=DEFAULT_WORLD,
-        help=f"simulated world of the scenes, which also decides the grammar ({DEFAULT_WORLD})",
-    )
-    add(
-        "--data",
-        type=Path,
-        default=DEFAULT_FOLDER,
-        metavar="DIR",
-        help="folder of the scenes, made by `clue data tabletop` (%(default)s)",
-    )
-    add("--split", choices=SPLITS, default="train", help="split of the scenes (train)")
-    add("--scenes", type=int, metavar="N", help="number of scenes at most (all)")
-    add("--per-image", type=int, default=3, metavar="N", help="dialogues about each scene (3)")
-    add("--seed", type=int, default=0, help="seed of the dialogues (0)")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    """Declare the options of `clue data invig`."""
+    add_options(parser, ExportOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the dialogues of one shard after the other; 0 when all are there."""
-    from tqdm import tqdm
-
-    paths = list_shards(args.data, args.split, args.world)
+    options = read_options(ExportOptions, args)
+    paths = list_shards(options.data, options.split, options.world)
     if not paths:
-        raise ClueError(how_to_make(args.data, args.split, 1000, args.world))
-    if args.per_image < 1 or (args.scenes is not None and args.scenes < 1):
-        raise ClueError("--per-image and --scenes must be 1 or more")
-    grammar, left, count = grammar_of(args.world), args.scenes, 0
+        raise ClueError(how_to_make(options.data, options.split, 1000, options.world))
+    grammar, left, count = grammar_of(options.world), options.scenes, 0
     for path in tqdm(paths, unit="shard", disable=not sys.stderr.isatty()):
         try:
-            scenes = list(read_shard(path, args.world))[:left]
+            scenes = list(read_shard(path, options.world))[:left]
         except ValueError as error:
             raise ClueError(str(error)) from error
         left = None if left is None else left - len(scenes)
         dialogues = sample_dialogues(
-            scenes, grammar, name=path.stem, per_image=args.per_image, seed=args.seed
+            scenes, grammar, name=path.stem, per_image=options.per_image, seed=options.seed
         )
         part = "-" + "-".join(path.stem.rsplit("-", 2)[1:])  # the shard's seed and number
-        write_dialogues(scenes, dialogues, args.out, split=args.split, part=part)
+        write_dialogues(scenes, dialogues, options.out, split=options.split, part=part)
         count += len(dialogues)
         if left == 0:
             break
-    print(json.dumps({"out": str(args.out), "dialogues": count}))
+    print(json.dumps({"out": str(options.out), "dialogues": count}))
     return 0

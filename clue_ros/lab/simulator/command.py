@@ -25,6 +25,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.render import TabletopWorld
@@ -43,49 +44,30 @@ COLORS = 200
 INK = (255, 240, 60)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.add_argument(
-        "--world", choices=tuple(WORLDS), default=DEFAULT_WORLD, help="kind of scenes to render"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=DEFAULT_FOLDER, metavar="DIR", help="folder for the shards"
-    )
-    parser.add_argument(
-        "--split", choices=shards.SPLITS, default="train", help="part of the data set to render"
-    )
-    parser.add_argument(
-        "--scenes", type=int, default=20000, metavar="N",
-        help="number of scenes, rounded up to whole shards",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the scenes")
-    parser.add_argument(
-        "--png", action="store_true", help="write PNG pictures and JSON files instead of shards"
-    )
-    parser.add_argument(
-        "--contact-sheet", type=Path, metavar="FILE",
-        help="write one PNG picture of a dozen scenes instead of shards",
-    )  # fmt: skip
-    parser.add_argument(
-        "--meshes", type=Path, metavar="DIR",
-        help="folder with your own meshes to add to the world rich or rich-unseen",
-    )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1), metavar="N",
-        help="number of processes that render shards",
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions:
+    """The options of `clue data tabletop`."""
 
-
-@dataclass(frozen=True)
-class RenderSettings:
-    """Which scenes to render, and where to. meshes: a folder of the user's own meshes."""
-
-    world: str
-    split: str
-    seed: int
-    scenes: int
-    out: Path
-    meshes: Path | None
+    world: str = option(DEFAULT_WORLD, "kind of scenes to render", choices=tuple(WORLDS))
+    out: Path = option(DEFAULT_FOLDER, "folder for the shards", metavar="DIR")
+    split: str = option("train", "part of the data set to render", choices=shards.SPLITS)
+    scenes: int = option(
+        20000, "number of scenes, rounded up to whole shards", type=at_least(1), metavar="N"
+    )
+    seed: int = option(0, "seed of the scenes", metavar="N")
+    png: bool = option(False, "write PNG pictures and JSON files instead of shards")
+    contact_sheet: Path | None = option(
+        None, "write one PNG picture of a dozen scenes instead of shards", metavar="FILE"
+    )
+    meshes: Path | None = option(
+        None, "folder with your own meshes to add to the world rich or rich-unseen", metavar="DIR"
+    )
+    processes: int = option(
+        max(1, (os.cpu_count() or 2) - 1),
+        "number of processes that render shards",
+        type=at_least(1),
+        metavar="N",
+    )
 
     def spec(self) -> tuple[WorldSpec, str]:
         """The world with the user's meshes, and their digest ("" without). Raises ClueError."""
@@ -103,69 +85,75 @@ class RenderSettings:
         return open_world(spec, shards.shard_seed(self.split, self.seed, index, self.world), width)
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `clue data tabletop`."""
+    add_options(parser, RenderOptions)
+
+
 def run(args: argparse.Namespace) -> int:
     """Render what is missing; 0 when everything is there. ClueError if nothing can be rendered."""
-    settings = RenderSettings(args.world, args.split, args.seed, args.scenes, args.out, args.meshes)
+    options = read_options(RenderOptions, args)
     try:
-        if args.contact_sheet is not None:
-            write_contact_sheet(settings, args.contact_sheet)
-        elif args.png:
-            write_pictures(settings)
+        if options.contact_sheet is not None:
+            write_contact_sheet(options, options.contact_sheet)
+        elif options.png:
+            write_pictures(options)
         else:
-            write_shards(settings, args.processes)
+            write_shards(options)
     except RuntimeError as error:  # no renderer; the message says what to install
         raise ClueError(str(error)) from error
     return 0
 
 
-def write_shards(settings: RenderSettings, processes: int) -> None:
+def write_shards(options: RenderOptions) -> None:
     """Render the missing shards and keep those that exist.
 
     ClueError where the existing ones were made with other meshes.
     """
-    if settings.meshes is not None:
-        for problem in read_meshes(settings.meshes).problems:
+    if options.meshes is not None:
+        for problem in read_meshes(options.meshes).problems:
             print(f"note: {problem}", file=sys.stderr)
-    spec, digest = settings.spec()
-    for path in shards.list_shards(settings.out, settings.split, settings.world)[:1]:
+    spec, digest = options.spec()
+    for path in shards.list_shards(options.out, options.split, options.world)[:1]:
         if shards.meshes_of(path) != digest:
             raise ClueError(f"{path}: was made with other meshes; give another folder with --out")
 
-    wanted = -(-settings.scenes // spec.scenes_per_shard)
-    missing = [i for i in range(wanted) if not settings.path(i).exists()]
+    wanted = -(-options.scenes // spec.scenes_per_shard)
+    missing = [i for i in range(wanted) if not options.path(i).exists()]
     print(
-        f"{settings.split}: {wanted} shards wanted, {len(missing)} to make in {settings.out}",
+        f"{options.split}: {wanted} shards wanted, {len(missing)} to make in {options.out}",
         file=sys.stderr,
     )
     if not missing:
         return
-    with multiprocessing.get_context("spawn").Pool(max(1, min(processes, len(missing)))) as pool:
-        done = pool.imap_unordered(partial(_write_shard, settings, spec.scenes_per_shard), missing)
+    workers = min(options.processes, len(missing))
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        done = pool.imap_unordered(partial(_write_shard, options, spec.scenes_per_shard), missing)
         for _ in tqdm(done, total=len(missing), unit="shard"):
             pass
 
 
-def _write_shard(settings: RenderSettings, count: int, index: int) -> None:
+def _write_shard(options: RenderOptions, count: int, index: int) -> None:
     """Render one shard (in a worker process)."""
     # Each process has one renderer, whose software OpenGL would start one thread a core.
     os.environ.setdefault("LP_NUM_THREADS", "1")
-    spec, digest = settings.spec()
-    world = settings.open(spec, index)
+    spec, digest = options.spec()
+    world = options.open(spec, index)
     try:
         scenes = [world.scene() for _ in range(count)]
-        shards.write_shard(settings.path(index), scenes, settings.world, spec=spec, meshes=digest)
+        shards.write_shard(options.path(index), scenes, options.world, spec=spec, meshes=digest)
     finally:
         world.close()
 
 
-def write_pictures(settings: RenderSettings) -> None:
+def write_pictures(options: RenderOptions) -> None:
     """Write scenes as PNG pictures 640 pixels wide, each with its ground truth as JSON beside it.
 
     The ground truth: kind, color and box [x_min, y_min, x_max, y_max] in pixels of every object.
     """
-    settings.out.mkdir(parents=True, exist_ok=True)
-    world = settings.open(settings.spec()[0], 0, PICTURE_WIDTH)
-    for i in range(settings.scenes):
+    options.out.mkdir(parents=True, exist_ok=True)
+    world = options.open(options.spec()[0], 0, PICTURE_WIDTH)
+    for i in range(options.scenes):
         scene = world.scene()
         height, width = scene.image.shape[:2]
         truth = [
@@ -176,15 +164,15 @@ def write_pictures(settings: RenderSettings) -> None:
             }
             for o in scene.objects
         ]
-        path = settings.path(i)
+        path = options.path(i)
         cv2.imwrite(str(path.with_suffix(".png")), scene.image[..., ::-1])
         path.with_suffix(".json").write_text(json.dumps({"objects": truth}, indent=1))
     world.close()
 
 
-def write_contact_sheet(settings: RenderSettings, path: Path) -> None:
+def write_contact_sheet(options: RenderOptions, path: Path) -> None:
     """Draw SCENES scenes with their ground truth as one PNG, in few colours to keep it small."""
-    world = settings.open(settings.spec()[0], 0, TILE_WIDTH)
+    world = options.open(options.spec()[0], 0, TILE_WIDTH)
     tiles = [_labelled(world.scene()) for _ in range(SCENES)]
     world.close()
     height = max(t.shape[0] for t in tiles)

@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from clue_ros.lab.simulator.optics import (
-    Masks,
-    Size,
-    bounding_box,
-    instance_grid,
-    simple_sensor,
-)
+from clue_ros.lab.simulator.optics import Masks, Size, bounding_box, instance_grid, simple_sensor
 from clue_ros.lab.simulator.scene import Image, Scene, SceneObject
 from clue_ros.lab.simulator.spec import MARGIN, ObjectLibrary, PlacedObject, WorldSpec, pick
 from clue_ros.lab.simulator.textures import Texture

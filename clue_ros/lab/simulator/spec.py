@@ -90,13 +90,6 @@ class Camera:
     aim: float = 0.0
     roll: float = 2.0
 
-    @property
-    def distance(self) -> Range:
-        """Least and greatest distance from the point aimed at, metres."""
-        low, high = (np.tan(np.deg2rad(f / 2)) for f in self.fovy)
-        near, far = self.half_height
-        return MARGIN * near / float(high), MARGIN * far / float(low)
-
 
 @dataclass(frozen=True)
 class Table:
