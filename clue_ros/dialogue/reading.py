@@ -20,6 +20,7 @@ from itertools import pairwise
 from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
+    DESCRIBING,
     DETERMINERS,
     ENDS_REFUSED,
     FILLERS,
@@ -35,13 +36,16 @@ from clue_ros.dialogue.utterances import (
     NO_THING,
     NONE,
     NONE_OF,
-    ORDINALS,
+    NOT_RIGHT,
+    PAUSING,
     PREPOSITIONS,
     REFUSAL,
+    REJECTING,
     RELATIVES,
     REQUEST_VERBS,
     SIGNS,
     STOP,
+    STOPPING,
     UNSURE,
     WAIT,
     YES,
@@ -94,6 +98,11 @@ _TOKEN = re.compile(
 _STEMS = {"can": "ca", "will": "wo"}  # "cannot" and "can't" are one word, "cant"
 _SUBJECTS = frozenset(("it", "that", "this", "there", "i", "you", "we", "they", "he", "she", "let"))
 _CLITICS = {"s": "is", "m": "am", "re": "are", "ve": "have", "ll": "will", "d": "would"}
+_DRAWN_OUT = tuple(
+    (word, re.compile("".join(f"{letter}+" for letter in word)))
+    for word in ("stop", "no", "non", "wait", "halt")
+)
+_THOSE = frozenset(("celui", "celle", "ceux", "celles"))  # "celui-là"
 _JOINED = {"im": ("i", "am"), "thats": ("that", "is"), "ill": ("i", "will")}
 
 
@@ -114,6 +123,9 @@ def _tokens(text: str) -> list[_Token]:
             words: tuple[str, ...] = (f"{_STEMS.get(stem, stem)}nt",)
         elif match["word"]:
             word = _simple(match["word"])
+            if word in ("la", "ci") and (last in _THOSE or "là" in match["word"].lower()):
+                word = "ci"
+            word = next((short for short, long in _DRAWN_OUT if long.fullmatch(word)), word)
             if last in _SUBJECTS:
                 word = _CLITICS.get(word, word)
             words = _JOINED.get(word, (word,))
@@ -136,13 +148,46 @@ _PHRASES: dict[tuple[str, ...], Kind | None] = {
     for phrase in phrases
 }  # fmt: skip
 _LONGEST = max(map(len, _PHRASES))
+_STARTS = frozenset(("dont", "mustnt", "ne", "n"))  # of a refusing clause, wherever they stand ...
+# ... but after these: "the one that you don't like", "celui qui n'est pas rouge", "why don't you".
+_REFERRING = frozenset(
+    [
+        "i",
+        "you",
+        "we",
+        "they",
+        "people",
+        "that",
+        "which",
+        "who",
+        "why",
+        "and",
+        "or",
+        "qui",
+        "que",
+        "je",
+        "tu",
+        "il",
+        "elle",
+        "on",
+        "ce",
+        "c",
+        "nous",
+        "vous",
+        "ils",
+        "elles",
+        "pourquoi",
+    ]
+)
+# These begin the reason for what was said before: "no thanks, I am fine".
+_REASONS = frozenset(("i", "you", "we", "he", "she", "because", "je", "tu", "il", "c", "car"))
 _WAITING = {_words(phrase) for phrase in ("wait", "hold on", "hang on", "attends", "attendez")}
 _LEAVE = {_words(phrase) for phrase in LEAVING}
 _STRENGTH = (Kind.STOP, Kind.REFUSAL, Kind.WAIT, Kind.NONE, Kind.NO, Kind.YES)
 _DESCRIPTIONS = frozenset(
     word
     for words in LANGUAGES.values()
-    for phrase in (*words.colors, *words.places, *words.sizes, ORDINALS)
+    for phrase in (*words.colors, *words.places, *words.sizes, DESCRIBING)
     for word in _words(phrase)
 )
 _NEGATED = "dont|never|mustnt|shouldnt|cant|maynt|neednt|shant|wont"
@@ -150,7 +195,8 @@ _CLITIC = r"(?:le|la|les|l|y|en|me|m|lui|leur|te|t|se|s|ca|nous|vous) "
 # The beginning of a clause that tells the robot what not to do, up to its verb.
 _REFUSING = re.compile(
     # "don't", "you must not", "never", "I don't want you to", "you are not allowed to"
-    rf"(?:(?:you|we|i|it|that|this|nobody|no one) )?(?:(?:really|just|also|even|better|had|would"
+    r"(?:(?:you|it|that|this|nobody|no one|(?:i|we)(?! (?:\w+ )?(?:cant|neednt))) )?"
+    r"(?:(?:must|really|just|also|even|better|had|would"
     rf"|rather|prefer|you|if) )*(?:{_NEGATED}|arent (?:allowed|supposed) to|better not|not to)"
     r"(?<!cant(?= you))(?<!wont(?= you))"
     r"(?: (?:you|the robot|ever|even|dare|try|start|begin|go|and|to|want|need|have|like|be|been"
@@ -161,7 +207,7 @@ _REFUSING = re.compile(
     r"|(?:no|stop|quit|avoid) (?=\w{2,}ing\b)"
     # "ne le prends pas", "il ne faut pas", "n'y touche pas", "ne pas toucher"
     rf"|(?:(?:tu|vous|je|j|on|il|elle|nous) )?(?:ne|n) (?:{_CLITIC})*(?P<verb>\w+ )?"
-    rf"(?:{_CLITIC})*(?:a )?(?:pas|rien|plus|jamais|aucune?)(?: |$)"
+    rf"(?:{_CLITIC})*(?:a )?(?:pas|rien|plus|jamais|ni|aucune?)(?: |$)"
     # "touche pas", "tu dois pas le prendre"
     rf"|(?:{_CLITIC})*(?:{FRENCH_IMPERATIVES.replace(' ', '|')}) (?:pas|rien|plus|jamais)(?: |$)"
     rf"|(?:tu|vous|je|on|il) (?:{_CLITIC})*(?P<spoken>\w+) (?:pas|rien|plus|jamais)(?: |$)"
@@ -219,8 +265,9 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
         if not parts.left:
             said = {kind for kind, _, _ in parts.said}
             return Reading(next((k for k in _STRENGTH if k in said), Kind.NOTHING), text)
-        if _rejects(words, offered):
-            return Reading(Kind.NONE if NONE_OF.intersection(words) else Kind.NO, text)
+        kind = _unnamed(words, offered, about)
+        if kind is not None:
+            return Reading(kind, text)
     start, end = (parts.left[0][0], len(words)) if wanted is None else wanted
     if about and _is_new(words[start:end], offered, about):
         end -= words[end - 1] == "instead"
@@ -257,7 +304,7 @@ def _parts(words: Sequence[str]) -> _Parts:
         end = at
         if words[at] == ",":
             end, free = at + 1, True
-        elif free:
+        elif free or (words[at] in _STARTS and words[at - 1] not in _REFERRING):
             phrase = _phrase_at(words, at)
             clause = None if phrase and _is_clause(words, phrase[1]) else _clause_at(words, at)
             if clause is not None:
@@ -289,13 +336,15 @@ def _phrase_at(words: Sequence[str], at: int) -> tuple[Kind | None, int] | None:
 
 def _is_clause(words: Sequence[str], end: int) -> bool:
     """Whether a clause can end here: at the end, at a pause, or before another phrase."""
-    return end == len(words) or words[end] == "," or _phrase_at(words, end) is not None
+    if end == len(words) or words[end] == "," or words[end] in _REASONS:
+        return True
+    return _phrase_at(words, end) is not None
 
 
 def _stands(words: Sequence[str], at: int, phrase: tuple[Kind | None, int]) -> bool:
     """Whether a phrase is one, and no part of a name: "stop sign", "a second apple"."""
     kind, end = phrase
-    if end < len(words) and words[end] in SIGNS:
+    if end < len(words) and (words[end] in SIGNS or words[at : end + 1] == ["hold", "on", "to"]):
         return False
     opens = (
         kind in (None, Kind.YES, Kind.NO, Kind.NONE, Kind.STOP) or tuple(words[at:end]) in _WAITING
@@ -331,7 +380,7 @@ def _refused_end(words: Sequence[str], start: int, pause: int) -> int:
     """Where what is refused ends: at a pause, at "but", or where something else is named."""
     for at in range(start, pause):
         word, last = words[at], words[at - 1]
-        if word in ENDS_REFUSED:
+        if word in ENDS_REFUSED or word in _STARTS:
             return at
         if at > start and last not in ("to", "you") and _is_led(words[at:pause]):
             return at
@@ -433,31 +482,44 @@ def _wants(words: Sequence[str], offered: Sequence[str], refused: frozenset[str]
     return begins and not FINITE & set(rest[:relative])
 
 
-def _rejects(words: Sequence[str], offered: Sequence[str]) -> bool:
-    """Whether the words reject all that is offered, or say no and name nothing."""
-    said = " ".join(word for word in words if word != ",")
-    if not set(said.split()) & NEGATIONS:
-        return False
-    said = re.sub(r"\b(is|isnt|are|arent|not|quite|looks) (?:right|left)$", r"\1", said)
-    if not _names(said.split()) - (HARMLESS - UNSURE) and not _RELATIVE.search(said):
-        return True
-    places = [
-        next((i for i, word in enumerate(said.split()) if word in own), -1)
-        for own in _distinct(offered)
-    ]
-    if not places or min(places) < 0:
-        return False
-    places.sort()
-    listed = said.split()
-    negated = not {"not", "neither", "isnt", "arent", "dont", "pas", "ni", "nor"}.isdisjoint(
-        listed[: places[0]]
+def _unnamed(words: Sequence[str], offered: Sequence[str], about: str) -> Kind | None:
+    """What is said with words that name nothing, or reject all that is offered or asked for.
+
+    "you should stop", "that is not what I want", "neither the red one nor the green one".
+    """
+    said = [word for word in words if word != ","]
+    kind = Kind.NO if NONE_OF.isdisjoint(said) else Kind.NONE
+    if _RELATIVE.search(" ".join(said)) or not SIGNS.isdisjoint(said):
+        return None
+    if said[-1] == "right" and len(said) > 1 and said[-2] in NOT_RIGHT:  # "that's not right"
+        said = said[:-1]
+    names = _names(said)
+    known = frozenset().union(_DESCRIPTIONS, UNSURE, *map(_words, (about, *offered)))
+    if not names & known and DETERMINERS.isdisjoint(said):
+        if not STOPPING.isdisjoint(said):
+            return Kind.STOP
+        if not PAUSING.isdisjoint(said):
+            return Kind.WAIT
+        return None if NEGATIONS.isdisjoint(said) else kind
+    if said[0] not in REJECTING:
+        return None
+    asked = {word + s for word in _words(about) for s in ("", "s")}
+    if names <= asked:  # "not the mug", of "pick up the mug"
+        return kind
+    places = sorted(
+        next((i for i, word in enumerate(said) if word in own), -1) for own in _distinct(offered)
     )
-    joined = all(not JOINING.isdisjoint(listed[a:b]) for a, b in pairwise(places))
-    return negated and joined
+    if not places or places[-1] < 0:  # another property: "neither the red one nor the blue one"
+        described = said[-1] in ("one", "ones") and DETERMINERS.isdisjoint(said)
+        return Kind.NONE if sum(w in REJECTING for w in said) > 1 and not described else None
+    joined = all(not JOINING.isdisjoint(said[a:b]) for a, b in pairwise(places))
+    return Kind.NONE if joined and places[0] >= 0 else None
 
 
 # "the one you don't like", and not "that is not the one".
-_RELATIVE = re.compile(r"(?<!not )(?<!nt )(?<!pas )\b(?:the ones?|celui|celle|ceux|celles) \w")
+_RELATIVE = re.compile(
+    r"(?<!not )(?<!nt )(?<!pas )\b(?:the ones?|celui|celle|ceux|celles) (?!ci\b)\w"
+)
 
 
 def _is_new(words: Sequence[str], offered: Sequence[str], about: str) -> bool:

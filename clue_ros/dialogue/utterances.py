@@ -14,10 +14,11 @@ def _set(words: str) -> frozenset[str]:
 
 
 STOP = (
-    "stop", "stop it", "stop that", "stop this", "stop there", "stop here", "stop now",
-    "stop right there", "stop moving", "stop everything", "stop the robot", "stop the arm",
-    "emergency stop", "full stop", "halt", "freeze", "quit", "quit it", "exit", "cancel",
-    "cancel it", "cancel that", "cancel this", "cancel everything", "cancel the request",
+    "it's over", "that will do", "shut down", "shutdown", "turn off", "switch off", "power off",
+    "on arrête", "on arrête là", "stop", "stop it", "stop that", "stop this", "stop there",
+    "stop here", "stop now", "stop right there", "stop moving", "stop everything", "stop the robot",
+    "stop the arm", "emergency stop", "full stop", "halt", "freeze", "quit", "quit it", "exit",
+    "cancel", "cancel it", "cancel that", "cancel this", "cancel everything", "cancel the request",
     "cancel the task", "cancel the command", "cancel the order", "abort", "abort it", "abort that",
     "abort the task", "abort the mission", "abort mission", "forget it", "forget that",
     "forget about it", "forget about that", "forget what I said", "never mind", "nevermind",
@@ -25,90 +26,103 @@ STOP = (
     "that's all", "that will be all", "end it", "end this", "give up", "give it up",
     "leave me alone", "shut up", "be quiet", "go away", "drop it", "drop that", "stand down",
     "back off", "I changed my mind", "I have changed my mind", "you can stop", "we are done",
-    "I am done", "call it off", "scratch that", "no more",
-    "arrête", "arrête-toi", "arrête ça", "arrête tout", "arrêtez", "arrêtez-vous", "arrêtez ça",
+    "I am done", "call it off", "scratch that", "scrap that", "no more", "undo", "undo that",
+    "disregard", "disregard that", "disregard it", "ignore me", "end", "end the dialogue",
+    "end this dialogue", "finish", "finished", "get lost", "get away", "get out", "arrête",
+    "arrête-toi", "arrête ça", "arrête tout", "arrêtez", "arrêtez-vous", "arrêtez ça",
     "arrêtez tout", "arrêter", "halte", "annule", "annule ça", "annule tout", "annulez",
     "annulez ça", "annulez tout", "annuler", "laisse tomber", "laissez tomber", "tant pis",
     "oublie", "oublie ça", "oubliez", "oubliez ça", "ça suffit", "c'est assez", "assez",
     "abandonne", "abandonnez", "quitte", "c'est fini", "j'ai changé d'avis", "plus rien",
 )  # fmt: skip
 REFUSAL = (
-    "I'd rather you didn't", "I would prefer you didn't", "keep your hands off", "no thanks",
-    "no thank you", "thanks but no thanks",
-    "no way", "leave it", "leave it alone", "leave it there", "leave it be", "leave it here",
-    "leave that", "leave that alone", "leave them", "leave them alone", "leave everything",
-    "let it be", "let it go", "let go", "hands off", "nothing", "nothing at all", "do nothing",
-    "not now", "not today", "not anymore", "absolutely not", "certainly not", "definitely not",
-    "of course not", "I'd rather not", "rather not", "better not", "please refrain",
-    "put it back", "put it down", "put that back", "put that down", "put them back",
-    "put them down", "I want nothing", "I need nothing", "I will do it myself",
-    "I can do it myself", "I'll take it myself", "I'll get it myself", "not interested",
-    "forbidden", "that's forbidden", "keep away", "stay away", "don't bother",
-    "rien", "rien du tout", "je ne veux rien", "non merci", "merci non", "laisse", "laisse-le",
-    "laisse-la", "laisse-les", "laisse ça", "laisse-le là", "laissez", "laissez-le", "laissez-la",
-    "laissez-les", "laissez ça", "laisse-le tranquille", "laisse-la tranquille",
-    "laisse ça tranquille", "pas maintenant", "pas aujourd'hui", "surtout pas", "pas question",
-    "hors de question", "certainement pas", "absolument pas", "bien sûr que non", "pas touche",
-    "bas les pattes", "repose-le", "repose-la", "repose ça", "lâche", "lâche-le", "lâche-la",
-    "lâche ça", "touche à rien", "touche rien", "prends rien", "fais rien", "je le ferai moi-même",
+    "I'd rather you didn't", "I would prefer you didn't", "keep your hands to yourself",
+    "keep your hands off", "no thanks", "no thank you", "thanks but no thanks", "no way",
+    "leave it", "leave it alone", "leave it there", "leave it be", "leave it here", "leave that",
+    "leave that alone", "leave them", "leave them alone", "leave everything", "let it be",
+    "let it go", "let go", "hands off", "nothing", "nothing at all", "do nothing", "not now",
+    "not today", "not anymore", "absolutely not", "certainly not", "definitely not",
+    "of course not", "I'd rather not", "rather not", "better not", "please refrain", "put it back",
+    "put it down", "put that back", "put that down", "put them back", "put them down",
+    "I want nothing", "I need nothing", "I will do it myself", "I can do it myself",
+    "I'll take it myself", "I'll get it myself", "not interested", "forbidden", "that's forbidden",
+    "keep away", "stay away", "don't bother", "let it stay", "let it stand", "let it lie",
+    "keep it", "keep it there", "keep off", "keep out", "not at the moment", "not right now",
+    "maybe later", "later", "some other time", "watch out", "look out", "danger", "bad idea",
+    "not a good idea", "I refuse", "I object", "I'm good", "I'm fine", "you must not",
+    "you should not", "you may not", "rien", "rien du tout", "je ne veux rien", "non merci",
+    "merci non", "laisse", "laisse-le", "laisse-la", "laisse-les", "laisse ça", "laisse-le là",
+    "laissez", "laissez-le", "laissez-la", "laissez-les", "laissez ça", "laisse-le tranquille",
+    "laisse-la tranquille", "laisse ça tranquille", "plus tard", "pas la peine",
+    "ce n'est pas la peine", "attention", "je refuse", "pas maintenant", "pas aujourd'hui",
+    "surtout pas", "pas question", "hors de question", "certainement pas", "absolument pas",
+    "bien sûr que non", "pas touche", "bas les pattes", "repose-le", "repose-la", "repose ça",
+    "lâche", "lâche-le", "lâche-la", "lâche ça", "touche à rien", "touche rien", "prends rien",
+    "fais rien", "je le ferai moi-même",
 )  # fmt: skip
 WAIT = (
-    "wait", "wait a moment", "wait a minute", "wait a second", "wait a sec", "wait a bit",
-    "wait a little", "wait for me", "wait here", "wait there", "wait up", "just wait", "hold on",
-    "hold on a moment", "hold on a second", "hold on a minute", "hold it", "hang on",
-    "hang on a moment", "hang on a second", "hang on a minute", "one moment", "a moment",
-    "just a moment", "one second", "one sec", "a second", "just a second", "just a sec",
-    "one minute", "a minute", "just a minute", "just one moment", "just one second",
-    "just one minute", "give me a moment", "give me a minute", "give me a second",
-    "give me a sec", "give me some time", "give me time", "I need a moment", "I need a minute",
-    "I need a second", "I need time", "let me think", "let me see", "let me look",
-    "let me check", "I am thinking", "I have to think", "I need to think", "to think",
-    "not yet", "slow down", "pause", "stand by", "not so fast", "hmm", "hm", "uh", "uhm", "um",
-    "er", "erm",
-    "attends", "attendez", "attends un peu", "attends un moment", "attends une seconde",
-    "attends une minute", "attendez un peu", "un instant", "un petit instant", "un moment",
-    "une seconde", "une minute", "deux secondes", "deux minutes", "minute", "patiente",
-    "patientez", "pas encore", "pas tout de suite", "pas si vite", "doucement", "je réfléchis",
-    "laisse-moi réfléchir", "laissez-moi réfléchir", "laisse-moi voir", "laisse-moi un moment",
-    "donne-moi une seconde", "donne-moi une minute", "donne-moi un instant", "euh", "heu",
+    "whoa", "woah", "bear with me", "hold your horses", "let me have a look", "wait",
+    "wait a moment", "wait a minute", "wait a second", "wait a sec", "wait a bit", "wait a little",
+    "wait for me", "wait here", "wait there", "wait up", "just wait", "hold on", "hold on a moment",
+    "hold on a second", "hold on a sec", "hold on a minute", "hold it", "hang on", "hang on a sec",
+    "wait for a moment", "careful", "be careful", "hang on a moment", "hang on a second",
+    "hang on a minute", "one moment", "a moment", "just a moment", "one second", "one sec",
+    "a second", "just a second", "just a sec", "one minute", "a minute", "just a minute",
+    "just one moment", "just one second", "just one minute", "give me a moment", "give me a minute",
+    "give me a second", "give me a sec", "give me some time", "give me time", "I need a moment",
+    "I need a minute", "I need a second", "I need time", "let me think", "let me think about it",
+    "let me see", "let me see first", "let me look", "let me check", "I am thinking",
+    "I have to think", "I need to think", "to think", "not yet", "slow down", "pause", "stand by",
+    "not so fast", "hmm", "hm", "uh", "uhm", "um", "er", "erm", "attends", "attendez",
+    "attends un peu", "attends un moment", "attends une seconde", "attends une minute",
+    "attendez un peu", "un instant", "un petit instant", "un petit moment", "un moment",
+    "une seconde", "une petite seconde", "une minute", "deux secondes", "deux minutes", "minute",
+    "patiente", "patientez", "pas encore", "pas tout de suite", "pas si vite", "doucement",
+    "je réfléchis", "laisse-moi réfléchir", "laissez-moi réfléchir", "laisse-moi voir",
+    "laisse-moi un moment", "donne-moi une seconde", "donne-moi une minute", "donne-moi un instant",
+    "euh", "heu",
 )  # fmt: skip
+_SAID_NO = tuple(
+    word for words in LANGUAGES.values() for word in (*words.no, *words.no_to_read_back)
+)
 NO = (
-    *(word for words in LANGUAGES.values() for word in (*words.no, *words.no_to_read_back)),
-    "nah", "no no", "not really", "not at all", "I don't think so", "that's not right", "not that",
-    "not that one", "not this", "not this one", "not it", "wrong one", "pas ça", "pas cela",
-    "pas celui-là", "pas celui-ci", "pas celle-là", "pas celle-ci", "pas lui", "pas elle",
-    "pas vraiment", "c'est faux", "nan",
+    *_SAID_NO, "nah", "negative", "the answer is no", "on second thought no", "that's not the one",
+    "that isn't the one", "no no", "you misunderstood", "you misunderstood me", "you got it wrong",
+    "you are wrong", "that's a mistake", "I disagree", "not really", "not at all",
+    "I don't think so", "that's not right", "not that", "not that one", "not this", "not this one",
+    "not it", "wrong one", "pas ça", "pas cela", "pas celui-là", "pas celui-ci", "pas celle-là",
+    "pas celle-ci", "pas lui", "pas elle", "pas vraiment", "c'est faux", "nan",
 )  # fmt: skip
 NONE = (
-    "neither", "both are wrong", "they are both wrong", "neither one",
-    "neither of them", "neither of those", "neither of these", "neither of the two",
-    "neither of both", "neither one nor the other", "neither the one nor the other", "none",
-    "none of them", "none of those", "none of these", "none of the above", "none of the two",
-    "not one of them", "not any of them", "not either", "not both", "not those", "not these",
-    "not them", "aucun", "aucune", "aucun des deux", "aucune des deux", "aucun d'eux",
-    "aucune d'elles",
+    "neither", "both are wrong", "they are both wrong", "neither one", "neither of them",
+    "neither of those", "neither of these", "neither of the two", "neither of both",
+    "neither one nor the other", "neither the one nor the other", "none", "none of them",
+    "none of those", "none of these", "none of the above", "none of the two", "not one of them",
+    "not any of them", "not either", "not both", "not those", "not these", "not them", "aucun",
+    "aucune", "aucun des deux", "aucune des deux", "aucun d'eux", "aucune d'elles",
     "aucun d'entre eux", "ni l'un ni l'autre", "ni l'une ni l'autre", "ni l'un", "ni l'une",
     "pas ceux-là", "pas celles-là",
 )  # fmt: skip
 YES = ("ok", *(word for words in LANGUAGES.values() for word in words.yes))
 # Politeness, address and hesitation: they change nothing.
 FILLERS = (
-    "please", "robot", "hey", "hey robot", "hi", "hello", "oh", "ah", "well",
-    "now", "right now", "right away", "immediately", "at once", "just", "actually", "sorry",
-    "excuse me", "really", "thanks", "thank you", "sir", "would you", "could you", "can you",
-    "will you", "I said", "I told you", "I say", "I mean", "god", "my god", "man", "dear",
-    "so", "then", "and", "but", "for now", "you know", "look", "listen", "it's", "I want you to",
-    "I would like you to", "I need you to", "I'd like to", "want to", "I want to", "let's",
-    "s'il te plaît", "s'il vous plaît", "merci", "hé", "oh là", "bon", "ben", "alors", "donc",
-    "maintenant", "tout de suite", "immédiatement", "pardon", "désolé", "désolée", "et", "mais",
-    "je dis", "j'ai dit", "je t'ai dit", "peux-tu", "tu peux", "pouvez-vous",
+    "please", "robot", "hey", "hey robot", "hi", "hello", "oh", "ah", "well", "now", "right now",
+    "right away", "immediately", "at once", "just", "actually", "sorry", "excuse me", "really",
+    "thanks", "thank you", "sir", "would you", "could you", "can you", "will you", "I said",
+    "I told you", "I told you to", "I asked you to", "to", "I say", "I mean", "god", "my god",
+    "man", "dear", "so", "then", "and", "but", "for now", "you know", "look", "listen", "it's",
+    "I want you to", "I would like you to", "I need you to", "I'd like to", "want to", "I want to",
+    "let's", "s'il te plaît", "s'il vous plaît", "merci", "hé", "oh là", "bon", "ben", "alors",
+    "donc", "veuillez", "maintenant", "tout de suite", "immédiatement", "pardon", "désolé",
+    "désolée", "et", "mais", "c'est bon", "je dis", "j'ai dit", "je t'ai dit", "peux-tu", "tu peux",
+    "pouvez-vous",
 )  # fmt: skip
 # Verbs of "do not ..." that refuse nothing: "I don't know", "don't forget to", "it doesn't matter".
-UNSURE = _set("know care mind matter sais sait importe")
+UNSURE = _set("know care mind matter remember idea preference difference sais sait importe egal")
 HARMLESS = UNSURE | _set(
-    "think remember see understand forget hesitate worry believe have hear recall oublie oubliez "
-    "hesite hesitez inquiete inquietez vois comprends connais est sont es etes suis pense crois "
-    "souviens"
+    "think see understand forget hesitate worry believe have hear recall oublie oubliez "
+    "hesite hesitez inquiete inquietez vois comprends connais est sont es etes suis pense "
+    "crois souviens"
 )
 # Verbs of "don't drop it", which says how to act where something is wanted before.
 CAREFUL = _set(
@@ -116,18 +130,18 @@ CAREFUL = _set(
     "casse cassez renverse renversez lache lachez abime"
 )
 REQUEST_VERBS = _set(
-    "take pick grab grasp get fetch bring give hand pass show find point lift select choose use "
-    "move want need prefer mean meant locate hold prends prenez prendre attrape attrapez donne "
-    "donnez passe passez apporte apportez saisis souleve trouve montre montrez ramasse ramassez "
-    "choisis veux voudrais prefere"
+    "take pick grab grasp get fetch bring give hand pass show find point lift select choose "
+    "use move want need prefer mean meant locate hold prends prenez prendre attrape attrapez "
+    "donne donnez passe passez apporte apportez saisis souleve trouve montre montrez ramasse "
+    "ramassez choisis veux voudrais prefere"
 )
 # What is called off follows these: "leave the mug", "stop at the block", "laisse la pomme".
 LEAVING = (
     "leave", "avoid", "ignore", "skip", "forget", "forget about", "never mind", "stay away from",
-    "keep away from", "get away from", "keep off", "hands off", "keep your hands off",
-    "let go of", "refrain from", "I forbid", "I refuse", "stop", "halt", "quit", "cancel", "abort",
-    "laisse", "laissez", "évite", "évitez", "ignore", "ignorez", "oublie", "oubliez", "annule",
-    "annulez", "arrête", "arrêtez", "cesse", "cessez", "lâche", "lâchez",
+    "keep away from", "get away from", "keep off", "hands off", "keep your hands off", "let go of",
+    "refrain from", "I forbid", "I refuse", "stop", "halt", "quit", "cancel", "abort", "laisse",
+    "laissez", "évite", "évitez", "ignorez", "oublie", "oubliez", "annule", "annulez", "arrête",
+    "arrêtez", "cesse", "cessez", "lâche", "lâchez",
 )  # fmt: skip
 SIGNS = frozenset(("sign", "signs", "light", "lights", "watch", "button", "lamp", "panel"))
 FRENCH_IMPERATIVES = (
@@ -140,8 +154,8 @@ DETERMINERS = frozenset(("the", "le", "la", "les", "l"))
 # ... but not after these: "don't take the one on the table".
 PREPOSITIONS = _set(
     "up down of on in to at next from near by behind with under above below beside left right "
-    "front between into onto over off for and or nor me us him her that which is are de du des a "
-    "au aux en sur sous dans pres et ou ni moi que qui pas"
+    "front between into onto over off for and or nor me us him her that which is are de du "
+    "des a au aux en sur sous dans pres et ou ni moi que qui pas je tu il elle nous vous ne"
 )
 ENDS_REFUSED = frozenset(("but", "just", "rather", "instead", "mais", "plutot"))
 # After these a clause can begin.
@@ -150,39 +164,52 @@ BOUNDARIES = _set(
 )
 # Words that name no object.
 FUNCTION = _set(
-    "i you he she it we they me us them him her my your his its our their mine yours this that "
-    "these those the a an some any all both one ones thing things what which who whom anything "
-    "something everything nothing none neither nor either no not dont never is are was were am be "
-    "been isnt arent wasnt werent aint do does did doesnt didnt has have had can could will would "
-    "shall should must may might cant wont couldnt wouldnt shouldnt mustnt to of on in at for from "
-    "with by up down out off away there here and or but so if because as than then just only "
-    "wrong correct want wanted need meant mean said say asked ask told tell like please "
-    "robot oh ok okay really well too also way answer idea good bad sorry now instead rather "
-    "myself yourself itself even ever again anymore at going lost "
-    "je tu il elle on nous vous ils elles le la les l un une des de du d ce c cet cette ca cela "
-    "celui celle ceux celles ci en y n ne pas rien aucun aucune ni non est sont etait ai as a ont "
-    "que qui quoi qu me te se s m t moi toi lui veux voulu voulais dit demande faux bon mauvais "
-    "bien plus jamais et ou mais"
+    "i you he she it we they me us them him her my your his its our their mine yours this "
+    "that these those the a an some any all both one ones thing things what which who whom "
+    "anything something everything nothing none neither nor either no not dont never is are "
+    "was were am be been isnt arent wasnt werent aint do does did doesnt didnt has have had "
+    "can could will would shall should must may might cant wont couldnt wouldnt shouldnt "
+    "mustnt to of on in at for from with by up down out off away there here and or but so if "
+    "because as than then just only wrong correct want wanted need meant mean said say asked "
+    "ask told tell like please robot oh ok okay really well too also way means two moment "
+    "answer good bad sorry now instead rather myself yourself itself even ever again anymore "
+    "going lost je tu il elle nous vous ils elles le la les l un une des de du d ce c cet "
+    "cette ca cela celui celle ceux celles ci en y n ne pas rien aucun aucune ni non est sont "
+    "etait ai ont que qui quoi qu te se s m t moi toi lui veux voulu voulais dit demande faux "
+    "bon mauvais bien plus plutot deux jamais et ou mais"
 )
 NEGATIONS = _set(
     "no not dont never none neither nor isnt arent wasnt werent aint doesnt didnt cant wont "
-    "couldnt wouldnt shouldnt mustnt wrong nothing pas rien aucun aucune ni non faux jamais"
+    "couldnt wouldnt shouldnt mustnt wrong nothing nobody pas rien aucun aucune ni non faux "
+    "jamais"
 )
 # Objects of a verb that name nothing on a table: "take your time".
 NO_THING = frozenset(("time", "break", "care", "rest", "easy", "hand", "hands", "step"))
 # What makes a sentence of words that begin as a name does: "the mug is hot".
 FINITE = _set(
-    "is are was were am be has have had will can could would should might do does did dont isnt "
-    "belongs looks seems hurts it because i you we they est sont etait ont va sera"
+    "is are was were am be has have had will can could would should might do does did dont "
+    "isnt belongs looks seems hurts it because i you we they est sont etait ont va sera"
 )
 RELATIVES = frozenset(("that", "which", "who", "qui", "que"))
-ORDINALS = "first second third fourth fifth last other one another premier deuxieme dernier autre"
+# Beside colours, places and sizes: these tell objects apart.
+DESCRIBING = (
+    "first second third fourth fifth last other one another front back near far closest nearest "
+    "furthest farthest behind beside between above below under next bigger biggest smaller "
+    "smallest larger largest tiny tall short premier deuxieme troisieme dernier autre devant "
+    "derriere loin pres dessus dessous"
+)
 
 
 # Words that a name begins with.
 NAMING = _set(
-    "a an my your that this these those one all both two three four five six un une celui celle "
-    "ceux celles ce cet cette mon ma ton ta"
+    "a an my your that this these those one all both two three four five six un une celui "
+    "celle ceux celles ce cet cette mon ma ton ta"
 )
 NONE_OF = _set("none neither nothing nor both any either rien aucun aucune ni")
 JOINING = _set("and or nor not neither et ou ni pas")
+NOT_RIGHT = _set("is isnt are arent not quite looks")
+# Before what is rejected: "not the red one", "neither ... nor".
+REJECTING = _set("not neither isnt arent dont pas ni nor")
+# With these an utterance that names nothing asks to stop, or to wait: "you should stop".
+STOPPING = _set("stop halt quit cancel abort arrete arretez arreter annule annulez annuler")
+PAUSING = _set("wait moment minute sec attends attendez instant seconde patiente")
