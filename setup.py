@@ -1,11 +1,13 @@
 """Package clue_ros for colcon (ament_python) and for pip."""
 
 import os
+import runpy
 from glob import glob
 
 from setuptools import find_packages, setup
 
 package_name = "clue_ros"
+programs = runpy.run_path(os.path.join(package_name, "nodes", "programs.py"))["PROGRAMS"]
 
 
 def share_files() -> list[tuple[str, list[str]]]:
@@ -36,6 +38,7 @@ setup(
     extras_require={"invig": ["datasets==5.2.0"]},
     python_requires=">=3.10",
     zip_safe=True,
+    # A placeholder, here and in both package.xml: docs/contributing.md, "Release".
     maintainer="clue_ros maintainers",
     maintainer_email="maintainers@clue-ros.example",
     description="Finds the object a person asks for in an image; asks if it is ambiguous.",
@@ -44,11 +47,7 @@ setup(
     entry_points={
         "console_scripts": [
             "clue = clue_ros.cli:main",
-            "grasp_example_node = clue_ros.nodes.executables:grasp_example",
-            "image_source_node = clue_ros.nodes.executables:image_source",
-            "perception_node = clue_ros.nodes.executables:perception",
-            "speech_node = clue_ros.nodes.executables:speech",
-            "tts_node = clue_ros.nodes.executables:tts",
+            *(f"{name}_node = clue_ros.nodes.executables:{name}" for name in programs),
         ],
     },
 )

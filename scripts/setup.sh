@@ -249,7 +249,8 @@ clue_write_overlay() {
     done
     # ros2 launch does not look into a folder that is a link
     cp -rs "$CLUE_ROOT/launch" "$venv/share/clue_ros/launch"
-    for name in $(sed -n 's/^ *"\([a-z_]*\) = clue_ros\..*/\1/p' "$CLUE_ROOT/setup.py"); do
+    for name in $("$venv/bin/python" -c 'from importlib.metadata import distribution
+print(*(script.name for script in distribution("clue_ros").entry_points))'); do
         ln -s "$venv/bin/$name" "$venv/lib/clue_ros/$name"
     done
 }
@@ -291,7 +292,7 @@ clue_all_steps() {
     key+=" $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
     clue_step clue_msgs "$key" clue_build_msgs || return 1
-    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,package.xml})"
+    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,package.xml,clue_ros/nodes/programs.py})"
     clue_step clue_ros "$key" clue_install_self
 }
 

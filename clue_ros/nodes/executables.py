@@ -11,6 +11,7 @@ import sys
 
 from clue_ros import memory
 from clue_ros.interrupts import ends_at_once
+from clue_ros.nodes import programs
 
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "
@@ -91,13 +92,7 @@ def grasp_example(args: list[str] | None = None) -> int:
     return run_node("grasp_example", lambda _executor: GraspExample(), args)
 
 
-PROGRAMS = {
-    "perception": perception,
-    "speech": speech,
-    "tts": tts,
-    "image_source": image_source,
-    "grasp_example": grasp_example,
-}
+PROGRAMS = {name: globals()[name] for name in programs.PROGRAMS}
 
 
 def clue_msgs_missing(node: str) -> bool:
@@ -128,7 +123,7 @@ def main(args: list[str] | None = None) -> int:
     if not given or given[0] not in PROGRAMS:
         print(f"usage: executables {{{','.join(PROGRAMS)}}} [--ros-args ...]", file=sys.stderr)
         return 2
-    return PROGRAMS[given[0]](given)
+    return int(PROGRAMS[given[0]](given))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import pytest
 import setuptools
 from catkin_pkg.package import Package, parse_package
 
+from clue_ros.nodes.programs import PROGRAMS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"clue_ros": "ros.ament_python", "clue_msgs": "ros.ament_cmake"}
 
@@ -114,6 +116,11 @@ def test_launch_config_models_and_demo_are_installed() -> None:
 def console_scripts() -> dict[str, str]:
     entries = setup_arguments()["entry_points"]["console_scripts"]
     return dict(entry.split(" = ") for entry in entries)
+
+
+def test_every_program_is_a_console_script_of_its_name() -> None:
+    wanted = {f"{name}_node": f"clue_ros.nodes.executables:{name}" for name in PROGRAMS}
+    assert console_scripts() == wanted | {"clue": "clue_ros.cli:main"}
 
 
 @pytest.mark.parametrize("name", console_scripts())
