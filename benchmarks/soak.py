@@ -2,12 +2,16 @@
 """Measure whether the memory of perception stays flat, and whether every request is answered.
 
     scripts/run python benchmarks/soak.py [--dialogues 2000] [--cycles 100] [--fuzz 2000]
-        [--model M] [--record FOLDER]
+        [--rgbd SECONDS] [--model M] [--record FOLDER]
 
 Perception runs in a process of its own and is talked to over DDS. `--dialogues`: each asks once, is
 answered, and ends in a box; every tenth is canceled instead, every fiftieth times out. `--cycles`:
 configure, activate, deactivate, cleanup, with a camera at 30 Hz. `--fuzz`: broken images and texts,
-and a good request after each hundred. Memory is the resident set of the process; its growth is that
+and a good request after each hundred. `--rgbd`: a camera with depth at 30 Hz (640x480, colour,
+depth, calibration) and a /clock at 100 Hz, which perception follows (use_sim_time); for a third of
+the time nobody asks, for a sixth a question is open, and then one-shot requests follow each other.
+It prints the CPU time of perception's process in percent of one core, and the time of the requests
+in seconds. Memory is the resident set of the process; its growth is that
 of the line through the second half of the samples, from end to end, in percent of their mean,
 because the first half fills caches. Prints JSON; judges nothing.
 """
@@ -17,12 +21,14 @@ from __future__ import annotations
 import array
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +56,7 @@ class SoakOptions(ModelOptions):
     dialogues: int = option(2000, "number of dialogues", type=at_least(0))
     cycles: int = option(0, "number of lifecycle cycles", type=at_least(0))
     fuzz: int = option(0, "number of broken requests", type=at_least(0))
+    rgbd: int = option(0, "seconds with an RGB-D camera at 30 Hz", type=at_least(0))
     record: str = option("", "folder to record the dialogues in, as episodes")
     report: int = option(100, "print the memory every so many dialogues; 0: never")
 
@@ -65,6 +72,12 @@ def growth(samples: list[int]) -> dict[str, float]:
         "highest_mb": round(max(samples) / 1e6, 1),
         "growth_percent": round(100 * slope * (len(later) - 1) / later.mean(), 3),
     }
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Soak:
@@ -179,6 +192,56 @@ class Soak:
             stop.set()
             thread.join()
 
+    def rgbd(self, seconds: float) -> dict[str, Any]:
+        """Idle, with an open question, and at work, under an RGB-D camera and a fast clock."""
+        from clue_msgs.action import GroundWithDialogue
+        from clue_msgs.srv import Ground
+
+        samples: list[int] = []
+        took: list[float] = []
+        failed: Counter[str] = Counter()
+        request = Ground.Request(expression=REQUEST, force_grounding=True)
+        with rgbd_camera(self._watcher.node, self._images[0]) as sent:
+            self._watcher.wait(lambda: self._watcher.perception_sees > 30, "images", PATIENCE)
+            self.call(self._ground, request)  # the first one warms up
+            before, begin = self._watcher.perception_sees, sent.images
+            idle = self._busy(seconds / 3)
+            received = (self._watcher.perception_sees - before) / max(1, sent.images - begin)
+            self.threshold(0.0)
+            self._asked.clear()
+            goal = GroundWithDialogue.Goal(expression=REQUEST)
+            sending = send_goal(self._watcher, self._client, goal)
+            handle = self._done(self._done(sending, "the goal to be sent"), "the acceptance")
+            if not self._asked.wait(PATIENCE):
+                raise TimeoutError("no question came")
+            asked = self._busy(seconds / 6)
+            self._done(handle.cancel_goal_async(), "the cancellation")
+            self._done(handle.get_result_async(), "the result")
+            end = time.monotonic() + seconds / 2
+            while time.monotonic() < end:
+                begin_request = time.perf_counter()
+                code = code_name(self.call(self._ground, request))
+                took.append(time.perf_counter() - begin_request)
+                failed.update([code] if code != "NONE" else [])
+                self.sample(samples, len(took), "request")
+                time.sleep(0.2)
+        return {
+            "cpu_idle_percent": idle,
+            "cpu_question_open_percent": asked,
+            "images_received_percent": round(100 * received),
+            "requests": len(took),
+            "failed": dict(failed),
+            "median_s": round(float(np.median(took)), 3),
+            "slowest_s": round(max(took), 3),
+            **growth(samples),
+        }
+
+    def _busy(self, seconds: float) -> float:
+        """CPU time of perception in the next seconds, in percent of one core."""
+        used, begin = cpu_seconds(self._pid), time.monotonic()
+        time.sleep(seconds)
+        return round(100 * (cpu_seconds(self._pid) - used) / (time.monotonic() - begin), 1)
+
     def fuzz(self, count: int) -> dict[str, Any]:
         """Send nonsense, and something good after each hundred."""
         from clue_msgs.srv import Ground
@@ -194,6 +257,56 @@ class Soak:
                 )
                 codes[f"good: {code_name(self.call(self._ground, good))}"] += 1
         return {"answers": dict(codes)}
+
+
+@dataclass
+class Sent:
+    """Number of images that a camera has sent."""
+
+    images: int = 0
+
+
+@contextlib.contextmanager
+def rgbd_camera(node: Any, colour: Any) -> Iterator[Sent]:
+    """Publish colour, depth and calibration 30 times a second, and /clock 100 times."""
+    from rclpy.qos import qos_profile_sensor_data
+    from rosgraph_msgs.msg import Clock
+    from sensor_msgs.msg import CameraInfo, Image
+
+    from clue_ros.nodes.image_source_node import from_fov
+
+    create, sensor = node.create_publisher, qos_profile_sensor_data
+    colours, depths = create(Image, "image", sensor), create(Image, "depth", sensor)
+    infos, clocks = create(CameraInfo, "camera_info", sensor), create(Clock, "/clock", 10)
+    info = from_fov(colour.width, colour.height, 60.0)
+    depth = Image(height=colour.height, width=colour.width, step=2 * colour.width)
+    depth.encoding, depth.data = "16UC1", array.array("B", bytes(depth.step * depth.height))
+    stop, sent = threading.Event(), Sent()
+
+    def run_clock() -> None:
+        while not stop.wait(0.01):
+            now = time.time_ns()
+            message = Clock()
+            message.clock.sec, message.clock.nanosec = divmod(now, 1_000_000_000)
+            clocks.publish(message)
+
+    def run_camera() -> None:
+        while not stop.wait(1 / 30):
+            now = time.time_ns()
+            for message, publisher in ((depth, depths), (info, infos), (colour, colours)):
+                message.header.stamp.sec, message.header.stamp.nanosec = divmod(now, 1_000_000_000)
+                publisher.publish(message)
+            sent.images += 1
+
+    threads = [threading.Thread(target=run, daemon=True) for run in (run_clock, run_camera)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield sent
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def nonsense(rng: np.random.Generator) -> str:
@@ -233,13 +346,17 @@ def main() -> None:
     """Soak and print."""
     options = parse(SoakOptions, __doc__)
     result: dict[str, Any] = {"model": options.model}
-    extra = {"record": options.record} if options.record else {}
+    extra: dict[str, Any] = {"record": options.record} if options.record else {}
+    if options.rgbd:
+        extra.update(use_sim_time=True, threshold=1.0)
     with perception_process(options, **extra) as (processes, watcher):
         soak = Soak(watcher, processes.pid("perception"), options.report)
         if options.cycles:
             result["cycles"] = {"n": options.cycles, **soak.cycles(options.cycles)}
         watcher.transition("configure", PATIENCE)
         watcher.transition("activate")
+        if options.rgbd:
+            result["rgbd"] = {"seconds": options.rgbd, **soak.rgbd(options.rgbd)}
         if options.fuzz:
             result["fuzz"] = {"n": options.fuzz, **soak.fuzz(options.fuzz)}
         if options.dialogues:

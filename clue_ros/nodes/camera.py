@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 
 from clue_ros.nodes import topics
+from clue_ros.nodes.camera_subscription import BEST_EFFORT, CameraSubscription
 from clue_ros.nodes.depth import DepthSubscriber, FrameDepth
 from clue_ros.nodes.image_conversion import Rgb, compressed_to_rgb, to_rgb
+
+FOLLOW = 1.0  # seconds between looks at the publishers' reliability
 
 
 @dataclass(frozen=True)
@@ -53,28 +56,54 @@ class Camera:
         self._frame: Frame | None = None
         self._since = clock()
         self._warned_at: float | None = None
-        self._subscription: Subscription | None = None
+        self._subscription: CameraSubscription | None = None
+        self._timer: Any = None
         self._node: Node | None = None
         self.count = 0  # frames received since the node started
 
-    def open(self, node: Node, transport: str, callback_group: Any) -> None:
-        """Subscribe to `image` or, with transport "compressed", to `image/compressed`."""
+    def open(
+        self, node: Node, transport: str, callback_group: Any, reliability: str = "auto"
+    ) -> None:
+        """Subscribe to `image` or, with transport "compressed", to `image/compressed`.
+
+        reliability: of all subscriptions, see CameraSubscription.
+        """
         self._node = node
         with self._lock:
             self._frame, self._since, self._warned_at = None, self._clock(), None
         if self._depths is not None:
-            self._depths.open(node, callback_group)
+            self._depths.open(node, callback_group, reliability)
         compressed = transport == "compressed"
         topic = topics.Perception.COMPRESSED if compressed else topics.Perception.IMAGE
-        self._subscription = topic.subscribe(
-            node, self.put, name=image_topic(node, transport), callback_group=callback_group
+        self._subscription = CameraSubscription(
+            node,
+            topic,
+            self.put,
+            name=image_topic(node, transport),
+            reliability=reliability,
+            callback_group=callback_group,
         )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(
+            FOLLOW, self._follow, callback_group=callback_group, clock=steady
+        )
+
+    def _follow(self) -> None:
+        """Follow the publishers, which come and go."""
+        if self._subscription is not None:
+            self._subscription.follow()
+        if self._depths is not None:
+            self._depths.follow_publishers()
 
     def close(self) -> None:
         """Unsubscribe and forget the last frame."""
-        if self._node is not None and self._subscription is not None:
-            self._node.destroy_subscription(self._subscription)
-        self._subscription = None
+        if self._timer is not None:
+            assert self._node is not None
+            self._node.destroy_timer(self._timer)
+            self._timer = None
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
         if self._depths is not None:
             self._depths.close()
         with self._lock:
@@ -137,7 +166,7 @@ class Camera:
                 "nobody publishes it; is the camera running, and is `image` remapped to its topic "
                 "(ros2 topic list)?"
             )
-        wanted = f"sensor_msgs/msg/{subscription.msg_type.__name__}"
+        wanted = subscription.message_type
         for publisher in publishers:
             if publisher.topic_type != wanted:
                 return (
@@ -145,11 +174,19 @@ class Camera:
                     "image_transport or remap `image`"
                 )
         names = ", ".join(sorted({publisher.node_name for publisher in publishers}))
+        if subscription.reliable:
+            unreliable = [p for p in publishers if p.qos_profile.reliability == BEST_EFFORT]
+            if len(unreliable) == len(publishers):
+                return (
+                    f"{names} publishes it as best effort, and this node is set to reliable: leave "
+                    "image_reliability at auto"
+                )
+            return f"{names} publishes it as reliable, but sends nothing: the camera has stopped"
         return (
-            f"{names} publishes it, but nothing comes through. This node takes any QoS (best "
-            "effort, volatile), so the camera has stopped or the images are lost on the way: with "
-            "Fast DDS, start the camera too with FASTDDS_DEFAULT_PROFILES_FILE set to "
-            "config/fastdds.xml, whose shared memory holds whole images"
+            f"{names} publishes it, but nothing comes through. The camera has stopped, or its "
+            "images are lost on the way: have it publish as reliable, or, with Fast DDS, start it "
+            "with FASTDDS_DEFAULT_PROFILES_FILE set to config/fastdds.xml, whose shared memory "
+            "holds whole images"
         )
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import rclpy
 from action_msgs.msg import GoalStatus
 from clue_msgs.action import GroundWithDialogue
-from clue_msgs.msg import ClarificationQuestion, GroundingResult
+from clue_msgs.msg import ClarificationQuestion, DialogueState, GroundingResult
 from clue_msgs.srv import AnswerClarification, Ground
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
@@ -57,6 +57,7 @@ class GroundingError(Exception):
     Attributes:
         code: an error of the action (ANSWER_TIMEOUT, BUSY, MAX_TURNS, ...; docs/ros.md has all), or
             NO_SERVER: perception does not run; SERVER_LOST: it died during the dialogue;
+            NO_RESULT: the goal ended without a result;
             REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS has
             been shut down.
         message: the problem and how to solve it, one line.
@@ -73,6 +74,27 @@ def error_name(number: int) -> str:
     return next(
         (n for n in names if getattr(GroundWithDialogue.Result, n) == number), f"error {number}"
     )
+
+
+def read_result(status: int, result: GroundWithDialogue.Result) -> GroundingResult | GroundingError:
+    """Return the grounding of an ended goal, or why there is none.
+
+    status: of action_msgs/GoalStatus. It must be looked at: error_code is NONE in an empty result,
+    which rclpy sends for a goal that it does not know, or whose result it has dropped.
+    """
+    if result.error_code != result.NONE:
+        return GroundingError(error_name(result.error_code), result.error_msg)
+    if status == GoalStatus.STATUS_SUCCEEDED:
+        return result.grounding
+    if status == GoalStatus.STATUS_UNKNOWN:
+        return GroundingError(
+            "SERVER_LOST",
+            "perception does not know the goal: it was started anew in the dialogue, or the "
+            "dialogue ended over a minute ago",
+        )
+    name = {GoalStatus.STATUS_CANCELED: "canceled", GoalStatus.STATUS_ABORTED: "aborted"}
+    how = name.get(status, f"ended with status {status}")
+    return GroundingError("NO_RESULT", f"the goal was {how} without a result")
 
 
 def _deadline(timeout: float | None) -> float:
@@ -298,15 +320,7 @@ class GroundingTask:
 
     def _on_result(self, future: Any) -> None:
         answer = future.result()
-        result = answer.result
-        if answer.status == GoalStatus.STATUS_UNKNOWN:  # a new process does not know the goal
-            self._finish(
-                GroundingError("SERVER_LOST", "perception has been started anew in the dialogue")
-            )
-        elif result.error_code == result.NONE:
-            self._finish(result.grounding)
-        else:
-            self._finish(GroundingError(error_name(result.error_code), result.error_msg))
+        self._finish(read_result(answer.status, answer.result))
 
     def _on_feedback(self, message: Any) -> None:
         self.feedback = message.feedback
@@ -349,7 +363,20 @@ class CommandGrounder:
         self._ground = create(Ground, Perception.GROUND.name)
         self._answer = create(AnswerClarification, Perception.ANSWER.name)
         self._state = create(GetState, f"{perception}/get_state")
+        self._dialogue_state: DialogueState | None = None
+        Perception.DIALOGUE_STATE.subscribe(self.node, self._on_dialogue_state)
         self._background.start()
+
+    def _on_dialogue_state(self, message: DialogueState) -> None:
+        self._dialogue_state = message
+
+    @property
+    def dialogue_state(self) -> DialogueState | None:
+        """What perception does now, whoever asked it; None before its first message.
+
+        Its `question` is the open one, also when it was asked before this client was made.
+        """
+        return self._dialogue_state
 
     def __enter__(self) -> CommandGrounder:
         """Return itself."""

@@ -18,6 +18,7 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from clue_ros.errors import BadImageError, NoPoseError
 from clue_ros.nodes import topics
+from clue_ros.nodes.camera_subscription import CameraSubscription
 from clue_ros.nodes.image_conversion import ImageLike, read_rows
 from clue_ros.nodes.messages import Locate, no_depth
 from clue_ros.nodes.pose_from_depth import Pinhole, locate
@@ -150,27 +151,39 @@ class DepthSubscriber:
         self._followed: deque[FrameDepth] = deque(maxlen=KEPT)  # of the newest colour images
         self._info: CameraInfo | None = None
         self._arrival = -math.inf
-        self._node: Node | None = None
-        self._subscriptions: list[Any] = []
+        self._subscriptions: list[CameraSubscription] = []
         self.count = 0  # depth images received since the node was activated
 
-    def open(self, node: Node, callback_group: Any) -> None:
-        """Subscribe, unless `use_depth` is false."""
+    def open(self, node: Node, callback_group: Any, reliability: str = "auto") -> None:
+        """Subscribe, unless `use_depth` is false; reliability: see CameraSubscription."""
         self._forget()
         if not self._settings().use_depth:
             return
-        self._node = node
-        perception, group = topics.Perception, {"callback_group": callback_group}
+        perception = topics.Perception
         self._subscriptions = [
-            perception.DEPTH.subscribe(node, self.put, **group),
-            perception.CAMERA_INFO.subscribe(node, self.put_info, name=info_topic(node), **group),
+            CameraSubscription(
+                node,
+                topic,
+                callback,
+                name=name,
+                reliability=reliability,
+                callback_group=callback_group,
+            )
+            for topic, callback, name in (
+                (perception.DEPTH, self.put, ""),
+                (perception.CAMERA_INFO, self.put_info, info_topic(node)),
+            )
         ]
+
+    def follow_publishers(self) -> None:
+        """Subscribe again where publishers offer another reliability than before."""
+        for subscription in self._subscriptions:
+            subscription.follow()
 
     def close(self) -> None:
         """Unsubscribe and forget all messages."""
         for subscription in self._subscriptions:
-            assert self._node is not None
-            self._node.destroy_subscription(subscription)
+            subscription.close()
         self._subscriptions = []
         self._forget()
 

@@ -415,24 +415,34 @@ class DialogueSlot:
         if session is not None and state != "active":
             session.stop(Outcome("INACTIVE", f"perception became {state} during the request"))
 
+    def refusal(self) -> Outcome | None:
+        """Return why no request can be taken in this lifecycle state; None while active."""
+        state = self._state
+        if state == "active":
+            return None
+        advice = "it loads the model" if state == "configuring" else ADVICE
+        return Outcome("INACTIVE", f"perception is {state}: {advice}")
+
     def open(
         self, dialogue_id: str, text: str, given: Frame | None, limits: Limits
     ) -> Session | Outcome:
         """Open a session, or return the reason not to. The caller must `close` the session.
 
-        `given`: the request's own image; None: the camera's newest one.
+        `given`: the request's own image; None: the camera's newest one. BUSY comes last: nothing
+        but the open dialogue is in the way.
         """
         with self._lock:
-            if self._state != "active":
-                advice = "it loads the model" if self._state == "configuring" else ADVICE
-                return Outcome("INACTIVE", f"perception is {self._state}: {advice}")
-            if self._session is not None:
-                return Outcome("BUSY", f"dialogue {self._session.id} is open: wait, or cancel it")
+            refusal = self.refusal()
+            if refusal is not None:
+                return refusal
             try:
                 wanted(text)  # before the camera: a refusal needs no image
                 frame = given or self._newest()
                 if not isinstance(frame, Frame):
                     return Outcome(*frame)
+                if self._session is not None:
+                    open_one = f"dialogue {self._session.id} is open"
+                    return Outcome("BUSY", f"{open_one}: wait, or cancel it")
                 self._session = self._make(dialogue_id, text, frame, limits)
             except ClueError as error:
                 return Outcome(error.code, str(error))

@@ -40,7 +40,7 @@ def perception(args: list[str] | None = None) -> int:
     from clue_ros.nodes.perception_node import PerceptionNode
 
     def node() -> int:
-        return run_node("perception", PerceptionNode, given, threads=4)
+        return run_node("perception", PerceptionNode, given)
 
     if not keep:
         return node()
@@ -58,7 +58,7 @@ def speech(args: list[str] | None = None) -> int:
     from clue_ros.nodes.lifecycle import run_node
     from clue_ros.nodes.speech_node import SpeechNode
 
-    return run_node("speech", SpeechNode, args, threads=3)
+    return run_node("speech", SpeechNode, args)
 
 
 @ends_at_once
@@ -69,7 +69,7 @@ def tts(args: list[str] | None = None) -> int:
     from clue_ros.nodes.lifecycle import run_node
     from clue_ros.nodes.tts_node import TtsNode
 
-    return run_node("tts", TtsNode, args, threads=3)
+    return run_node("tts", TtsNode, args)
 
 
 @ends_at_once

@@ -1,7 +1,7 @@
 """One thread that runs the model, and futures that an rclpy coroutine can await.
 
-A callback that ran the model itself would block its thread of the executor for as long as the model
-takes; here every callback returns at once and the answer wakes the coroutine that waits for it.
+A callback that ran the model itself would block the executor for as long as the model takes; here
+every callback returns at once and the answer wakes the coroutine that waits for it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor
 from rclpy.task import Future
+
+T = TypeVar("T")
 
 MAX_NUDGE = 2.0  # seconds; a value that nobody takes (its dialogue was ended) is let go after this
 
@@ -65,6 +67,23 @@ async def until(condition: Callable[[], bool], executor: Executor, seconds: floa
         timer.start()
         await pause
     return True
+
+
+async def in_thread(executor: Executor, job: Callable[[], T]) -> T:
+    """Run `job` in a daemon thread of its own; return its result or raise its error."""
+    ended = new_future(executor)
+
+    def run() -> None:
+        try:
+            ended.set_result((job(), None))
+        except Exception as error:  # noqa: BLE001 - handed to the one who waits
+            ended.set_result((None, error))
+
+    threading.Thread(target=run, name="slow callback", daemon=True).start()
+    result, error = await ended
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
 
 
 class Worker:

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import rclpy
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.exceptions import InvalidHandle
-from rclpy.executors import (
-    Executor,
-    ExternalShutdownException,
-    MultiThreadedExecutor,
-    SingleThreadedExecutor,
-)
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
@@ -24,9 +22,13 @@ from rclpy.signals import uninstall_signal_handlers
 
 from clue_ros.errors import ClueError
 from clue_ros.interrupts import started
+from clue_ros.nodes.inference_worker import in_thread
 from clue_ros.nodes.parameters import BadParameterError
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+# Transitions that may take seconds, by id and by label: `open` and `free` run in them.
+SLOW_IDS = (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_CLEANUP)
+SLOW_LABELS = ("configure", "cleanup")
 
 
 class ManagedNode(LifecycleNode):
@@ -35,12 +37,38 @@ class ManagedNode(LifecycleNode):
     Subclasses implement `open` (unconfigured to inactive), `begin` (inactive to active), and their
     opposites `free` and `end`. `open` and `begin` raise ClueError for what a user can correct; it
     is logged, the transition fails and the node keeps its state.
+
+    The executor has one thread, and rclpy runs a transition inside the callback that asks for it.
+    So configure and cleanup, and with them `open` and `free`, run in a thread of their own, and the
+    other services answer meanwhile; a second transition is refused. `begin` and `end`, which create
+    and destroy subscriptions, run in the executor's thread.
     """
 
     def __init__(self, name: str, executor: Executor, **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self.spinner = executor
         self.state = "unconfigured"
+        for service in self.services:
+            if service.srv_type is ChangeState:
+                self._serve_off_thread(service)
+
+    def _serve_off_thread(self, service: Any) -> None:
+        """Run the slow transitions that this change_state service is asked for in a thread."""
+        change = service.callback
+
+        async def on_change_state(
+            request: ChangeState.Request, response: ChangeState.Response
+        ) -> ChangeState.Response:
+            label = request.transition.label  # counts before the id, as in rclpy
+            slow = label in SLOW_LABELS if label else request.transition.id in SLOW_IDS
+            if slow:
+                return await in_thread(self.spinner, lambda: change(request, response))
+            return change(request, response)
+
+        service.callback = on_change_state
+        # Its default group is that of the other lifecycle and parameter services, and exclusive.
+        service.callback_group = ReentrantCallbackGroup()
+        service.callback_group.add_entity(service)
 
     def autostart(self) -> None:
         """Configure and activate as soon as the executor spins.
@@ -54,9 +82,9 @@ class ManagedNode(LifecycleNode):
         """Return a parameter's value."""
         return self.get_parameter(name).value
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         name = self.get_fully_qualified_name()
-        if self.trigger_configure() != SUCCESS:
+        if await in_thread(self.spinner, self.trigger_configure) != SUCCESS:
             self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} configure")
         elif self.trigger_activate() != SUCCESS:
             self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} activate")
@@ -152,9 +180,9 @@ MISTAKES = (ClueError, BadParameterError)
 def spin(executor: Executor) -> None:
     """Execute callbacks until shutdown, whatever is destroyed meanwhile.
 
-    A callback may destroy a subscription (deactivate) while the spinning thread builds its wait
-    set: rclpy leaves out the subscription, but raises for its events, which would end the node. A
-    signal that shuts the context down at that moment raises too. The timeout is needed because
+    A callback may destroy a subscription (deactivate) whose events the executor still holds: rclpy
+    leaves out the subscription, but raises for its events, which would end the node. A signal that
+    shuts the context down at that moment raises too. The timeout is needed because
     rclpy loses a wake-up, of a signal too, about once in some hundred times.
     """
     while executor.context.ok():
@@ -165,10 +193,12 @@ def spin(executor: Executor) -> None:
                 raise
 
 
-def run_node(
-    name: str, make: Callable[[Executor], Any], args: list[str] | None, threads: int = 1
-) -> int:
+def run_node(name: str, make: Callable[[Executor], Any], args: list[str] | None) -> int:
     """Make the node and spin it until SIGINT, SIGTERM or a shutdown; return the exit status.
+
+    In one thread: the threads of rclpy's MultiThreadedExecutor wake each other all the time under a
+    camera or a fast /clock, use a whole core and keep the model's thread from Python's lock. No
+    callback may block.
 
     At the end the node's `close()`, if it has one, is called. If it returns False, a thread of the
     node still computes, and the process ends at once. Exit status: 0, or 2 when a parameter or a
@@ -178,7 +208,7 @@ def run_node(
     node: Any = None
     busy = False
     started()
-    executor = MultiThreadedExecutor(threads) if threads > 1 else SingleThreadedExecutor()
+    executor = SingleThreadedExecutor()
     try:
         node = make(executor)
         executor.add_node(node)
@@ -202,11 +232,7 @@ def run_node(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None and hasattr(node, "close"):
             busy = node.close() is False
-        if busy:
-            # A callback may wait for the model that is loading: rclpy would join its thread.
-            Executor.shutdown(executor, 1.0)
-        else:
-            executor.shutdown(timeout_sec=1.0)
+        executor.shutdown(timeout_sec=1.0)
         if node is not None:
             _destroy(node)
         rclpy.try_shutdown()

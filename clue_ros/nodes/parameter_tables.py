@@ -102,6 +102,12 @@ PERCEPTION: tuple[Parameter, ...] = (
         "When max_questions are asked: point at the best guess instead of ending with MAX_TURNS.",
     ),
     Parameter(
+        "preempt",
+        False,
+        "A request by action or service while a dialogue is open ends that dialogue with CANCELED "
+        "and takes its place; false: the request gets BUSY.",
+    ),
+    Parameter(
         "answer_timeout",
         30.0,
         "Seconds to wait for each answer before the dialogue ends with ANSWER_TIMEOUT.",
@@ -127,6 +133,14 @@ PERCEPTION: tuple[Parameter, ...] = (
         "raw",
         "Which topic to subscribe: raw (image) or compressed (image/compressed).",
         choices=("raw", "compressed"),
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "image_reliability",
+        "auto",
+        "Reliability of the subscriptions to image, depth and camera_info. auto: reliable if every "
+        "publisher of the topic offers it, else best effort.",
+        choices=("auto", "reliable", "best_effort"),
         change=Change.NOT_ACTIVE,
     ),
     Parameter(

@@ -31,19 +31,21 @@ from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
 from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
-from clue_ros.nodes.inference_worker import Worker
+from clue_ros.nodes.inference_worker import Worker, until
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
-from clue_ros.nodes.publishers import Feedback, Publishers, TurnLog
+from clue_ros.nodes.publishers import Feedback, Publishers, StatePublisher, TurnLog
 from clue_ros.nodes.recorder import DialogueRecorder, Recorder
 from clue_ros.nodes.topics import Perception
 
 DEPTH = tuple(field.name for field in dataclasses.fields(DepthSettings))  # parameters
 LAST_REPLY = 1.0  # seconds at the end for what the model is computing
-RESULT_TIMEOUT = 10  # seconds that a result is kept; Humble's default, 900, fills the memory
+# Seconds that a result is kept for clients that ask late; Humble's default, 900, fills the memory.
+RESULT_TIMEOUT = 60
 MEGABYTE = 1_000_000
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
+_PREEMPTED = Outcome("CANCELED", "another request took its place (preempt)")
 
 
 class PerceptionNode(ManagedNode):
@@ -69,6 +71,10 @@ class PerceptionNode(ManagedNode):
         )
         guard(self, PERCEPTION, state=lambda: self.state)
         self._outputs = Publishers(self, self._worker)
+        state = Perception.DIALOGUE_STATE.publisher(self)
+        self._states = StatePublisher(self, state)
+        self._one_shot_states = StatePublisher(self, state, one_shot=True)
+        self._publish_state()
         self._image_group = MutuallyExclusiveCallbackGroup()
         # Reentrant: an answer or a cancel must be heard while a dialogue's coroutine is open.
         group = {"callback_group": ReentrantCallbackGroup()}
@@ -89,8 +95,18 @@ class PerceptionNode(ManagedNode):
         """Note the lifecycle state; leaving "active" ends an open dialogue with INACTIVE."""
         super().enter(state)
         self._slot.move(state)
+        if self._slot.session is None:  # otherwise at its end
+            self._publish_state()
         if state == "active":
             self.get_logger().info(f"active, looking at {self._camera.topic}")
+
+    def _publish_state(self) -> None:
+        """Publish that no dialogue is open."""
+        reason = self._slot.refusal()
+        if reason is None:
+            self._states.idle()
+        else:
+            self._states.inactive(reason.message)
 
     def open(self) -> None:
         """Load the model, and find out which outputs there are. Raises ModelError."""
@@ -131,7 +147,12 @@ class PerceptionNode(ManagedNode):
 
     def begin(self) -> None:
         """Subscribe to the camera."""
-        self._camera.open(self, self.value("image_transport"), self._image_group)
+        self._camera.open(
+            self,
+            self.value("image_transport"),
+            self._image_group,
+            self.value("image_reliability"),
+        )
 
     def end(self) -> None:
         """Leave the camera."""
@@ -196,11 +217,25 @@ class PerceptionNode(ManagedNode):
     def _language(self) -> str:
         return str(self.value("language"))
 
+    async def _open(
+        self, dialogue_id: str, text: str, given: Frame | None, limits: Limits
+    ) -> Session | Outcome:
+        """Open a session, or return the reason not to; with `preempt`, end the open one first."""
+        opened = self._slot.open(dialogue_id, text, given, limits)
+        while isinstance(opened, Outcome) and opened.code == "BUSY" and self.value("preempt"):
+            other = self._slot.session
+            if other is not None:
+                other.stop(_PREEMPTED)
+                await until(lambda other=other: self._slot.session is not other, self.spinner)
+            opened = self._slot.open(dialogue_id, text, given, limits)
+        return opened
+
     async def _converse(self, session: Session, *listeners: Listener) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
         recorded = DialogueRecorder(self._recorder)
         log = TurnLog(self.get_logger().info)
-        session.listeners = [self._health, self._outputs, *listeners, log, recorded]
+        publishers: list[Listener] = [self._states, self._outputs, *listeners]
+        session.listeners = [self._health, *publishers, log, recorded]
         self._health.dialogues += 1
         try:
             outcome = await session.run()
@@ -213,9 +248,15 @@ class PerceptionNode(ManagedNode):
             self._note(outcome)
             self._outputs.objects.clear()
         self._outputs.say(in_words(outcome, self._language()))
+        self._ended(self._states, session, outcome)
         self._health.ended["GROUNDED" if outcome.grounding is not None else outcome.code] += 1
         recorded.ended(session, outcome)
         return outcome
+
+    def _ended(self, states: StatePublisher, session: Session, outcome: Outcome) -> None:
+        states.ended(session, outcome)
+        if self.state != "active":  # the state of a node that was deactivated meanwhile
+            self._publish_state()
 
     def _close(self, session: Session) -> None:
         """Let the next request in, and free the memory of this one."""
@@ -298,21 +339,38 @@ class PerceptionNode(ManagedNode):
     async def _on_ground(
         self, request: Ground.Request, response: Ground.Response
     ) -> Ground.Response:
+        """Reply to one request; an error of this node's is a reply too."""
+        try:
+            return await self._ground_once(request, response)
+        except Exception as error:  # noqa: BLE001 - rclpy would send no reply, and end the node
+            return self._failed(Ground.Response(), error)
+
+    def _failed(self, response: Any, error: Exception) -> Any:
+        """Write an unforeseen error into a response or result: an empty one would read as NONE."""
+        outcome = Outcome("MODEL_ERROR", f"{type(error).__name__}: {error}")
+        self._note(outcome)
+        return messages.fail(response, outcome.code, outcome.message)
+
+    async def _ground_once(
+        self, request: Ground.Request, response: Ground.Response
+    ) -> Ground.Response:
         """One shot: the object, or the question that would be asked."""
-        session = self._slot.open(
+        session = await self._open(
             uuid.uuid4().hex, request.expression, self._given(request), self._limits()
         )
         if isinstance(session, Outcome):
             self._note(session)
             return messages.fail(response, session.code, session.message)
         log = TurnLog(self.get_logger().info, one_shot=True)
-        session.listeners = [self._health, self._outputs, log]
+        session.listeners = [self._health, self._one_shot_states, self._outputs, log]
         try:
             result = await session.one_shot(force=request.force_grounding)
         finally:
             self._close(session)
         if isinstance(result, NotFound):
             result = Outcome("NOT_FOUND", result.text)
+        outcome = result if isinstance(result, Outcome) else Outcome("NONE")
+        self._ended(self._one_shot_states, session, outcome)
         if isinstance(result, Question):
             response.is_question = True
             question = response.question = session.question_msg(result, one_shot=True)
@@ -326,27 +384,39 @@ class PerceptionNode(ManagedNode):
         return response
 
     async def _on_goal(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
+        """Hold the whole dialogue; an error of this node's is a result too."""
+        try:
+            return await self._hold_dialogue(goal)
+        except Exception as error:  # noqa: BLE001 - rclpy would send an empty result
+            if goal.is_active and self.context.ok():
+                goal.abort()
+            return self._failed(GroundWithDialogue.Result(), error)
+
+    async def _hold_dialogue(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
         """The whole dialogue."""
         request, result = goal.request, GroundWithDialogue.Result()
         limits = self._limits(request.max_turns, messages.seconds(request.answer_timeout))
         dialogue_id = bytes(goal.goal_id.uuid).hex()
-        session = self._slot.open(dialogue_id, request.expression, self._given(request), limits)
+        session = await self._open(dialogue_id, request.expression, self._given(request), limits)
         # rclpy keeps the request for a while after its end.
         request.image, request.depth = Image(), Image()
         if isinstance(session, Outcome):
+            self._canceled.discard(dialogue_id)
             self._note(session)
             goal.abort()
             return messages.fail(result, session.code, session.message)
         if dialogue_id in self._canceled:  # before its session was there to be stopped
             session.stop(_CANCELED)
         outcome = await self._converse(session, Feedback(goal))
+        canceled = dialogue_id in self._canceled
         self._canceled.discard(dialogue_id)
         result.num_questions = session.conversation.questions
         if outcome.grounding is not None:
             result.grounding = session.grounding_msg(outcome.grounding)
             goal.succeed()
             return result
-        if outcome.code == "CANCELED" and await session.until(lambda: goal.is_cancel_requested):
+        # rclpy marks the goal only after the cancel callback has returned.
+        if canceled and await session.until(lambda: goal.is_cancel_requested):
             goal.canceled()
         else:
             goal.abort()

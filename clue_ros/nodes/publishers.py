@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clue_msgs.action import GroundWithDialogue
-from clue_msgs.msg import ClarificationQuestion
+from clue_msgs.msg import ClarificationQuestion, DialogueState
 from rclpy.action.server import ServerGoalHandle
 from rclpy.lifecycle import LifecycleNode
+from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
+from clue_ros.dialogue.conversation import Outcome
 from clue_ros.dialogue.sayings import in_other_words
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.drawing import draw
@@ -23,7 +25,11 @@ from clue_ros.nodes.topics import Perception
 
 
 class Publishers(Listener):
-    """The node's lifecycle publishers: nothing leaves while the node is not active."""
+    """The node's publishers.
+
+    Of the lifecycle ones nothing leaves while the node is not active. `say` works in every state:
+    whoever speaks to an inactive robot gets an answer.
+    """
 
     def __init__(self, node: LifecycleNode, worker: Worker) -> None:
         self._node = node
@@ -37,7 +43,8 @@ class Publishers(Listener):
 
     def say(self, text: str) -> None:
         """Publish a sentence to be spoken."""
-        self._say.publish(String(data=text))
+        if self._node.context.ok():  # a dialogue may end after ROS has been shut down
+            self._say.publish(String(data=text))
 
     def looking(self, session: Session) -> None:
         """Delete the markers of the last dialogue."""
@@ -104,6 +111,67 @@ def debug_image(session: Session, reply: Question | Grounding) -> Image:
     message: Image = fill_image(Image(), pixels, "rgb8")
     message.header = session.source.header
     return message
+
+
+class StatePublisher(Listener):
+    """The topic `dialogue_state`: one message at each change, in every lifecycle state.
+
+    one_shot: for requests of `Ground`, which have no dialogue id.
+    """
+
+    def __init__(
+        self, node: LifecycleNode, publisher: Publisher, *, one_shot: bool = False
+    ) -> None:
+        self._node, self._publisher, self._one_shot = node, publisher, one_shot
+
+    def inactive(self, reason: str) -> None:
+        """Publish INACTIVE, with the lifecycle state as the reason."""
+        self._publish(
+            DialogueState(
+                state=DialogueState.STATE_INACTIVE,
+                error_code=DialogueState.INACTIVE,
+                error_msg=reason,
+            )
+        )
+
+    def idle(self) -> None:
+        """Publish that perception is active and nothing has been asked."""
+        self._publish(DialogueState(state=DialogueState.STATE_IDLE))
+
+    def looking(self, session: Session) -> None:
+        """Publish LOOKING."""
+        self._publish(self._of(session, DialogueState.STATE_LOOKING))
+
+    def thinking(self, session: Session) -> None:
+        """Publish THINKING."""
+        self._publish(self._of(session, DialogueState.STATE_THINKING))
+
+    def asked(self, session: Session, question: ClarificationQuestion) -> None:
+        """Publish the open question."""
+        message = self._of(session, DialogueState.STATE_WAITING_FOR_ANSWER)
+        message.question = question
+        self._publish(message)
+
+    def ended(self, session: Session, outcome: Outcome) -> None:
+        """Publish how the dialogue ended."""
+        message = self._of(session, DialogueState.STATE_ENDED)
+        message.grounded = outcome.grounding is not None
+        messages.fail(message, outcome.code, outcome.message)
+        self._publish(message)
+
+    def _of(self, session: Session, state: int) -> DialogueState:
+        message = DialogueState(
+            state=state,
+            dialogue_id="" if self._one_shot else session.id,
+            expression=session.conversation.request,
+        )
+        message.header.frame_id = session.source.header.frame_id
+        return message
+
+    def _publish(self, message: DialogueState) -> None:
+        if self._node.context.ok():  # the node is closed after ROS has been shut down
+            message.header.stamp = self._node.get_clock().now().to_msg()
+            self._publisher.publish(message)
 
 
 class Feedback(Listener):

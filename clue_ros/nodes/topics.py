@@ -22,9 +22,10 @@ from rclpy.subscription import Subscription
 EVENTS = QoSProfile(depth=10)
 # Transient local, depth 1: a node that joins late gets the last message.
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-# Sensor data (best effort, depth 5), and the same with depth 1: of images, only the newest counts.
+# Sensor data: best effort, depth 5. A subscription to a camera is reliable where its publishers are
+# (camera_subscription.py). Depth 1 would lose images that come in fragments: the next one replaces
+# an image of which a fragment is still to be sent again.
 SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
-NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 # Seconds of sound, for a busy machine.
 SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
 # Services: rclpy's default depth, 10, drops further simultaneous requests without an answer.
@@ -47,20 +48,30 @@ class Interface:
         return getattr(importlib.import_module(f"{package}.{folder}"), name)
 
 
-class Input(Interface):
+class Topic(Interface):
+    """A topic; any node may subscribe to it."""
+
+    def subscribe(
+        self,
+        node: Node,
+        callback: Callable[[Any], object],
+        *,
+        name: str = "",
+        qos: QoSProfile | None = None,
+        **options: Any,
+    ) -> Subscription:
+        """Create the subscription; `name` and `qos` replace the table's."""
+        topic = name or self.name
+        return node.create_subscription(self.type, topic, callback, qos or self.qos, **options)
+
+
+class Input(Topic):
     """A subscribed topic."""
 
     direction = "in"
 
-    def subscribe(
-        self, node: Node, callback: Callable[[Any], object], *, name: str = "", **options: Any
-    ) -> Subscription:
-        """Create the subscription; `name` replaces the table's."""
-        topic = name or self.name
-        return node.create_subscription(self.type, topic, callback, self.qos, **options)
 
-
-class Output(Interface):
+class Output(Topic):
     """A published topic."""
 
     direction = "out"
@@ -70,7 +81,7 @@ class Output(Interface):
         return node.create_publisher(self.type, name or self.name, self.qos)
 
 
-class ActiveOutput(Interface):
+class ActiveOutput(Topic):
     """A topic that a managed node publishes only while it is active."""
 
     direction = "out"
@@ -132,14 +143,15 @@ class Action(Interface):
 class Perception:
     """The node perception: images and words in, questions and groundings out."""
 
-    IMAGE = Input("image", "sensor_msgs/msg/Image", NEWEST)
-    COMPRESSED = Input("image/compressed", "sensor_msgs/msg/CompressedImage", NEWEST)
+    IMAGE = Input("image", "sensor_msgs/msg/Image", SENSOR)
+    COMPRESSED = Input("image/compressed", "sensor_msgs/msg/CompressedImage", SENSOR)
     DEPTH = Input("depth", "sensor_msgs/msg/Image", SENSOR)
     CAMERA_INFO = Input("camera_info", "sensor_msgs/msg/CameraInfo", SENSOR)
     SPEECH = Input("speech", "std_msgs/msg/String")
     TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
     QUESTION = ActiveOutput("question", "clue_msgs/msg/ClarificationQuestion")
-    SAY = ActiveOutput("say", "std_msgs/msg/String")
+    DIALOGUE_STATE = Output("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
+    SAY = Output("say", "std_msgs/msg/String")
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
     DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)

@@ -60,6 +60,15 @@ MESSAGES = {
         "inference_time": DURATION,
     },
     "DialogueTurn": {"speaker": "uint8", "text": "string", "stamp": "builtin_interfaces/Time"},
+    "DialogueState": HEADER
+    | ERROR
+    | {
+        "dialogue_id": "string",
+        "expression": "string",
+        "state": "uint8",
+        "question": "clue_msgs/ClarificationQuestion",
+        "grounded": "boolean",
+    },
     "ClarificationQuestion": HEADER
     | {
         "dialogue_id": "string",
@@ -172,8 +181,10 @@ def test_the_voice_actions_have_the_fields_and_endings_of_the_contract() -> None
 
 def test_enumerations_have_the_values_of_the_contract() -> None:
     from clue_msgs.action import GroundWithDialogue
-    from clue_msgs.msg import DialogueTurn
+    from clue_msgs.msg import DialogueState, DialogueTurn
 
+    told = ("INACTIVE", "IDLE", "LOOKING", "THINKING", "WAITING_FOR_ANSWER", "ENDED")
+    assert [getattr(DialogueState, f"STATE_{s}") for s in told] == list(range(6))
     states = ("NONE", "LOOKING", "THINKING", "WAITING_FOR_ANSWER", "GROUNDING")
     assert [getattr(GroundWithDialogue.Feedback, s) for s in states] == [0, 1, 2, 3, 4]
     assert (DialogueTurn.USER, DialogueTurn.ROBOT) == (0, 1)
@@ -184,12 +195,17 @@ def constants(section: str) -> dict[str, int]:
 
 
 # Saying and listening end in their own few ways, see their test.
-GROUNDING = [p for p in FILES if p.suffix != ".msg" and p.stem not in ("Say", "Listen")]
+GROUNDING = [
+    p
+    for p in FILES
+    if p.stem == "DialogueState" or (p.suffix != ".msg" and p.stem not in ("Say", "Listen"))
+]
 
 
 @pytest.mark.parametrize("path", GROUNDING, ids=lambda p: p.name)
 def test_every_result_has_the_same_error_codes(path: Path) -> None:
-    result = path.read_text(encoding="utf-8").split("\n---\n")[1]
+    text = path.read_text(encoding="utf-8")
+    result = text if path.suffix == ".msg" else text.split("\n---\n")[1]
     assert constants(result) == ERROR_CODES
 
 
