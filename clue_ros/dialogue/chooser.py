@@ -32,12 +32,11 @@ from clue_ros.dialogue.narrowing import (
     same_noun,
 )
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, PhraseWords, read_phrase
+from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
     asks_yes_or_no,
     is_offered,
-    means_no,
-    means_yes,
     missing_thing,
     offered_answers,
     plain,
@@ -122,7 +121,7 @@ def hear(
     before: Standing, question: str, answer: str, finder: Finder, words: PhraseWords = ENGLISH
 ) -> Standing:
     """Take one answer to a question."""
-    said, table = plain(answer), ENGLISH_ANSWERS
+    said, table, kind = plain(answer), ENGLISH_ANSWERS, read(answer).kind
     options = offered_answers(question)
     proposal = asks_yes_or_no(options)
     offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
@@ -137,11 +136,12 @@ def hear(
         return _left(after, (best,), confirmed=True)
     if re.fullmatch(table.all_of_them, said):
         return replace(after, one_by_one=True)
-    if not chosen and (re.fullmatch(table.yes, said) or means_yes(said)):
+    if not chosen and (re.fullmatch(table.yes, said) or kind is Kind.YES):
         return _left(after, proposed, confirmed=len(proposed) == 1) if proposed else after
     if re.fullmatch(table.other, said):
         return _without(after, proposed)
-    if re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said) or means_no(said):
+    no = re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said)
+    if no or kind in (Kind.NO, Kind.NONE):
         return _without(after, proposed or tuple(c for group in offered for c in group))
     if said.split()[0] in ("no", "nope") and proposed and not chosen:
         after = _without(after, proposed)

@@ -51,10 +51,10 @@ class Generation:
     probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding, its last one
     via: tuple[Codes, ...] = ()  # the boxes before it
-    segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
     # Of each token, and of what came after the last: that the reply ended there instead.
     ends: tuple[float, ...] = ()
     opens_with_box: float = 0.0  # probability that the first token is a location
+    segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
 
     @property
     def is_grounding(self) -> bool:
