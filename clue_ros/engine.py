@@ -164,7 +164,7 @@ class Clue:
             mask_decoder=mask_decoder,
         )
         clue = cls(checkpoint, str(model), policy, threshold, num_views)
-        if policy == "both" and clue.policy == "detector":
+        if policy == "both" and clue.policy == "detector" and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
         return clue
 
