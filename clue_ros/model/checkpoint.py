@@ -49,7 +49,7 @@ from clue_ros.model.quantization import (
     out_of_memory,
     with_room,
 )
-from clue_ros.model.zero_shot import ZeroShotSettings
+from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
 
 SETTINGS_FILE = "ivg.json"
 
@@ -330,7 +330,16 @@ def _load(
                 " choose policy 'detector' or 'decoder'"
             )
     return Checkpoint(
-        processor, backbone, adapters, judge, settings, vocabulary, fusion, has_detector, stale
+        processor,
+        backbone,
+        adapters,
+        judge,
+        settings,
+        vocabulary,
+        fusion,
+        has_detector,
+        stale,
+        load_zero_shot(base),
     )
 
 

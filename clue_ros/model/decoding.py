@@ -50,7 +50,6 @@ class Generation:
     via: tuple[Codes, ...] = ()  # the boxes before it
     # Of each token, and of what came after the last: that the reply ended there instead.
     ends: tuple[float, ...] = ()
-    opens_with_box: float = 0.0  # probability that the first token is a location
 
     @property
     def is_grounding(self) -> bool:
@@ -119,7 +118,6 @@ class _Row:
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
         self.ends: list[float] = []
-        self.opens_with_box = 0.0
         self.done = False
 
     def allowed(self) -> torch.Tensor | None:
@@ -146,13 +144,6 @@ class _Row:
             return self.vocabulary.box_ends
         return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
 
-    def see(self, shares: torch.Tensor) -> None:
-        """Keep what the decoder thinks of ending here, and of opening with a box: shares (V,)."""
-        if not self.tokens:
-            first = self.vocabulary.first_location
-            self.opens_with_box = float(shares[first : first + STEPS].sum())
-        self.ends.append(float(shares[self.vocabulary.eos]))
-
     def add(self, token: int, probability: float) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last."""
         if token == self.vocabulary.eos:
@@ -169,15 +160,15 @@ class _Row:
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
         said = tuple(self.tokens), tuple(self.probabilities)
-        seen = tuple(self.ends), self.opens_with_box
+        ends = tuple(self.ends)
         if self.mode != "grounding":
-            return Generation(*said, None, (), *seen)
+            return Generation(*said, None, ends=ends)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
             for i in range(0, len(steps), SIDES + 1)
         ]
-        return Generation(*said, boxes[-1], tuple(boxes[:-1]), *seen)
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends)
 
 
 @dataclass(frozen=True)
@@ -280,7 +271,7 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
-        row.see(share)
+        row.ends.append(float(share[row.vocabulary.eos]))
         row.add(token, row.vocabulary.probability(share, token))
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)
