@@ -36,10 +36,11 @@ from clue_ros.model.loading import DEFAULT_MODEL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clue_ros.dialogue.chooser import Standing
+    from clue_ros.model.base_tasks import BaseTasks
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.decoding import Generation, Prefill
     from clue_ros.model.multi_view import Agreement, Window
-    from clue_ros.model.zero_shot import Sight
 
 POLICIES = ("detector", "decoder", "both", "zero-shot")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
@@ -65,7 +66,7 @@ class View:
     def __init__(self, image: Image, features: Any, owner: Clue) -> None:
         self._image, self._features, self._owner = image, features, owner
         self._further: Any = None
-        self._sight: Any = None  # what the base alone said about it, with policy "zero-shot"
+        self._base: Any = None  # what the base alone said about it, with policy "zero-shot"
 
     @property
     def image(self) -> Image:
@@ -301,27 +302,30 @@ class Clue:
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill
 
-    def _judge_zero_shot(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Any]:
+    def _judge_zero_shot(
+        self, view: View, dialogue: Dialogue
+    ) -> tuple[AmbiguityEstimate, Standing]:
         """The estimate by the base alone, and what the dialogue leaves."""
+        from clue_ros.model.zero_shot import judge
+
         start = time.perf_counter()
-        judged = self._sight(view).judge(dialogue, self._checkpoint.zero_shot)
-        peaks = judged.peaks(view.width, view.height)
+        judged = judge(self._base(view), dialogue, self._checkpoint.zero_shot)
         seconds = time.perf_counter() - start
         estimate = AmbiguityEstimate(
-            judged.probability, self.threshold, judged.attention, peaks, seconds
+            judged.probability, self.threshold, judged.attention, judged.peaks, seconds
         )
         return estimate, judged.standing
 
-    def _sight(self, view: View) -> Sight:
-        """The base's answers about a view, kept with it; anew for a view of another Clue."""
-        from clue_ros.model.zero_shot import Sight
+    def _base(self, view: View) -> BaseTasks:
+        """What the base says about a view, kept with it; anew for a view of another Clue."""
+        from clue_ros.model.base_tasks import BaseTasks
 
         if view._owner is not self:
-            return Sight(self._checkpoint, view.image, self._features(view))
-        if view._sight is None:
-            view._sight = Sight(self._checkpoint, view.image, view._features)
-        sight: Sight = view._sight
-        return sight
+            return BaseTasks(self._checkpoint, view.image, self._features(view))
+        if view._base is None:
+            view._base = BaseTasks(self._checkpoint, view.image, view._features)
+        base: BaseTasks = view._base
+        return base
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -371,12 +375,11 @@ class Clue:
 
         with self._lock:
             if self.policy == "zero-shot":
-                from clue_ros.model.zero_shot import reply_to_standing
+                from clue_ros.model.zero_shot import reply_to
 
                 estimate, standing = self._judge_zero_shot(view, dialogue)
-                return reply_to_standing(
-                    self._sight(view), standing, estimate, force_grounding=force_grounding
-                )
+                base = self._base(view)
+                return reply_to(base, standing, estimate, force_grounding=force_grounding)
             context = dialogue.context()
             estimate, prefill = self._judge(view, context)
             mode = self._mode(estimate, force_grounding)

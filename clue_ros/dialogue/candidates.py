@@ -77,12 +77,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class QuestionWords:
-    """The robot's words of one language; the places by the names of `phrases.SIDES`."""
+    """The robot's words of one language."""
 
     the_one: str  # "the {} one"
     the_kind: str  # "the {}"
     this_one: str  # the only one
-    at: Mapping[str, str]  # place after a noun
     between: str  # before the last option
     propose: str  # a question about a single candidate
     which_color: str
@@ -90,19 +89,12 @@ class QuestionWords:
     first: str  # a question which of several comes first
     missing: str  # what is said of a thing that is not there
     another: str  # the thing that is missing when all were refused
-    number: tuple[str, ...] = ()
 
 
 ENGLISH = QuestionWords(
     the_one="the {} one",
     the_kind="the {}",
     this_one="this one",
-    at={
-        "left": "on the left", "right": "on the right", "upper": "at the top",
-        "lower": "at the bottom", "middle": "in the middle", "upper left": "at the upper left",
-        "upper right": "at the upper right", "lower left": "at the lower left",
-        "lower right": "at the lower right",
-    },
     between="or",
     propose="do you mean {}?",
     which_color="which color?",
@@ -110,7 +102,6 @@ ENGLISH = QuestionWords(
     first="which one first, {}?",
     missing="I don't see {}.",
     another="another {}",
-    number=("first", "second", "third", "fourth", "fifth", "sixth"),
 )  # fmt: skip
 _WORDS = {"en": ENGLISH}
 
@@ -123,14 +114,16 @@ def question_words(language: str) -> QuestionWords:
 def question_about(
     candidates: Sequence[Candidate], language: str = "en", *, one_by_one: bool = False
 ) -> Asked:
-    """The question that tells candidates apart: two or more, or a single one to be confirmed.
+    """The question that tells candidates apart, or proposes a single one to be confirmed.
 
     The options stand in the order of the candidates from left to right, or from the top where they
     lie one above the other. `one_by_one`: ask which comes first.
     """
     words = question_words(language)
+    if not candidates:
+        return Asked(words.where)
     if len(candidates) == 1:
-        name = describe(candidates[0], candidates, words)
+        name = name_of(candidates[0], words)
         return Asked(words.propose.format(name), ("yes", "no"), ((candidates[0],), ()))
     groups = best_partition(candidates, words)
     if groups is None:
@@ -170,7 +163,6 @@ def _partitions(candidates: Sequence[Candidate], words: QuestionWords) -> list[G
     if len(ordered) <= MAX_NAMED:
         places = places_of(ordered)
         readings.append(lambda n: _adjective(places[n], words))
-        readings.append(lambda n: describe(ordered[n], ordered, words))
     readings.append(lambda n: _adjective(sizes[n], words))  # boxes tell sizes badly
     found = []
     for reading in readings:
@@ -191,25 +183,12 @@ def _grouped(options: Sequence[str], candidates: Sequence[Candidate]) -> Groups:
     return groups
 
 
-def describe(candidate: Candidate, among: Sequence[Candidate], words: QuestionWords) -> str:
-    """The fewest words for one candidate among others: "the red one on the left"."""
+def name_of(candidate: Candidate, words: QuestionWords) -> str:
+    """A single candidate by what is known of it: "the red mug", "the red one", "this one"."""
     color, kind = candidate.attributes.get(COLOR), candidate.attributes.get(KIND)
-    others = [c for c in among if c is not candidate]
-    if len(among) == 1:
-        name = " ".join(filter(None, (color, kind)))
-        if kind is not None:
-            return words.the_kind.format(name)
-        return words.the_one.format(color) if color else words.this_one
-    if color is not None and all(c.attributes.get(COLOR, color) != color for c in others):
-        return words.the_one.format(color)
-    if kind is not None and all(c.attributes.get(KIND, kind) != kind for c in others):
-        return words.the_kind.format(kind)
-    alike = [c for c in among if c is candidate or c.attributes.get(COLOR, color) == color]
-    pool = in_reading_order(alike)
-    place = places_of(pool)[next(n for n, c in enumerate(pool) if c is candidate)]
-    if len(alike) == len(among) or color is None:
-        return words.the_one.format(place)
-    return f"{words.the_one.format(color)} {words.at.get(place, place)}"
+    if kind is not None:
+        return words.the_kind.format(" ".join(filter(None, (color, kind))))
+    return words.this_one if color is None else words.the_one.format(color)
 
 
 def in_reading_order(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -225,14 +204,9 @@ def spread_axis(candidates: Sequence[Candidate]) -> int:
 
 
 def places_of(ordered: Sequence[Candidate]) -> list[str]:
-    """A different place for each of several candidates in reading order."""
+    """A different place for each of at most `MAX_NAMED` candidates in reading order."""
     ends = ("upper", "lower") if spread_axis(ordered) else ("left", "right")
-    count = len(ordered)
-    if count == 1:
-        return [ends[0]]
-    if count <= MAX_NAMED:
-        return [ends[0], *["middle"] * (count - 2), ends[1]]
-    return [ends[0], *(ENGLISH.number[1 : count - 1]), ends[1]]
+    return [ends[0], *["middle"] * (len(ordered) - 2), ends[1]] if len(ordered) > 1 else [ends[0]]
 
 
 def sizes_of(candidates: Sequence[Candidate]) -> list[str | None]:

@@ -74,7 +74,7 @@ class AnswerWords:
     any_of_them: str
     all_of_them: str
     none_of_them: str
-    instead: str
+    request: str
 
 
 ENGLISH_ANSWERS = AnswerWords(
@@ -89,8 +89,8 @@ ENGLISH_ANSWERS = AnswerWords(
     r"don't know|one of (?:them|those|these)",
     all_of_them=r"both|both of them|both please|all|all of them|all please|the two|all of those",
     none_of_them=r"neither|neither one|neither of them|none|none of (?:them|those|these)",
-    instead=r"^(?:no|nope|sorry|wait|ok|okay|oh)\s+(?=.)|^(?:i mean|i meant|then)\s+(?=.)|"
-    r"\s+(?:instead|then|please)$",
+    request=r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
+    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$",
 )  # fmt: skip
 
 
@@ -145,23 +145,23 @@ def hear(
         return _without(after, proposed or tuple(c for group in offered for c in group))
     if said.split()[0] in ("no", "nope") and proposed and not chosen:
         after = _without(after, proposed)
-    for _ in range(3):
-        said = re.sub(table.instead, "", said)
     phrase = read_phrase(said, words)
     order = phrase.order
     if order is not None and order[1] is None and len(offered) > 1:
         at = option_of(order[0], len(offered))
         return _left(after, offered[at]) if at is not None and offered[at] else after
-    return _answered(after, phrase, finder)
+    return _answered(after, phrase, finder, is_request=bool(re.search(table.request, said)))
 
 
-def _answered(after: Standing, phrase: Phrase, finder: Finder) -> Standing:
+def _answered(
+    after: Standing, phrase: Phrase, finder: Finder, *, is_request: bool = False
+) -> Standing:
     """Narrow by the words of an answer, else by the detector's opinion; or begin anew."""
     merged = after.phrase.merged(phrase)
     if not phrase.says_anything:
         return after
     if phrase.noun and not _names(phrase.noun, after):
-        return _other_noun(after, phrase, finder)
+        return _other_noun(after, phrase, finder, is_request=is_request)
     pool = after.candidates
     if phrase.colors or (phrase.excluded is not None and phrase.excluded.colors):
         pool = finder.described(pool, COLOR, after.phrase.noun)
@@ -174,7 +174,7 @@ def _answered(after: Standing, phrase: Phrase, finder: Finder) -> Standing:
     return replace(_left(after, kept or pool), phrase=merged)
 
 
-def _other_noun(after: Standing, phrase: Phrase, finder: Finder) -> Standing:
+def _other_noun(after: Standing, phrase: Phrase, finder: Finder, *, is_request: bool) -> Standing:
     """An answer with a noun that is not the request's: another word for it, or another thing."""
     found = finder.find(phrase)
     same = tuple(c for c in after.candidates if any(c.box.iou(f.box) >= SAME_BOX for f in found))
@@ -186,18 +186,14 @@ def _other_noun(after: Standing, phrase: Phrase, finder: Finder) -> Standing:
         )
     if same:
         return _answered(after, replace(phrase, noun=""), finder)
-    if not found:
-        kept = finder.choose(after.phrase.merged(phrase), after.candidates)
-        if len(kept) < len(after.candidates):
-            return _left(after, kept)
+    if not found and not is_request:
+        return _left(after, finder.choose(after.phrase.merged(phrase), after.candidates))
     fresh = begin(phrase, finder)
     return replace(fresh, answers=after.answers)
 
 
 def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> Standing:
     """The person names something else, once nothing was found."""
-    for _ in range(3):
-        said = re.sub(ENGLISH_ANSWERS.instead, "", said)
     phrase = read_phrase(said, words)
     if not phrase.says_anything:
         return after

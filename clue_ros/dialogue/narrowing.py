@@ -19,10 +19,8 @@ from clue_ros.dialogue.noun_phrases import SIDES, Phrase, read_phrase
 REQUEST_GAP, ANSWER_GAP, EXTREME_GAP = 0.12, 0.02, 0.04
 SAME_BOX = 0.5  # IoU from which a box found by other words is a candidate's
 SAME_SIZE = 0.92  # share of the largest side up to which another one is as big
-BESIDE, SIDEWAYS = (
-    0.03,
-    1.35,
-)  # along a relation's direction at least; across it at most, times that
+BESIDE = 0.03  # least distance along a relation, in parts of the image's side
+SIDEWAYS = (1.0, 1.7)  # across it, as a multiple of that along: straight, and still beside
 _DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "behind": (0, -1), "front": (0, 1)}
 TOUCHING = 0.05  # gap up to which two things are next to one another
 
@@ -166,8 +164,11 @@ def by_relation(
         dx, dy = c.box.center[0] / width - u, c.box.center[1] / height - v
         along[id(c)], across[id(c)] = ax * dx + ay * dy, abs(ay * dx) + abs(ax * dy)
     beyond = tuple(c for c in pool if along[id(c)] > BESIDE)
-    straight = tuple(c for c in beyond if across[id(c)] <= SIDEWAYS * along[id(c)])
-    return straight or beyond
+    for limit in SIDEWAYS:
+        straight = tuple(c for c in beyond if across[id(c)] <= limit * along[id(c)])
+        if straight:
+            return straight
+    return beyond
 
 
 def _gap(c: Candidate, other: Candidate, size: tuple[int, int]) -> float:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from clue_ros.dialogue.words import noun_phrase, plain
+from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
+from clue_ros.dialogue.words import plain
 
 SIDES: dict[str, tuple[float, float]] = {
     "left": (-1.0, 0.0),
@@ -24,19 +26,23 @@ SIDES: dict[str, tuple[float, float]] = {
     "lower right": (0.7, 0.7),
 }
 """Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
+KINDS = frozenset(COMMAND_WORDS.kinds)
+_SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
 """The number of "the last one"."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PhraseWords:
     """The words of one language. Each table maps what people say to the name used here.
 
     colors, sizes ("big", "small"), places (of `SIDES`, or "middle"), numbers (of an order),
     relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
-    generic: nouns that name nothing. fillers: words without meaning here.
-    from_side: pattern of "from the left" with the side in its group. negation: patterns that
-    open what is excluded. exact: patterns that say the place is an extreme ("leftmost").
+    extremes: the forms of a place that only the first one in its direction has. generic: nouns that
+    name nothing. openings, endings: words before and after what a request names. fillers: words
+    without meaning around a noun. from_side: pattern of "from the left", its group the side.
+    negation: pattern of what opens an exclusion. clauses: pattern of "that is", "whose color is".
+    details: pattern of what opens a detail that only a model can judge ("with a handle").
     """
 
     colors: Mapping[str, str]
@@ -47,10 +53,13 @@ class PhraseWords:
     relations: Mapping[str, str]
     several: Mapping[str, int]
     generic: frozenset[str]
+    openings: frozenset[str]
+    endings: frozenset[str]
     fillers: frozenset[str]
     from_side: str
     negation: str
     clauses: str
+    details: str
 
 
 def _both_orders(rows: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -83,6 +92,7 @@ def _english_places() -> dict[str, str]:
         for form in (f"{side}most", f"furthest {side}", f"farthest {side}", f"far {side}",
                      f"furthest to the {side}", f"on the far {side}"):  # fmt: skip
             found[form] = side
+    found |= {"behind": "upper", "in front": "lower"}
     found |= {
         "topmost": "upper", "uppermost": "upper", "highest": "upper", "furthest": "upper",
         "farthest": "upper", "furthest away": "upper", "farthest away": "upper",
@@ -129,6 +139,18 @@ ENGLISH = PhraseWords(
         "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
         "anything", "it", "that", "this", "those", "these", "them",
     )),
+    openings=frozenset((
+        "please", "could", "can", "would", "will", "may", "you", "robot", "hey", "i", "i'm", "i'd",
+        "am", "want", "need", "like", "to", "have", "let", "me", "us", "pick", "take", "grab",
+        "grasp", "get", "fetch", "bring", "give", "hand", "pass", "show", "find", "point", "touch",
+        "lift", "hold", "move", "go", "look", "looking", "select", "choose", "push", "locate",
+        "detect", "where", "where's", "is", "are", "up", "at", "out", "over", "for", "now", "then",
+        "so", "well", "no", "sorry", "wait", "ok", "okay", "oh", "mean", "meant", "it", "it's",
+        "just", "think", "say", "said",
+    )),
+    endings=frozenset((
+        "please", "now", "here", "up", "thanks", "thank", "you", "instead", "then", "to", "me",
+    )),
     fillers=frozenset((
         "the", "a", "an", "please", "is", "are", "it's", "its", "that's", "i", "mean", "meant",
         "want", "with", "color", "colour", "colored", "coloured", "and", "on", "to", "in", "at",
@@ -139,6 +161,7 @@ ENGLISH = PhraseWords(
     negation=r"(?:\bbut |\bthat is |\bthat's |\bwhich is |\bit's |\bit is )?"
     r"\b(?:not|isn't|except|excluding|other than|non)\b",
     clauses=r"\b(?:which|whose|that|it)(?:'s)? (?:colou?r )?is\b|\bthat's\b",
+    details=r"\b(?:with|without|that has|which has|having|holding|containing|wearing|full of)\b",
 )  # fmt: skip
 
 _WORDS = {"en": ENGLISH}
@@ -150,11 +173,15 @@ def phrase_words(language: str) -> PhraseWords:
     return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
 
 
+_GENERIC_WORD = r"\b(?:one|ones|object|objects|thing|things|item|items)\b"
+
+
 @dataclass(frozen=True)
 class Phrase:
     """The parts of a noun phrase; empty or None where it does not say.
 
     text: all of it. noun: the name, with whatever was not understood; empty for "the one".
+    detail: "with a blue handle". is_generic: it says "one" or "object" for a noun.
     order: number from a side (None: of what was offered), counted from 1, or `LAST_ONE`.
     relation: position relative to a landmark, and the landmark's own phrase. several: how many
     things it names, 0 for "the mugs"; None for one. excluded: what it says it is not.
@@ -162,6 +189,8 @@ class Phrase:
 
     text: str
     noun: str = ""
+    detail: str = ""
+    is_generic: bool = False
     colors: tuple[str, ...] = ()
     size: str | None = None
     place: str | None = None
@@ -173,13 +202,15 @@ class Phrase:
 
     @property
     def name(self) -> str:
-        """Colour and noun: what a detector can be asked for. "object" where it names nothing."""
-        return " ".join([*self.colors, self.noun or "object"])
+        """Colour, noun and detail: what a detector can be asked for; "object" for "the one"."""
+        is_bare = self.is_generic or not self.colors
+        noun = self.noun or ("object" if is_bare else "")
+        return " ".join(filter(None, (*self.colors, noun, self.detail)))
 
     @property
     def full(self) -> str:
         """The whole phrase as it was said, for a detector that understands places too."""
-        return self.text
+        return self.text or self.name
 
     @property
     def has_geometry(self) -> bool:
@@ -189,15 +220,28 @@ class Phrase:
     @property
     def says_anything(self) -> bool:
         """Whether it tells one thing from another at all."""
-        return bool(self.noun or self.colors or self.has_geometry or self.excluded)
+        parts = (self.noun, self.detail, self.colors, self.has_geometry, self.excluded)
+        return any(parts)
 
     def merged(self, answer: Phrase) -> Phrase:
         """This phrase with what an answer adds, or says instead."""
         added = {
             name: getattr(answer, name) or getattr(self, name)
-            for name in ("noun", "colors", "size", "place", "order", "relation", "excluded")
+            for name in (
+                "noun",
+                "detail",
+                "colors",
+                "size",
+                "place",
+                "order",
+                "relation",
+                "excluded",
+            )
         }
-        text = " ".join(filter(None, (self.text, answer.text)))
+        own = " ".join(filter(None, (*self.colors, self.noun))) or "object"
+        text = re.sub(_GENERIC_WORD, own, answer.text, count=1)
+        if not answer.noun and text == answer.text:
+            text = f"{text} {own}"
         return replace(self, text=text, several=None, **added)
 
 
@@ -210,26 +254,33 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     >>> read_phrase("the bowl next to the blue box, not the big one").excluded.size
     'big'
     """
-    said = plain(noun_phrase(text))
-    said = re.sub(words.clauses, " ", said) if not re.search(words.negation, said) else said
+    said = _named(" ".join(spelled(token, words) for token in plain(text).split()), words)
     kept, excluded = _cut(said, words.negation)
     kept = re.sub(words.clauses, " ", kept)
-    negated = read_phrase(excluded, words) if excluded and kept is not None else None
+    negated = read_phrase(excluded, words) if excluded else None
+    found = re.search(words.details, kept)
+    kept, detail = (kept[: found.start()].strip(), kept[found.start() :]) if found else (kept, "")
     kept, order = _order(kept, words)
     kept, relation = _relation(kept, words)
-    kept, several = _take(kept, words.several)
+    kept, all_of = _take(kept, words.several)
+    kept, count = _take(kept, words.several)
+    several = max((n for n in (all_of, count) if n is not None), default=None)
     kept, place, form = _take_with_form(kept, words.places)
     kept, size = _take(kept, words.sizes)
     tokens = kept.split()
     colors = tuple(dict.fromkeys(words.colors[t] for t in tokens if t in words.colors))
     rest = [t for t in tokens if t not in words.colors]
     noun = _noun(rest, words)
-    is_generic = any(token in words.generic for token in rest)
+    is_generic = bool(rest) and rest[-1] in words.generic
+    if is_generic and noun:  # "the darker one"
+        noun, detail = "", f"{noun} {detail}".strip()
     if not noun and not is_generic and len(colors) > 1:  # "the red orange"
         noun, colors = colors[-1], colors[:-1]
     return Phrase(
-        text=" ".join(noun_phrase(text).split()).rstrip(" ?.!,"),
+        text=said,
         noun=noun,
+        detail=detail,
+        is_generic=is_generic,
         colors=colors,
         size=size,
         place=place,
@@ -239,6 +290,62 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
         several=several,
         excluded=negated,
     )
+
+
+def _named(text: str, words: PhraseWords) -> str:
+    """What a request names, without its verb, its politeness and the article."""
+    tokens = text.split()
+    while tokens and tokens[-1] in words.endings:
+        tokens.pop()
+    begin = 0
+    while begin < len(tokens) and tokens[begin] in words.openings:
+        begin += 1
+    if begin < len(tokens) and tokens[begin] in ("the", "a", "an", "my", "your", "some"):
+        begin += 1
+    return " ".join(tokens[begin:] or tokens[-1:])
+
+
+@lru_cache(maxsize=4096)
+def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
+    """A misspelt colour, place, size or number as it is spelled; any other word as it is.
+
+    >>> spelled("grene"), spelled("seccond"), spelled("bowl")
+    ('green', 'second', 'bowl')
+    """
+    known = _closed_words(words)
+    if len(token) < _SHORTEST or token in known or token in _other_words(words):
+        return token
+    near = {word for word in known if word[0] == token[0] and is_one_slip(token, word)}
+    return near.pop() if len(near) == 1 else token
+
+
+@lru_cache(maxsize=8)
+def _closed_words(words: PhraseWords) -> frozenset[str]:
+    tables = (words.colors, words.sizes, words.places, words.numbers)
+    found = {token for table in tables for form in table for token in form.split()}
+    return frozenset(token for token in found if len(token) >= _SHORTEST)
+
+
+@lru_cache(maxsize=8)
+def _other_words(words: PhraseWords) -> frozenset[str]:
+    """Words that are spelled right, though they look like a colour or a place."""
+    relations = {token for form in words.relations for token in form.split()}
+    several = {token for form in words.several for token in form.split()}
+    return frozenset(
+        (*KINDS, *words.generic, *words.openings, *words.endings, *words.fillers, *relations)
+    ) | frozenset(several)
+
+
+def is_one_slip(a: str, b: str) -> bool:
+    """Whether two words differ by a letter left out, put in, changed, or swapped with its next."""
+    if abs(len(a) - len(b)) > 1:
+        return False
+    at = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+    x, y = a[at:], b[at:]
+    swapped = x[:2] == y[1::-1] and x[2:] == y[2:] if len(x) > 1 and len(y) > 1 else False
+    return swapped or x[1:] == y[1:] or x[1:] == y or x == y[1:]
 
 
 def _cut(text: str, pattern: str) -> tuple[str, str]:

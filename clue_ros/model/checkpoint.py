@@ -62,7 +62,7 @@ from clue_ros.model.quantization import (
     out_of_memory,
     with_room,
 )
-from clue_ros.model.zero_shot import ZeroShotSettings
+from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
 
 SETTINGS_FILE = "ivg.json"
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
@@ -393,6 +393,7 @@ def _load(
         has_detector,
         stale,
         open_mask_decoder(mask_decoder, vocabulary, folder, base),
+        load_zero_shot(base),
     )
 
 

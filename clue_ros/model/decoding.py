@@ -53,7 +53,6 @@ class Generation:
     via: tuple[Codes, ...] = ()  # the boxes before it
     # Of each token, and of what came after the last: that the reply ended there instead.
     ends: tuple[float, ...] = ()
-    opens_with_box: float = 0.0  # probability that the first token is a location
     segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
 
     @property
@@ -139,7 +138,6 @@ class _Row:
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
         self.ends: list[float] = []
-        self.opens_with_box = 0.0
         self.done = False
 
     def allowed(self) -> torch.Tensor | None:
@@ -177,13 +175,6 @@ class _Row:
             return self._in_boxes()
         return self.vocabulary.locations(self.box[said], self.box[said])
 
-    def see(self, shares: torch.Tensor) -> None:
-        """Keep what the decoder thinks of ending here, and of opening with a box: shares (V,)."""
-        if not self.tokens:
-            first = self.vocabulary.first_location
-            self.opens_with_box = float(shares[first : first + STEPS].sum())
-        self.ends.append(float(shares[self.vocabulary.eos]))
-
     def add(self, token: int, probability: float) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last."""
         if token == self.vocabulary.eos:
@@ -206,15 +197,15 @@ class _Row:
             y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
             parts = tuple(token - part for token in self.tokens[SIDES:])
             return Generation(*said, (y1, x1, y2, x2), segments=parts)
-        seen = tuple(self.ends), self.opens_with_box
+        ends = tuple(self.ends)
         if self.mode != "grounding":
-            return Generation(*said, None, (), *seen)
+            return Generation(*said, None, ends=ends)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
             for i in range(0, len(steps), SIDES + 1)
         ]
-        return Generation(*said, boxes[-1], tuple(boxes[:-1]), *seen)
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends)
 
 
 @dataclass(frozen=True)
@@ -319,7 +310,7 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
-        row.see(share)
+        row.ends.append(float(share[row.vocabulary.eos]))
         row.add(token, row.vocabulary.probability(share, token))
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)

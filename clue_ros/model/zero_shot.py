@@ -1,30 +1,22 @@
 """Policy "zero-shot": ask and point with the base model alone, before any adapter is trained.
 
-The base's own tasks give the candidates: "detect THING" lists boxes, "answer en QUESTION" tells
-their colours and settles doubts. Words and geometry do the rest (`clue_ros.dialogue.narrowing`).
-The attention map is that of the base's middle block, equations 1 and 2. None of this is in the
-paper, which trains both adapters.
+The base's own tasks give the candidates and settle doubts (`base_tasks`); words and geometry do the
+rest (`clue_ros.dialogue.chooser`). The probability of ambiguity comes from how surely the base
+finds one thing and no second one. The paper trains both adapters and has nothing of this.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from clue_ros.dialogue.candidates import (
-    COLOR,
-    KIND,
-    Candidate,
-    merge,
-    question_words,
-    with_label_attributes,
-)
+from clue_ros.dialogue.candidates import COLOR, Candidate, merge, question_words
 from clue_ros.dialogue.chooser import Standing, follow, question_for
 from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
@@ -37,339 +29,262 @@ from clue_ros.dialogue.types import (
     Peak,
     Question,
 )
-from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.config import half_depth_block
-from clue_ros.model.decoding import Generation, generate
-from clue_ros.model.detector_variants import NO, YES
+from clue_ros.errors import ModelError
+from clue_ros.model.base_tasks import Detection
 from clue_ros.model.fusion import log_odds
-from clue_ros.model.location_tokens import STEPS, decode_box
+from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.peaks import find_peaks
-from clue_ros.model.prompts import encode_prompts
-from clue_ros.model.tasks import (
-    ANSWER,
-    ANSWER_TOKENS,
-    DETECT,
-    DETECT_TOKENS,
-    IS_THERE,
-    IS_THIS,
-    WHAT_COLOR,
-    WHAT_IS,
-    clean_label,
-    read_boxes,
-    short_answer,
-)
+from clue_ros.model.tasks import IS_THERE, IS_THIS, WHAT_COLOR, WHAT_IS, short_answer
 
-if TYPE_CHECKING:
-    from clue_ros.model.checkpoint import Checkpoint
+SETTINGS_FILE = "zero_shot.json"
+NATS = 2.0  # yes/no log odds behind the best up to which a candidate still matches
+DOUBTFUL = 0.1  # of the score of a candidate that only the attention map shows
+Map = npt.NDArray[np.float32]
 
-MARGIN = 0.15  # of a box's sides, added around it for a crop
-LEAST_CROP = 32  # pixels of a crop's shorter side
-NATS = 2.0  # yes/no log odds behind the best up to which a crop still matches
-OPINION = 0.5  # least probability of yes and no together for an answer to count
+
+class Base(Protocol):
+    """The base model's tasks on one image: `clue_ros.model.base_tasks.BaseTasks`."""
+
+    size: tuple[int, int]
+
+    def detect(self, names: Sequence[str]) -> list[Detection]:
+        """The boxes of each name."""
+
+    def answer(self, question: str, boxes: Sequence[Box]) -> list[str]:
+        """The answer to a question about the crop of each box."""
+
+    def yes_or_no(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
+        """Log odds of yes about each crop (None: the image); None where it says neither."""
+
+    def map(self, text: str) -> Map:
+        """The attention map of "detect TEXT"."""
+
+
+# -------------------------------------------------------------------------------------------------
+# The probability of ambiguity.
+
+
+class Evidence(NamedTuple):
+    """What the probability of ambiguity is made of.
+
+    going_on: log odds that the answer to "detect" goes on after its first box, where that box is
+    alone; 0 otherwise. second: score of the second candidate, 0 if there is none. doubt: 1 minus
+    the score of the first. nothing: 1 if there is no candidate. by_rules: 1 if words or geometry
+    have chosen among what was found.
+    """
+
+    going_on: float
+    second: float
+    doubt: float
+    nothing: float
+    by_rules: float
 
 
 @dataclass(frozen=True)
 class ZeroShotSettings:
-    """zero_shot.json: weights of the log odds of ambiguity, fitted on validation requests."""
+    """zero_shot.json: how `Evidence` adds up to log odds of ambiguity, one weight each and a bias.
+
+    threshold: probability from which to ask. The defaults are those of the embedded base
+    "household", fitted by `clue train policy --policy zero-shot` on simulated validation scenes; a
+    base with a zero_shot.json beside its config.json has its own.
+    """
 
     bias: float = -2.0
-    more: float = 0.3
+    going_on: float = 0.3
     second: float = 5.0
     doubt: float = 2.0
     nothing: float = 6.0
+    by_rules: float = 0.0
     threshold: float = 0.5
 
-
-@dataclass(frozen=True)
-class Detection:
-    """An answer to DETECT.
-
-    candidates: boxes in pixels. found: probability that it opens with a location. more: probability
-    that it goes on after its first box.
-    """
-
-    candidates: tuple[Candidate, ...]
-    found: float
-    more: float
+    def probability(self, evidence: Evidence) -> float:
+        """Probability that a request names none or several things."""
+        weights = (self.going_on, self.second, self.doubt, self.nothing, self.by_rules)
+        odds = self.bias + sum(w * e for w, e in zip(weights, evidence, strict=True))
+        return 1 / (1 + math.exp(-min(max(odds, -50.0), 50.0)))
 
 
-class Sight:
-    """One image as the base sees it; answers are kept, so that a dialogue is cheap to read again.
+def load_zero_shot(base: Path) -> ZeroShotSettings:
+    """The settings in a base's folder, or the defaults. Raises ModelError."""
+    path = base / SETTINGS_FILE
+    if not path.is_file():
+        return ZeroShotSettings()
+    settings = read_settings(path, ZeroShotSettings)
+    for name, value in vars(settings).items():
+        if not is_number(value, -1000, 1000):
+            raise ModelError(f"{path}: {name} {value!r}, want a number from -1000 to 1000")
+    if not 0 <= settings.threshold <= 1:
+        raise ModelError(f"{path}: threshold {settings.threshold!r}, want 0 to 1")
+    return settings
 
-    A `clue_ros.dialogue.narrowing.Finder`.
-    """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        image: npt.NDArray[np.uint8],
-        features: torch.Tensor,
-    ) -> None:
-        self._checkpoint, self._image, self._features = checkpoint, image, features
-        self.size = (int(image.shape[1]), int(image.shape[0]))
-        self._detections: dict[str, Detection] = {}
-        self._answers: dict[tuple[str, Box], str | None] = {}
-        self._odds: dict[tuple[str, Box | None], float | None] = {}
-        self._maps: dict[str, npt.NDArray[np.float32]] = {}
+def save_zero_shot(settings: ZeroShotSettings, path: Path, **notes: Any) -> None:
+    """Write zero_shot.json; `notes` (data, figures) are kept beside the settings."""
+    write_json(path, {**notes, **asdict(settings)})
 
-    # ---- a Finder
+
+# -------------------------------------------------------------------------------------------------
+# The base as a finder.
+
+
+class BaseFinder:
+    """A `clue_ros.dialogue.narrowing.Finder` that asks the base model about one image."""
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.size = base.size
 
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
-        """See `Finder.find`."""
-        names = list(dict.fromkeys((phrase.name, phrase.full)))
-        detections = self.detect(names)
-        found = merge([c for d in detections for c in d.candidates])
-        if not found:
-            found = self._doubtful(phrase)
-        return tuple(found)
+        """The boxes of the phrase's name and of all its words, merged.
+
+        Without any, but where the base says that there is one: the map's strongest peak.
+        """
+        found = merge([c for d in self.base.detect(_names(phrase)) for c in d.candidates])
+        return found or self._doubtful(phrase)
+
+    def _doubtful(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        (odds,) = self.base.yes_or_no(IS_THERE.format(phrase.name), [None])
+        if odds is None or odds <= 0:
+            return ()
+        peaks = find_peaks(self.base.map(phrase.full), *self.size)
+        scores = [DOUBTFUL * peak.score for peak in peaks]
+        return tuple(
+            Candidate(peak.box, phrase.name, score, "attention")
+            for peak, score in zip(peaks[:1], scores, strict=False)
+        )
 
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """See `Finder.choose`: by the boxes of the phrase, else by yes or no on each crop."""
-        (detection,) = self.detect([phrase.full])
+        """Those that the boxes of all the words confirm, else yes or no about each crop."""
+        (detection,) = self.base.detect([phrase.full])
         kept = tuple(
             c for c in candidates if any(c.box.iou(d.box) >= SAME_BOX for d in detection.candidates)
         )
         if 0 < len(kept) < len(candidates):
             return kept
-        odds = self.yes_or_no(IS_THIS.format(phrase.full), [c.box for c in candidates])
-        if any(value is None for value in odds):
-            return tuple(candidates)
+        odds = self.base.yes_or_no(IS_THIS.format(phrase.full), [c.box for c in candidates])
         known = [value for value in odds if value is not None]
-        best = max(known, default=0.0)
-        return tuple(c for c, v in zip(candidates, known, strict=True) if v >= best - NATS)
+        if len(known) < len(odds) or not known:
+            return tuple(candidates)
+        return tuple(c for c, v in zip(candidates, known, strict=True) if v >= max(known) - NATS)
 
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str
     ) -> tuple[Candidate, ...]:
-        """See `Finder.described`: by the labels, else by a question about each crop."""
-        unknown = [c for c in candidates if attribute not in c.attributes]
+        """With the colour or the kind that the base says of each crop where no label has it."""
+        unknown = [c.box for c in candidates if attribute not in c.attributes]
         if not unknown:
             return tuple(candidates)
         question = WHAT_COLOR.format(noun or "object") if attribute == COLOR else WHAT_IS
-        said = dict(zip([c.box for c in unknown], self._ask_crops(question, unknown), strict=True))
-        out = []
-        for c in candidates:
-            value = self._value(attribute, said.get(c.box))
-            out.append(c if value is None else c.known(**{attribute: value}))
-        return tuple(out)
-
-    def _value(self, attribute: str, text: str | None) -> str | None:
-        """An answer as an attribute; None where it says nothing of the kind."""
-        short = None if text is None else short_answer(text)
-        if short is None:
-            return None
-        if attribute == COLOR:
-            colors = [ENGLISH.colors[w] for w in short.split() if w in ENGLISH.colors]
-            return colors[0] if len(colors) == 1 else None
-        return short if attribute == KIND else None
-
-    def _doubtful(self, phrase: Phrase) -> tuple[Candidate, ...]:
-        """No box: where the base says that there is one all the same, the map's strongest peak."""
-        (odds,) = self.yes_or_no(IS_THERE.format(phrase.name), [None])
-        if odds is None or odds <= 0:
-            return ()
-        peaks = find_peaks(self.map(phrase.full), *self.size)
-        return tuple(Candidate(p.box, phrase.name, 0.1 * p.score, "attention") for p in peaks[:1])
-
-    # ---- the base's tasks
-
-    def detect(self, names: Sequence[str]) -> list[Detection]:
-        """The boxes of each name, in one batch."""
-        new = [name for name in dict.fromkeys(names) if name not in self._detections]
-        if new:
-            said = self.generate(DETECT, new, None, DETECT_TOKENS)
-            for name, generation in zip(new, said, strict=True):
-                self._detections[name] = self._listed(generation)
-        return [self._detections[name] for name in names]
-
-    def _listed(self, said: Generation) -> Detection:
-        vocabulary, tokenizer = self._checkpoint.vocabulary, self._checkpoint.processor.tokenizer
-        first = vocabulary.first_location
-        steps = [t - first if first <= t < first + STEPS else None for t in said.tokens]
-        boxes = read_boxes(steps)
-        found = []
-        for box in boxes:
-            logs = [math.log(max(said.probabilities[i], 1e-12)) for i in box.at]
-            label = clean_label(tokenizer.decode(list(said.tokens[slice(*box.label)])))
-            c = Candidate(
-                decode_box(box.codes, *self.size), label, math.exp(sum(logs) / len(logs)), DETECT
-            )
-            found.append(with_label_attributes(c))
-        ends = said.ends
-        more = 1 - ends[boxes[0].label[1]] if boxes and boxes[0].label[1] < len(ends) else 0.0
-        if boxes and len(boxes) == 1:
-            more = 1 - ends[min(len(said.tokens), len(ends) - 1)]
-        elif boxes:
-            more = 1 - max(ends[slice(*boxes[0].label)], default=0.0)
-        return Detection(merge(found), said.opens_with_box, more)
-
-    def yes_or_no(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
-        """Log odds of yes over no, of each box's crop (None: the whole image).
-
-        None where the base answers neither.
-        """
-        new = [box for box in dict.fromkeys(boxes) if (question, box) not in self._odds]
-        if new:
-            for box, odds in zip(new, self._yes_no(question, new), strict=True):
-                self._odds[question, box] = odds
-        return [self._odds[question, box] for box in boxes]
-
-    def _yes_no(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
-        from clue_ros.model.decoding import read_prompts
-
-        parts = self._checkpoint
-        tokenizer = parts.processor.tokenizer
-        yes, no = (tokenizer(w, add_special_tokens=False)["input_ids"][0] for w in (YES, NO))
-        if yes == no or tokenizer.unk_token_id in (yes, no):
-            return [None] * len(boxes)
-        features = self._look(boxes)
-        parts.adapters.use(None)
-        prompts = encode_prompts(parts.processor, ANSWER, [question] * len(boxes))
-        with torch.inference_mode():
-            prefill = read_prompts(parts.backbone, features, prompts.to(parts.backbone.device))
-            shares = parts.backbone.logits(prefill.hidden).softmax(-1)[:, [yes, no]].tolist()
-        return [math.log(y / n) if y + n >= OPINION and y * n > 0 else None for y, n in shares]
-
-    def _ask_crops(self, question: str, candidates: Sequence[Candidate]) -> list[str | None]:
-        new = [c.box for c in candidates if (question, c.box) not in self._answers]
-        if new:
-            said = self.generate(ANSWER, [question] * len(new), new, ANSWER_TOKENS)
-            for box, generation in zip(new, said, strict=True):
-                text = self._checkpoint.words(generation) if generation.tokens else None
-                self._answers[question, box] = text
-        return [self._answers[question, c.box] for c in candidates]
-
-    def _look(self, boxes: Sequence[Box | None] | None) -> torch.Tensor:
-        """Features of the boxes' crops, in one batch; None: of the whole image."""
-        if boxes is None or all(box is None for box in boxes):
-            return self._features
-        return self._checkpoint.look(*(self._image if b is None else self.crop(b) for b in boxes))
-
-    def crop(self, box: Box) -> npt.NDArray[np.uint8]:
-        """The pixels around a box, at least `LEAST_CROP` on each side where the image has them."""
-        width, height = self.size
-        (x, y), w, h = box.center, box.x_max - box.x_min, box.y_max - box.y_min
-        half_w, half_h = (max(side * (0.5 + MARGIN), LEAST_CROP / 2) for side in (w, h))
-        left, right = max(0, math.floor(x - half_w)), min(width, math.ceil(x + half_w))
-        top, bottom = max(0, math.floor(y - half_h)), min(height, math.ceil(y + half_h))
-        return np.ascontiguousarray(
-            self._image[top : max(bottom, top + 1), left : max(right, left + 1)]
+        said = dict(zip(unknown, self.base.answer(question, unknown), strict=True))
+        values = [_value(attribute, said.get(c.box, "")) for c in candidates]
+        return tuple(
+            c if value is None else c.known(**{attribute: value})
+            for c, value in zip(candidates, values, strict=True)
         )
 
-    def generate(
-        self,
-        instruction: str,
-        contexts: Sequence[str],
-        boxes: Sequence[Box | None] | None,
-        most: int,
-    ) -> list[Generation]:
-        """What the base answers to each prompt, of each box's crop (None: the whole image)."""
-        parts = self._checkpoint
-        features = self._look(boxes)
-        parts.adapters.use(None)
-        prompts = encode_prompts(parts.processor, instruction, contexts).to(parts.backbone.device)
-        return generate(
-            parts.backbone, parts.vocabulary, features, prompts, "unconstrained",
-            max_new_tokens=most,
-        )  # fmt: skip
-
-    def map(self, text: str) -> npt.NDArray[np.float32]:
-        """The attention map (grid, grid) in 0..1 of "detect TEXT" at the base's middle block."""
-        if text not in self._maps:
-            parts = self._checkpoint
-            parts.adapters.use(None)
-            prompts = encode_prompts(parts.processor, DETECT, [text]).to(parts.backbone.device)
-            with torch.inference_mode():
-                block = half_depth_block(parts.backbone.blocks)
-                weights = parts.backbone.attention_at(block, self._features, prompts)
-                maps = min_max(image_attention(weights, prompts.query_mask, parts.backbone.grid))
-            self._maps[text] = maps[0].float().cpu().numpy()
-        return self._maps[text]
-
-    # ---- the policy
-
-    def judge(self, dialogue: Dialogue, settings: ZeroShotSettings) -> Judgement:
-        """What the dialogue leaves, and how likely it names not exactly one thing."""
-        standing = follow(dialogue, self)
-        features = self.features_of(standing)
-        return Judgement(standing, probability(features, settings), self.map(standing.phrase.full))
-
-    def features_of(self, standing: Standing) -> list[float]:
+    def evidence(self, standing: Standing) -> Evidence:
         """What the probability of ambiguity is made of."""
         scores = sorted((c.score for c in standing.candidates), reverse=True)
-        more = 0.0
-        if not standing.rules and standing.candidates:
-            more = log_odds(self.detect([standing.phrase.full])[0].more) / 4
-        return [
-            more,
+        going_on = 0.0
+        if len(scores) == 1 and not standing.rules:
+            detections = self.base.detect(_names(standing.phrase))
+            going_on = log_odds(max(d.going_on for d in detections))
+        return Evidence(
+            going_on,
             scores[1] if len(scores) > 1 else 0.0,
             1 - scores[0] if scores else 0.0,
             float(not scores),
-        ]
+            float(standing.rules),
+        )
 
 
-def probability(features: Sequence[float], s: ZeroShotSettings) -> float:
-    """The probability of ambiguity from `Sight.features_of`."""
-    more, second, doubt, nothing = features
-    odds = s.bias + s.more * more + s.second * second + s.doubt * doubt + s.nothing * nothing
-    return 1 / (1 + math.exp(-odds))
+def _names(phrase: Phrase) -> list[str]:
+    """What "detect" is asked for a phrase: its name, and all of its words."""
+    return list(dict.fromkeys((phrase.name, phrase.full)))
+
+
+def _value(attribute: str, answer: str) -> str | None:
+    """An answer as a colour or a kind; None where it says nothing of the kind."""
+    said = short_answer(answer)
+    if said is None or attribute != COLOR:
+        return said
+    colors = [ENGLISH.colors[word] for word in said.split() if word in ENGLISH.colors]
+    return colors[0] if len(colors) == 1 else None
+
+
+# -------------------------------------------------------------------------------------------------
+# The policy.
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A standing, the probability that it must be asked about, and the map."""
+    """What a dialogue leaves, the probability that it must be asked about, and the map.
+
+    peaks: the candidates, each with its share of the map as its score.
+    """
 
     standing: Standing
     probability: float
-    attention: npt.NDArray[np.float32]
-
-    def peaks(self, width: int, height: int) -> tuple[Peak, ...]:
-        """The candidates with their share of the map."""
-        return tuple(
-            Peak(c.box, *share_of(self.attention, c.box, width, height))
-            for c in self.standing.candidates
-        )
+    attention: Map
+    peaks: tuple[Peak, ...]
 
 
-def share_of(
-    attention: npt.NDArray[np.float32], box: Box, width: int, height: int
-) -> tuple[float, tuple[float, float]]:
-    """A box's share of a map (g, g), 0..1, and the point (x, y) of the map's top inside it."""
+def judge(base: Base, dialogue: Dialogue, settings: ZeroShotSettings) -> Judgement:
+    """Read the dialogue with the base's eyes. What the person has settled is certain."""
+    finder = BaseFinder(base)
+    standing = follow(dialogue, finder)
+    certain = standing.confirmed
+    chance = 0.0 if certain else settings.probability(finder.evidence(standing))
+    attention = base.map(standing.phrase.full)
+    peaks = tuple(share_of_map(attention, c.box, *base.size) for c in standing.candidates)
+    return Judgement(standing, chance, attention, peaks)
+
+
+def share_of_map(attention: Map, box: Box, width: int, height: int) -> Peak:
+    """A box with its share of a map (g, g), 0..1, and the point where the map is highest in it."""
     rows, columns = attention.shape
-    x0, x1 = int(box.x_min / width * columns), math.ceil(box.x_max / width * columns)
-    y0, y1 = int(box.y_min / height * rows), math.ceil(box.y_max / height * rows)
-    x0, y0 = min(max(x0, 0), columns - 1), min(max(y0, 0), rows - 1)
-    part = attention[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)]
-    total = float(attention.sum())
+    x0 = min(max(int(box.x_min / width * columns), 0), columns - 1)
+    y0 = min(max(int(box.y_min / height * rows), 0), rows - 1)
+    x1 = max(math.ceil(box.x_max / width * columns), x0 + 1)
+    y1 = max(math.ceil(box.y_max / height * rows), y0 + 1)
+    part, total = attention[y0:y1, x0:x1], float(attention.sum())
     row, column = divmod(int(part.argmax()), part.shape[1])
     point = ((x0 + column + 0.5) / columns * width, (y0 + row + 0.5) / rows * height)
-    return (float(part.sum()) / total if total > 0 else 0.0), point
+    return Peak(box, float(part.sum()) / total if total > 0 else 0.0, point)
 
 
-def reply_to_standing(
-    sight: Sight, standing: Standing, estimate: AmbiguityEstimate, *, force_grounding: bool
+def reply_to(
+    base: Base, standing: Standing, estimate: AmbiguityEstimate, *, force_grounding: bool = False
 ) -> Question | Grounding:
-    """Ask, say that there is none, or point."""
-    words = question_words("en")
-    best = max(standing.candidates, key=lambda c: c.score, default=None)
-    if best is None and force_grounding:
-        pool = standing.found or standing.refused
-        best = max(pool, key=lambda c: c.score, default=None)
-        if best is None:
-            peaks = find_peaks(estimate.attention, *sight.size)
-            width, height = sight.size
-            box = peaks[0].box if peaks else Box(0, 0, width, height)
-            best = Candidate(box, standing.phrase.name, 0.0, "attention")
+    """Point at the best candidate, ask what tells them apart, or say that there is none."""
     label = standing.phrase.name
-    if best is not None and (force_grounding or not estimate.is_ambiguous):
+    best = max(standing.candidates, key=lambda c: c.score, default=None)
+    if force_grounding or (best is not None and not estimate.is_ambiguous):
+        best = best or _guess(base, standing, estimate)
         return Grounding(best.box, label, best.score, estimate)
     if best is None:
-        noun = standing.phrase.name
-        article = "an" if noun[:1] in "aeiou" else "a"
-        missing = words.another.format(noun) if standing.refused else f"{article} {noun}"
-        return NotFound(words.missing.format(missing), (), (), estimate, missing)
-    asked = question_for(standing, sight)
-    boxes = tuple(c.box for group in asked.groups for c in group) or tuple(
-        c.box for c in standing.candidates
+        return _not_found(standing, estimate)
+    asked = question_for(standing, BaseFinder(base))
+    boxes = tuple(c.box for group in asked.groups for c in group)
+    return Question(
+        asked.text, boxes or tuple(c.box for c in standing.candidates), asked.options, estimate
     )
-    return Question(asked.text, boxes, asked.options, estimate)
+
+
+def _guess(base: Base, standing: Standing, estimate: AmbiguityEstimate) -> Candidate:
+    """The best box where none is left: what was found first, else what the map shows."""
+    found = max(standing.found, key=lambda c: c.score, default=None)
+    if found is not None:
+        return found
+    peaks = find_peaks(estimate.attention, *base.size)
+    box = peaks[0].box if peaks else Box(0, 0, *map(float, base.size))
+    return Candidate(box, standing.phrase.name, 0.0, "attention")
+
+
+def _not_found(standing: Standing, estimate: AmbiguityEstimate) -> NotFound:
+    words, name = question_words("en"), standing.phrase.name
+    if standing.refused:
+        missing = words.another.format(name)
+    else:
+        missing = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return NotFound(words.missing.format(missing), (), (), estimate, missing)
