@@ -56,9 +56,11 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 def end_imports_at_once(message: str) -> None:
     """Let SIGINT end this process with a message and INTERRUPTED while the main thread imports.
 
-    At any other time it raises KeyboardInterrupt, as without this.
+    At any other time it raises KeyboardInterrupt, as without this. A process that ignores SIGINT,
+    as a shell's background job does, keeps ignoring it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if ignored or threading.current_thread() is not threading.main_thread():
         return
 
     def interrupt(_number: int, frame: FrameType | None) -> None:

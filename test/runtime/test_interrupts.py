@@ -77,3 +77,11 @@ def test_clue_that_still_imports_ends_at_once(library: str) -> None:
     process = start("-m", "clue_ros.cli", "ground", "demo/mugs.png", "pick up the mug")
     wait_until(lambda: has_loaded(process, library), f"{library} to be loaded")
     assert end(process, signal.SIGINT) == (130, "clue: interrupted\n")
+
+
+def test_a_background_job_keeps_ignoring_ctrl_c() -> None:
+    code = "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    code += "from clue_ros.cli import main; main(['--version'])\n"
+    code += "os.kill(os.getpid(), signal.SIGINT); print('goes on')"
+    output, _ = start("-c", code).communicate(timeout=SOON)
+    assert output.endswith("goes on\n")
