@@ -334,7 +334,7 @@ class PerceptionNode(ManagedNode):
             result.grounding = session.grounding_msg(outcome.grounding)
             goal.succeed()
             return result
-        if outcome.code == "CANCELED" and await session.until(lambda: goal.is_cancel_requested):
+        if outcome == _CANCELED and await session.until(lambda: goal.is_cancel_requested):
             goal.canceled()
         else:
             goal.abort()
