@@ -86,11 +86,12 @@ _SAID_NO = tuple(
     word for words in LANGUAGES.values() for word in (*words.no, *words.no_to_read_back)
 )
 NO = (
-    *_SAID_NO, "nah", "negative", "the answer is no", "on second thought no", "that's not the one",
-    "that isn't the one", "no no", "you misunderstood", "you misunderstood me", "you got it wrong",
-    "you are wrong", "that's a mistake", "I disagree", "not really", "not at all",
-    "I don't think so", "that's not right", "not that", "not that one", "not this", "not this one",
-    "not it", "wrong one", "pas ça", "pas cela", "pas celui-là", "pas celui-ci", "pas celle-là",
+    *_SAID_NO, "nah", "negative", "the answer is no", "on second thought no",
+    "under no circumstances", "that's not the one", "that isn't the one", "no no",
+    "you misunderstood", "you misunderstood me", "you got it wrong", "you are wrong",
+    "that's a mistake", "I disagree", "not really", "not at all", "I don't think so",
+    "that's not right", "not that", "not that one", "not this", "not this one", "not it",
+    "wrong one", "pas ça", "pas cela", "pas celui-là", "pas celui-ci", "pas celle-là",
     "pas celle-ci", "pas lui", "pas elle", "pas vraiment", "c'est faux", "nan",
 )  # fmt: skip
 NONE = (

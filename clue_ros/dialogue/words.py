@@ -19,6 +19,7 @@ class Words:
     """One language.
 
     `yes_to_read_back` and `no_to_read_back` mean yes and no only after "Did you say ...?".
+    `do_not` comes before a command that is refused.
     `color_follows` says that colours stand after the noun. `pronunciations` has the words that the
     recognizer's dictionary lacks (ARPAbet, for English).
     """
@@ -36,6 +37,9 @@ class Words:
     yes: tuple[str, ...]
     no: tuple[str, ...]
     stop: tuple[str, ...]
+    refusals: tuple[str, ...]
+    waits: tuple[str, ...]
+    do_not: tuple[str, ...] = ()
     yes_to_read_back: tuple[str, ...] = ()
     no_to_read_back: tuple[str, ...] = ()
     color_follows: bool = False
@@ -78,8 +82,20 @@ ENGLISH = Words(
     the=("the",),
     answer_openings=("i mean", "it is", "no"),
     yes=("yes", "yes please", "yeah", "yep", "sure", "correct", "that is right", "okay"),
-    no=("no", "nope", "that is wrong", "neither"),
-    stop=("stop", "cancel", "never mind", "forget it", "abort"),
+    no=(
+        "no", "nope", "that is wrong", "neither", "none of them", "neither of them", "not that one",
+    ),
+    stop=(
+        "stop", "cancel", "never mind", "forget it", "abort", "stop it", "halt", "quit",
+        "that's enough", "cancel that",
+    ),
+    refusals=(
+        "don't", "don't pick it up", "don't touch it", "don't take it", "don't move",
+        "don't do it", "do not pick it up", "do not touch it", "do not take it", "do not move",
+        "leave it", "leave it alone", "no thanks", "hands off",
+    ),
+    waits=("wait", "wait a moment", "hold on", "one moment", "just a moment", "hang on"),
+    do_not=("don't", "do not"),
     yes_to_read_back=("right",),
     no_to_read_back=("wrong",),
     pronunciations=(
@@ -112,8 +128,13 @@ FRENCH = Words(
     the=("le", "la", "l'"),
     answer_openings=("je veux dire", "c'est", "non"),
     yes=("oui", "d'accord", "c'est ça", "exact", "ouais"),
-    no=("non", "pas du tout", "ni l'un ni l'autre", "aucun"),
-    stop=("stop", "arrête", "annule", "laisse tomber", "tant pis"),
+    no=("non", "pas du tout", "ni l'un ni l'autre", "aucun", "aucun des deux"),
+    stop=("stop", "arrête", "annule", "laisse tomber", "tant pis", "ça suffit"),
+    refusals=(
+        "ne le prends pas", "ne la prends pas", "n'y touche pas", "ne fais rien", "laisse",
+        "laisse ça", "non merci",
+    ),
+    waits=("attends", "un instant", "un moment", "une seconde"),
     color_follows=True,
 )  # fmt: skip
 

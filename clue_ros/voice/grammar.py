@@ -88,11 +88,20 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         else "<the> [<place>] [<size>] [<color>] <kind> [<behind>]"
     )
     if is_read_back:
-        utterance = "/10/ <yes> | /10/ <no> | /4/ <stop> | /1/ <command> | /1/ <answer>"
+        utterance = (
+            "/10/ <yes> | /10/ <no> | /4/ <stop> | /1/ <refusal> | /1/ <wait> | /1/ <command>"
+            " | /1/ <answer>"
+        )
     elif hints.expecting is Expecting.ANSWER:
-        utterance = "/4/ <answer> | /2/ <yes> | /2/ <no> | /1/ <stop> | /0.1/ <command>"
+        utterance = (
+            "/4/ <answer> | /2/ <yes> | /2/ <no> | /1/ <stop> | /1/ <refusal> | /0.5/ <wait>"
+            " | /0.1/ <command>"
+        )
     else:
-        utterance = "/8/ <command> | /1/ <stop> | /0.5/ <answer> | /0.5/ <yes> | /0.5/ <no>"
+        utterance = (
+            "/8/ <command> | /1/ <stop> | /1/ <refusal> | /0.5/ <answer> | /0.5/ <yes> | /0.5/ <no>"
+            " | /0.2/ <wait>"
+        )
     if hints.phrases:
         utterance = f"/10/ [<opening>] [<the>] <suggested> [<after>] | {utterance}"
     lines = [
@@ -110,6 +119,9 @@ def jsgf(hints: Hints, known: Callable[[str], bool]) -> str:
         f"<yes> = {rule(yes, PLAIN)};",
         f"<no> = {rule(no, PLAIN)};",
         f"<stop> = {rule(words.stop)};",
+        f"<wait> = {rule(words.waits)};",
+        f"<not> = {rule(words.do_not)};",
+        f"<refusal> = {rule(words.refusals)} | <not> <verb> <thing> [<after>];",
         f"<opening> = {rule(words.answer_openings)};",
         f"<suggested> = {rule(hints.phrases)};",
         f"<thing> = {thing};",
@@ -127,7 +139,8 @@ def word_list(hints: Hints) -> list[str]:
     groups = (
         words.colors, words.kinds, words.sizes, words.places, words.behind, words.verbs,
         words.polite_before, words.polite_after, words.the, words.answer_openings, words.yes,
-        words.no, words.yes_to_read_back, words.no_to_read_back, words.stop, hints.phrases,
+        words.no, words.yes_to_read_back, words.no_to_read_back, words.stop, words.refusals,
+        words.waits, words.do_not, hints.phrases,
     )  # fmt: skip
     return sorted({word for group in groups for phrase in group for word in phrase.split()})
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scene_helpers import random_objects, thing
 
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.lab.evaluation.simulated_user import RichUser, read_question
@@ -33,25 +34,6 @@ from clue_ros.lab.simulator.worlds import RICH
 GRAMMAR = rich_grammar()
 NOUNS = GRAMMAR.nouns
 Objects = list[SceneObject]
-
-
-def thing(
-    x: float, y: float, kind: str = "mug", color: str = "red", extent: float = 0.1
-) -> SceneObject:
-    half = extent / 2
-    return SceneObject(kind, color, (x - half, y - half, x + half, y + half), extent)
-
-
-def random_objects(rng: np.random.Generator) -> Objects:
-    kinds = rng.choice(["mug", "bowl", "apple", "fork", "knife"], int(rng.integers(1, 4)), False)
-    colors = rng.choice(["red", "blue", "green", "white"], int(rng.integers(1, 4)), False)
-    out: Objects = []
-    for i in range(int(rng.integers(3, 9))):
-        x, y = rng.uniform(0.1, 0.9, 2)
-        kind = str(kinds[0]) if i < 2 else str(rng.choice(kinds))
-        size = float(rng.choice([0.08, 0.1, 0.13]))
-        out.append(thing(float(x), float(y), kind, str(rng.choice(colors)), size))
-    return out
 
 
 @pytest.fixture(scope="module")

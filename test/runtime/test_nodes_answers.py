@@ -1,4 +1,4 @@
-"""Every answer that a question offers, by topic and service, and what follows the last question.
+"""What is said to an open question, by topic and service, and what follows the last question.
 
 The node is real; its model is `ScriptedClue`, which asks the question that the test sets.
 """
@@ -6,6 +6,7 @@ The node is real; its model is `ScriptedClue`, which asks the question that the 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import ros_helpers
 ros_helpers.need_ros()
 
 import rclpy  # noqa: E402
+from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.executors import MultiThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
@@ -59,6 +61,12 @@ class ScriptedClue:
     num_views: int | None
     question = ""
     questions = 1
+    asks_each = False  # about each request, until `questions` are asked about all of them
+    runs = False  # the model
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
 
     def look(self, image: Any) -> Any:
         """Return a view of the image."""
@@ -66,7 +74,11 @@ class ScriptedClue:
 
     def reply(self, _view: Any, dialogue: Dialogue, *, force_grounding: bool) -> Any:
         """Ask, or point with the person's last words as the label."""
-        if force_grounding or dialogue.questions >= self.questions:
+        self.runs = True
+        assert self.may_go_on.wait(TIMEOUT)
+        self.runs = False
+        asked = bool(dialogue.questions) if self.asks_each else dialogue.questions >= self.questions
+        if force_grounding or asked:
             return Grounding(BOXES[0], dialogue.turns[-1].text, 0.5, ESTIMATE)
         return Question(self.question, BOXES, offered_answers(self.question), ESTIMATE)
 
@@ -115,6 +127,7 @@ def shared(node: Any) -> Iterator[Client]:
 @pytest.fixture
 def client(node: Any, shared: Client) -> Client:
     node.script.question, node.script.questions = QUESTIONS[-1], 1
+    node.script.asks_each = False
     shared.clear()
     return shared
 
@@ -148,6 +161,126 @@ def test_yes_to_which_one_is_asked_again_and_then_right_is_an_answer(
     client.speak("Right.")
     turns = client.result(goal).result.grounding.dialogue
     assert [turn.text for turn in turns][2:] == ["Right."]
+
+
+def tell(client: Client, text: str, way: str) -> Any:
+    """Say something by a way; return the response of the service, None of the topic."""
+    return client.speak(text) if way == "speech" else client.answer(text)
+
+
+def nothing_was_pointed_at(client: Client) -> None:
+    """Check it, after the next request has gone through the same topics."""
+    assert client.ground(REQUEST, force=True).error_code == Result.NONE
+    assert client.heard["grounding"] == []
+
+
+@pytest.mark.parametrize("way", ["speech", "service"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "don't pick it up",
+        "do not touch it",
+        "leave it",
+        "No, don't!",
+        "it's hot don't touch it",
+        "halt",
+        "stop it",
+        "quit",
+        "never mind",
+        "ne le prends pas",
+        "arrête",
+    ],
+)
+def test_a_refusal_ends_the_dialogue_without_a_box(client: Client, text: str, way: str) -> None:
+    goal = client.goal(REQUEST)
+    client.next("question")
+    response = tell(client, text, way)
+    assert response is None or response.accepted
+    result = client.result(goal).result
+    assert result.error_code == Result.CANCELED
+    assert text in result.error_msg
+    assert client.next("say", 2).data == "All right, I stop."
+    nothing_was_pointed_at(client)
+
+
+@pytest.mark.parametrize("way", ["speech", "service"])
+@pytest.mark.parametrize("text", ["no", "none of them", "aucun des deux"])
+def test_no_is_asked_once_more_and_ends_the_dialogue_then(
+    client: Client, text: str, way: str
+) -> None:
+    goal = client.goal(REQUEST)
+    client.next("question")
+    response = tell(client, text, way)
+    if response is not None:
+        assert not response.accepted
+        assert response.error_code == Result.BAD_EXPRESSION
+        assert "the question stays open" in response.error_msg
+    assert client.next("say", 2).data == "Then please tell me what you mean."
+    response = tell(client, text, way)
+    assert response is None or response.accepted
+    assert client.result(goal).result.error_code == Result.CANCELED
+    nothing_was_pointed_at(client)
+
+
+@pytest.mark.parametrize("way", ["speech", "service"])
+def test_wait_keeps_the_question_open_and_its_time_starts_again(client: Client, way: str) -> None:
+    goal = client.goal(REQUEST, answer_timeout=Duration(sec=2))
+    client.next("question")
+    begin = time.monotonic()
+    for number in range(2):
+        time.sleep(1.2)
+        response = tell(client, "one moment", way)
+        assert response is None or response.accepted
+        assert client.next("say", 2 + number).data == "All right, I wait."
+    assert time.monotonic() - begin > 2.0
+    assert tell(client, "the left one", "service").accepted
+    assert client.result(goal).result.error_code == Result.NONE
+
+
+def test_a_refusal_while_the_model_runs_ends_the_dialogue(client: Client, node: Any) -> None:
+    node.script.may_go_on.clear()
+    try:
+        goal = client.goal(REQUEST)
+        wait_until(lambda: node.script.runs, "the model")
+        client.speak("no, don't pick it up")
+        assert client.result(goal).result.error_code == Result.CANCELED
+    finally:
+        node.script.may_go_on.set()
+    nothing_was_pointed_at(client)
+
+
+def test_a_request_for_another_object_starts_the_dialogue_over(client: Client, node: Any) -> None:
+    node.script.questions = 2
+    node.script.asks_each = True
+    goal = client.goal(REQUEST)
+    first = client.next("question")
+    client.speak("no, pick up the bowl instead")
+    second = client.next("question", 2)
+    assert (first.turn, second.turn) == (1, 2)
+    assert first.dialogue_id == second.dialogue_id
+    client.speak("the left one")
+    result = client.result(goal).result
+    assert (result.error_code, result.num_questions) == (Result.NONE, 2)
+    turns = [turn.text for turn in result.grounding.dialogue]
+    question = node.script.question
+    assert turns == [REQUEST, question, "pick up the bowl", question, "the left one"]
+
+
+@pytest.mark.parametrize("text", ["don't pick up the apple", "stop", "wait", "n'y touche pas"])
+def test_a_request_that_asks_for_nothing_points_at_nothing(client: Client, text: str) -> None:
+    client.speak(text)
+    assert client.next("say").data == "All right."
+    for force in (False, True):
+        response = client.ground(text, force=force)
+        assert response.error_code == Result.CANCELED
+        assert text in response.error_msg
+    assert client.result(client.goal(text)).result.error_code == Result.CANCELED
+    nothing_was_pointed_at(client)
+
+
+def test_a_request_with_a_negation_is_a_request(client: Client) -> None:
+    for text in ("pick up the mug that is not red", "don't forget to give me the mug"):
+        assert client.ground(text, force=True).error_code == Result.NONE
 
 
 def dialogue(client: Client, questions: int) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clue_ros.dialogue.conversation import (
+    MAX_WAITS,
     Ask,
     Conversation,
     Outcome,
@@ -25,7 +26,12 @@ from clue_ros.dialogue.types import (
     Question,
     Reply,
 )
-from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError
+from clue_ros.errors import (
+    BadExpressionError,
+    BadImageError,
+    EmptyExpressionError,
+    NothingWantedError,
+)
 
 ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
 QUESTION = Question("The red one?", (), (), ESTIMATE)
@@ -135,13 +141,13 @@ class FakeClue:
     """Asks a number of times, then points; stands in for the model."""
 
     def __init__(self, questions: int) -> None:
-        self.questions, self.forced = questions, 0
+        self.questions, self.forced, self.question = questions, 0, QUESTION
 
     def reply(self, _view: object, dialogue: Dialogue, *, force_grounding: bool) -> Reply:
         """Ask or point."""
         self.forced += force_grounding
         asks = dialogue.questions < self.questions and not force_grounding
-        return QUESTION if asks else GROUNDING
+        return self.question if asks else GROUNDING
 
 
 @pytest.mark.parametrize(("force", "code", "forced"), [(False, "MAX_TURNS", 0), (True, "NONE", 1)])
@@ -161,3 +167,137 @@ def test_converse_waits_where_nobody_answers() -> None:
     conversation = Conversation("pick up the block")
     assert converse(clue, None, conversation, lambda _question: None) is None
     assert conversation.phase is Phase.WAITING
+
+
+# What a person may say to an open question.
+
+WHICH = Question("the red one or the green one?", (), ("the red one", "the green one"), ESTIMATE)
+
+
+def asked(language: str = "en", **options: Any) -> Conversation:
+    conversation = Conversation("pick up the block", language=language, **options)
+    conversation.reply(WHICH)
+    return conversation
+
+
+@pytest.mark.parametrize("text", ["stop", "no, don't pick it up", "laisse tomber"])
+def test_a_stop_and_a_refusal_end_a_dialogue(text: str) -> None:
+    conversation = asked()
+    outcome = conversation.answer(text)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.grounding) == ("CANCELED", None)
+    assert text in outcome.message
+    assert conversation.phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("language", "first"),
+    [("en", "Then please tell me what you mean."), ("fr", "Alors dites-moi ce que vous voulez")],
+)
+def test_no_to_which_one_is_asked_once_more_and_then_ends(language: str, first: str) -> None:
+    conversation = asked(language)
+    again = conversation.answer("no")
+    assert isinstance(again, Ask)
+    assert (again.question, again.unanswered) == (WHICH, True)
+    assert again.instead.startswith(first)
+    outcome = conversation.answer("none of them")
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "CANCELED"
+    assert conversation.questions == 1
+
+
+def test_after_a_no_the_answer_counts_and_a_new_question_is_asked_once_more_too() -> None:
+    conversation = asked()
+    conversation.answer("no")
+    assert conversation.answer("the red one") == Think()
+    texts = [turn.text for turn, _ in conversation.spoken]
+    assert texts == ["pick up the block", WHICH.text, "the red one"]
+    conversation.reply(WHICH)
+    assert isinstance(conversation.answer("no"), Ask)
+
+
+@pytest.mark.parametrize(("force", "step"), [(False, "MAX_TURNS"), (True, Think(force=True))])
+def test_yes_to_which_one_twice_is_no_answer(force: bool, step: object) -> None:
+    conversation = asked(force_grounding=force)
+    again = conversation.answer("yes")
+    assert isinstance(again, Ask)
+    assert again.instead.startswith("Sorry, I did not understand. ")
+    end = conversation.answer("ok")
+    assert (end.code if isinstance(end, Outcome) else end) == step
+
+
+def test_no_with_force_grounding_does_not_point_either() -> None:
+    conversation = asked(force_grounding=True)
+    conversation.answer("no")
+    outcome = conversation.answer("no")
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "CANCELED"
+
+
+def test_wait_keeps_a_question_open_but_not_for_ever() -> None:
+    conversation = asked()
+    for _ in range(MAX_WAITS):
+        step = conversation.answer("one moment")
+        assert step == Ask(WHICH, "All right, I wait.")
+    outcome = conversation.answer("one moment")
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "ANSWER_TIMEOUT"
+
+
+def test_a_request_for_another_object_starts_over() -> None:
+    clock = iter(range(9))
+    conversation = Conversation("pick up the block", 2, clock=lambda: float(next(clock)))
+    conversation.reply(WHICH)
+    assert conversation.answer("no, pick up the mug instead") == Think()
+    assert conversation.request == "pick up the mug"
+    assert conversation.dialogue.context() == "pick up the mug"
+    assert isinstance(conversation.reply(WHICH), Ask)
+    conversation.answer("the red one")
+    assert conversation.questions == 2  # both count, so a goal's max_turns holds
+    outcome = conversation.reply(WHICH)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "MAX_TURNS"
+    spoken = [(turn.text, at) for turn, at in conversation.spoken]
+    assert spoken == [
+        ("pick up the block", 0.0),
+        (WHICH.text, 1.0),
+        ("pick up the mug", 2.0),
+        (WHICH.text, 3.0),
+        ("the red one", 4.0),
+    ]
+
+
+def test_a_refusal_that_says_what_is_wanted_is_an_answer() -> None:
+    conversation = asked()
+    assert conversation.answer("don't take the red one, take the green one") == Think()
+    assert conversation.dialogue.turns[-1].text == "take the green one"
+
+
+@pytest.mark.parametrize(
+    "text", ["stop", "don't pick up the apple", "do not touch it", "wait", "no"]
+)
+def test_a_request_that_asks_for_nothing_opens_no_dialogue(text: str) -> None:
+    with pytest.raises(NothingWantedError, match="the person"):
+        Conversation(text)
+
+
+@pytest.mark.parametrize("text", ["yes", "please", "ok robot"])
+def test_a_request_that_names_nothing_opens_none_either(text: str) -> None:
+    with pytest.raises(BadExpressionError, match="names no object"):
+        Conversation(text)
+
+
+def test_a_request_that_refuses_another_object_is_about_the_one_that_is_wanted() -> None:
+    conversation = Conversation("don't take the bowl, take the mug")
+    assert conversation.request == "take the mug"
+
+
+def test_converse_gives_an_open_question_to_the_person_again() -> None:
+    said: list[str] = []
+    answers = iter(["no", "wait", "the red one"])
+    clue: Any = FakeClue(questions=1)
+    clue.question = WHICH
+    conversation = Conversation("pick up the block")
+    outcome = converse(clue, None, conversation, lambda _: next(answers), on_say=said.append)
+    assert outcome == Outcome("NONE", grounding=GROUNDING)
+    assert said == ["Then please tell me what you mean.", "All right, I wait."]

@@ -1,0 +1,67 @@
+"""No request and no answer of the simulator's language, or of IT2P, is read as a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scene_helpers import random_objects
+
+from clue_ros.dialogue.reading import Kind, leaves_open, read
+from clue_ros.dialogue.words import offered_answers
+from clue_ros.lab.data.it2p import find_it2p, load_it2p
+from clue_ros.lab.language.dialogues import Grammar
+from clue_ros.lab.language.export_invig import exchanges_of
+from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.plain_grammar import PlainGrammar
+from clue_ros.lab.simulator.worlds import BLOCKS
+from clue_ros.model.prompts import detokenize
+
+ANSWERS = (Kind.OTHER, Kind.OFFERED, Kind.YES, Kind.NO)
+PLAIN_KINDS = dict(zip(("mug", "bowl", "apple", "fork", "knife"), 2 * BLOCKS.kinds, strict=False))
+
+
+@pytest.mark.parametrize("grammar", [rich_grammar(), PlainGrammar()], ids=["rich", "plain"])
+def test_generated_requests_and_answers_are_read_as_such(grammar: Grammar) -> None:
+    rng = np.random.default_rng(5)
+    requests = answers = 0
+    for _ in range(600):
+        objects = random_objects(rng)
+        if isinstance(grammar, PlainGrammar):
+            colors = {color: color for color in BLOCKS.colors}
+            objects = [
+                replace(o, kind=PLAIN_KINDS[o.kind], color=colors.get(o.color, "yellow"))
+                for o in objects
+            ]
+        states = grammar.dialogue(objects, rng)
+        if not states:
+            continue
+        context = states[0].context
+        for request in {context, detokenize(context)}:
+            said = read(request)
+            assert (said.kind, said.text) == (Kind.OTHER, request)
+            requests += 1
+        for question, answer in exchanges_of(states):
+            offered = offered_answers(question)
+            said = read(answer, offered, context)
+            assert said.kind in ANSWERS, (question, answer)
+            assert not leaves_open(said.kind, offered), (question, answer)
+            assert said.text == answer
+            answers += 1
+    assert requests > 500
+    assert answers > 200
+
+
+def test_commands_of_it2p_are_read_as_such() -> None:
+    root = find_it2p()
+    if root is None:
+        pytest.skip("CLUE_IT2P names no folder")
+    texts = {
+        command.text
+        for image in load_it2p(root).images
+        for command in (*image.commands, *image.ambiguous)
+    }
+    assert len(texts) > 500
+    for text in texts:
+        assert read(text).kind is Kind.OTHER, text
