@@ -10,9 +10,9 @@ configure, activate, deactivate, cleanup, with a camera at 30 Hz. `--fuzz`: brok
 and a good request after each hundred. `--rgbd`: a camera with depth at 30 Hz (640x480, colour,
 depth, calibration) and a /clock at 100 Hz, which perception follows (use_sim_time); for a third of
 the time nobody asks, for a sixth a question is open, and then one-shot requests follow each other.
-It prints the CPU time of perception's process in percent of one core, and the time of the requests
-in seconds. Memory is the resident set of the process; its growth is that
-of the line through the second half of the samples, from end to end, in percent of their mean,
+It prints the CPU time of perception's process in percent of one core, that of a request beyond it,
+and the time of the requests in seconds. Memory is the resident set of the process; its growth is
+that of the line through the second half of the samples, from end to end, in percent of their mean,
 because the first half fills caches. Prints JSON; judges nothing.
 """
 
@@ -218,6 +218,7 @@ class Soak:
             self._done(handle.cancel_goal_async(), "the cancellation")
             self._done(handle.get_result_async(), "the result")
             end = time.monotonic() + seconds / 2
+            used, quiet = cpu_seconds(self._pid), time.monotonic()
             while time.monotonic() < end:
                 begin_request = time.perf_counter()
                 code = code_name(self.call(self._ground, request))
@@ -225,12 +226,14 @@ class Soak:
                 failed.update([code] if code != "NONE" else [])
                 self.sample(samples, len(took), "request")
                 time.sleep(0.2)
+            used = cpu_seconds(self._pid) - used - idle / 100 * (time.monotonic() - quiet)
         return {
             "cpu_idle_percent": idle,
             "cpu_question_open_percent": asked,
             "images_received_percent": round(100 * received),
             "requests": len(took),
             "failed": dict(failed),
+            "cpu_s_per_request": round(used / len(took), 2),
             "median_s": round(float(np.median(took)), 3),
             "slowest_s": round(max(took), 3),
             **growth(samples),

@@ -173,6 +173,7 @@ class ManagedNode(LifecycleNode):
 
 RCLError = rclpy_implementation.RCLError
 LOOK_UP = 1.0  # seconds
+STOPS = (signal.SIGINT, signal.SIGTERM)
 # A user's mistakes at start: one line, exit status 2, no traceback.
 MISTAKES = (ClueError, BadParameterError)
 
@@ -204,6 +205,8 @@ def run_node(name: str, make: Callable[[Executor], Any], args: list[str] | None)
     node still computes, and the process ends at once. Exit status: 0, or 2 when a parameter or a
     file that it names cannot be used.
     """
+    # A signal while the node is made would leave its participant's shared memory behind: it waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     rclpy.init(args=args)
     node: Any = None
     busy = False
@@ -212,6 +215,7 @@ def run_node(name: str, make: Callable[[Executor], Any], args: list[str] | None)
     try:
         node = make(executor)
         executor.add_node(node)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         spin(executor)
     except MISTAKES as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -240,6 +244,7 @@ def run_node(name: str, make: Callable[[Executor], Any], args: list[str] | None)
         # they take over a second of CPU, and on a busy robot ros2 launch would kill the process.
         # Nothing here needs them; atexit handlers still run.
         gc.freeze()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     if busy:
         # Torch aborts when the interpreter's end stops a thread in its C++ code.
         sys.stdout.flush()
