@@ -25,6 +25,7 @@ from clue_ros.model.loading import find_model, read_json, read_shapes
 
 FULL = "google/paligemma2-3b-mix-448"
 GB = 10**9
+NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 CONFIG = {
     "model_type": "paligemma",
     "text_config": {"model_type": "gemma2", "num_hidden_layers": 26},
@@ -56,13 +57,15 @@ class Machine:
         monkeypatch.delenv("HF_TOKEN", raising=False)
         self._set(constants, "HF_HUB_CACHE", str(cache))
         self._set(constants, "HF_TOKEN_PATH", str(cache / "token"))
-        self.online("http://127.0.0.1:9")  # nothing listens on the discard port
+        self.online(NOBODY)
         self.memory(64 * GB)
 
     def online(self, url: str) -> None:
         """Ask this hub."""
         self._set(constants, "ENDPOINT", url)
         self._set(constants, "HF_HUB_OFFLINE", False)
+        template = url + "/{repo_id}/resolve/{revision}/{filename}"
+        self._set(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         self._set(hf_api.api, "endpoint", url)
 
     def offline(self) -> None:
@@ -204,6 +207,7 @@ def test_without_a_network_what_is_in_the_cache_is_checked(
     assert before["parameters"] == after["parameters"] > 0
     assert before["memory"]["weights"] == after["memory"]["weights"] > 0
     assert before["memory"]["adapters"] == after["memory"]["adapters"] > 0
+    machine.online(NOBODY)
     unreachable = machine.check("--model", FULL, status=0)
     machine.offline()
     for report in (unreachable, machine.check("--model", FULL, status=0)):
