@@ -193,6 +193,7 @@ def inspect_model(
     revision: str | None = None,
     detector: str | Path | None = None,
     ivg: str | Path | None = None,
+    mask_decoder: str | Path | None = None,
     baselines: tuple[str, ...] = (),
     bare_policies: tuple[str, ...] = (),
     thorough: bool = True,
@@ -212,6 +213,10 @@ def inspect_model(
     for name, path in named.items():
         if path is not None and str(path) not in baselines:
             _try(report, lambda name=name, path=path: _given(report, name, path))  # type: ignore[misc]
+    if mask_decoder is not None:
+        report.mask_decoder = str(mask_decoder)
+        if not Path(mask_decoder).expanduser().is_file():
+            report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
         _try(report, lambda: _check_adapters(report, named, baselines, bare_policies))
         _versions(report)
@@ -412,6 +417,9 @@ def _check_kind(report: Report, base: Source) -> None:
         report.problem(repository.problem if repository else "")
         return
     check_config(base.folder / "config.json" if base.folder else base.name, content)
+    remote = repository.files if base.folder is None and repository is not None else None
+    if remote is not None and not any(fnmatch(f.name, "model*.safetensors") for f in remote):
+        raise ModelError(f"{base.name} on the hub has no safetensors: nothing else is loaded")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -173,6 +173,7 @@ def test_a_full_disk_is_said_before_the_download(machine: Machine) -> None:
     [
         ({"config.json": b'{"model_type": "bert"}'}, FULL, "type bert"),
         ({"README.md": b"hello", "x.json": b"{}"}, FULL, "neither a model"),
+        ({"config.json": FILES["config.json"], "pytorch_model.bin": b""}, FULL, "no safetensors"),
         (FILES, f"{FULL}@v2", "has no revision 'v2'"),
         (FILES, "google/another", "no model google/another on the hub"),
     ],
@@ -221,6 +222,7 @@ def test_without_a_network_what_is_in_the_cache_is_checked(
         (5 * GB, 64 * GB, {}, "the weights take 12.1 GB"),
         (64 * GB, GB, {}, "the download takes 6.0 GB"),
         (64 * GB, 64 * GB, {"ivg": "/no/such"}, "no folder /no/such with adapter B"),
+        (64 * GB, 64 * GB, {"mask_decoder": "/no/such"}, "no mask decoder /no/such"),
         (64 * GB, 64 * GB, {"dtype": "float8"}, "dtype 'float8' is unknown"),
     ],
 )
