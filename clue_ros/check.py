@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
     parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument(
+        "--mask-decoder", metavar="FILE.safetensors", help="PaliGemma's mask decoder"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         quantization=args.quantization,
         detector=args.detector,
         ivg=args.ivg,
+        mask_decoder=args.mask_decoder,
         baselines=BASELINES,
         bare_policies=tuple(policy for policy in POLICIES if policy == "zero-shot"),
     )

@@ -314,6 +314,7 @@ def load_checkpoint(
         revision=revision,
         detector=detector,
         ivg=ivg,
+        mask_decoder=mask_decoder,
         baselines=tuple(BASELINES),
     )
     folder = find_model(model, revision)

@@ -23,8 +23,8 @@ Mask = npt.NDArray[np.bool_]
 SIDE = 128  # pixels of the longer side of the crop that GrabCut works on; bounds its time
 MARGIN = 0.15  # of the box's sides, around the box: the pixels that show the background
 ITERATIONS = 2
-LOW, HIGH = 0.25, 0.75  # of the map's maximum in the box: probably background; certainly object
-GROWTH = 0.3  # of a peak's box, on each side: peaks are narrower than their objects
+LOW, HIGH = 0.25, 0.9  # of the map's maximum in the box: probably background; certainly object
+GROWTH = 0.15  # of a peak's box, on each side: peaks are narrower than their objects
 LEAST = 0.05  # of the box's pixels; a smaller result is a failure, and the box is the mask
 
 

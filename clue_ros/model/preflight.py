@@ -193,6 +193,7 @@ def inspect_model(
     revision: str | None = None,
     detector: str | Path | None = None,
     ivg: str | Path | None = None,
+    mask_decoder: str | Path | None = None,
     baselines: tuple[str, ...] = (),
     bare_policies: tuple[str, ...] = (),
     thorough: bool = True,
@@ -205,33 +206,36 @@ def inspect_model(
     raises for what a person can mend: see `Report.problems`.
     """
     report = Report(str(model), quantization=quantization)
-    steps: list[Callable[[], None]] = [
-        lambda: check_quantization(quantization),
-        lambda: _choose(report, device, dtype),
-        lambda: _find(report, model, revision, ask=thorough),
-    ]
-    for step in steps:
-        _try(report, step)
+    _try(report, lambda: check_quantization(quantization))
+    _try(report, lambda: _choose(report, device, dtype))
+    is_model = _try(report, lambda: _find(report, model, revision, ask=thorough))
     named = {"detector": detector, "ivg": ivg}
     for name, path in named.items():
         if path is not None and str(path) not in baselines:
             _try(report, lambda name=name, path=path: _given(report, name, path))  # type: ignore[misc]
+    if mask_decoder is not None:
+        report.mask_decoder = str(mask_decoder)
+        if not Path(mask_decoder).expanduser().is_file():
+            report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
         _try(report, lambda: _check_adapters(report, named, baselines, bare_policies))
         _versions(report)
-    _try(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
+    if is_model:
+        _try(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
     _check_disk(report)
     if thorough:
         _check_login(report)
     return report
 
 
-def _try(report: Report, step: Callable[[], None]) -> None:
-    """Do a step; an error that a person can mend becomes a problem."""
+def _try(report: Report, step: Callable[[], None]) -> bool:
+    """Do a step; an error that a person can mend becomes a problem. Returns whether it was done."""
     try:
         step()
     except ModelError as error:
         report.problem(str(error))
+        return False
+    return True
 
 
 def _choose(report: Report, device: str | torch.device, dtype: str) -> None:
@@ -267,18 +271,20 @@ def _find(report: Report, model: str | Path, revision: str | None, *, ask: bool)
     found = next((name for name in configs if source.has(name)), None)
     if found is None:
         if source.folder is not None:
-            report.problem(f"{source.folder} has no config.json")
-        elif source.repository is not None and source.repository.files:
-            report.problem(
+            raise ModelError(f"{source.folder} has no config.json")
+        if source.repository is not None and source.repository.files:
+            raise ModelError(
                 f"{source.name} on the hub is neither a model (it has no config.json) nor adapters"
                 f" of CLUE (it has no {configs[0]} and no {configs[1]})"
             )
         return
     content = source.read(found)
-    named = named_base(content) if content is not None else None
-    if named is None:
-        report.problem(f"{source.name}: {found} does not say which base it was trained on")
+    if content is None:
+        report.problem(source.repository.problem if source.repository else "")
         return
+    named = named_base(content)
+    if named is None:
+        raise ModelError(f"{source.name}: {found} does not say which base it was trained on")
     report.base = _source(report, *named, ask=ask)
     _check_kind(report, report.base)
 
@@ -298,7 +304,9 @@ def _source(report: Report, model: str | Path, revision: str | None, *, ask: boo
             if ask or source.repository.reachable:
                 report.problem(source.repository.problem)
         elif source.repository.problem:
-            report.notes.append(f"{source.repository.problem} (the copy in the cache will do)")
+            unasked = f"the hub cannot be reached to ask about {name}"
+            told = source.repository.problem if source.repository.reachable else unasked
+            report.notes.append(f"{told}; the copy in the cache will do")
     return source
 
 
@@ -396,20 +404,22 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def _check_kind(report: Report, base: Source) -> None:
-    """Note a problem where the base is no PaliGemma 2."""
+    """Raises ModelError where the base is no PaliGemma 2."""
     repository = base.repository
     if base.folder is None and repository is not None:
         if repository.problem or not repository.files:
             return  # said already
         if repository.kind not in ("", "paligemma"):
             kind = repository.kind
-            report.problem(f"{base.name} on the hub is a model of type {kind}, want a paligemma")
-            return
+            raise ModelError(f"{base.name} on the hub is a model of type {kind}, want a paligemma")
     content = base.read("config.json")
     if content is None:
         report.problem(repository.problem if repository else "")
         return
     check_config(base.folder / "config.json" if base.folder else base.name, content)
+    remote = repository.files if base.folder is None and repository is not None else None
+    if remote is not None and not any(fnmatch(f.name, "model*.safetensors") for f in remote):
+        raise ModelError(f"{base.name} on the hub has no safetensors: nothing else is loaded")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from clue_ros.model.loading import find_model, read_json, read_shapes
 
 FULL = "google/paligemma2-3b-mix-448"
 GB = 10**9
+NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 CONFIG = {
     "model_type": "paligemma",
     "text_config": {"model_type": "gemma2", "num_hidden_layers": 26},
@@ -56,13 +57,15 @@ class Machine:
         monkeypatch.delenv("HF_TOKEN", raising=False)
         self._set(constants, "HF_HUB_CACHE", str(cache))
         self._set(constants, "HF_TOKEN_PATH", str(cache / "token"))
-        self.online("http://127.0.0.1:9")  # nothing listens on the discard port
+        self.online(NOBODY)
         self.memory(64 * GB)
 
     def online(self, url: str) -> None:
         """Ask this hub."""
         self._set(constants, "ENDPOINT", url)
         self._set(constants, "HF_HUB_OFFLINE", False)
+        template = url + "/{repo_id}/resolve/{revision}/{filename}"
+        self._set(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         self._set(hf_api.api, "endpoint", url)
 
     def offline(self) -> None:
@@ -170,6 +173,7 @@ def test_a_full_disk_is_said_before_the_download(machine: Machine) -> None:
     [
         ({"config.json": b'{"model_type": "bert"}'}, FULL, "type bert"),
         ({"README.md": b"hello", "x.json": b"{}"}, FULL, "neither a model"),
+        ({"config.json": FILES["config.json"], "pytorch_model.bin": b""}, FULL, "no safetensors"),
         (FILES, f"{FULL}@v2", "has no revision 'v2'"),
         (FILES, "google/another", "no model google/another on the hub"),
     ],
@@ -204,6 +208,7 @@ def test_without_a_network_what_is_in_the_cache_is_checked(
     assert before["parameters"] == after["parameters"] > 0
     assert before["memory"]["weights"] == after["memory"]["weights"] > 0
     assert before["memory"]["adapters"] == after["memory"]["adapters"] > 0
+    machine.online(NOBODY)
     unreachable = machine.check("--model", FULL, status=0)
     machine.offline()
     for report in (unreachable, machine.check("--model", FULL, status=0)):
@@ -217,6 +222,7 @@ def test_without_a_network_what_is_in_the_cache_is_checked(
         (5 * GB, 64 * GB, {}, "the weights take 12.1 GB"),
         (64 * GB, GB, {}, "the download takes 6.0 GB"),
         (64 * GB, 64 * GB, {"ivg": "/no/such"}, "no folder /no/such with adapter B"),
+        (64 * GB, 64 * GB, {"mask_decoder": "/no/such"}, "no mask decoder /no/such"),
         (64 * GB, 64 * GB, {"dtype": "float8"}, "dtype 'float8' is unknown"),
     ],
 )

@@ -19,6 +19,7 @@ from sensor_msgs.msg import Image  # noqa: E402
 from solids import CAMERA, Scene, on_table, scene  # noqa: E402
 
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Peak, Question  # noqa: E402
+from clue_ros.errors import ModelError  # noqa: E402
 from clue_ros.nodes.camera import Frame  # noqa: E402
 from clue_ros.nodes.dialogue_session import Limits, Session  # noqa: E402
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
@@ -80,6 +81,20 @@ class FakeClue:
         return tuple(masks)
 
 
+class FakeMasks(FakeClue):
+    """Fills a grounding's box, or fails."""
+
+    fails = False
+
+    def mask(self, view: Any, grounding: Grounding) -> Any:
+        """Return what is in the box."""
+        if self.fails:
+            raise ModelError("out of memory")
+        mask = np.zeros((view.height, view.width), np.bool_)
+        mask[int(grounding.box.y_min) : int(grounding.box.y_max), 0:2] = True
+        return mask
+
+
 def by_depth(box: Box) -> Place:
     return locate(SCENE.depth, CAMERA, box, (640, 480))
 
@@ -106,6 +121,25 @@ def test_a_groundings_mask_is_its_places() -> None:
     assert without.mask is None
     assert without.place is None
     assert "no depth" in without.no_place
+
+
+def test_without_depth_a_groundings_mask_is_the_models() -> None:
+    clue, reply = FakeMasks(), Grounding(SCENE.box(0), "block", 0.7, estimate())
+    (found,) = find_objects(clue, FakeView(), reply, no_depth)
+    assert found.mask is not None
+    assert np.array_equal(found.mask, clue.mask(FakeView(), reply))
+    (deep,) = find_objects(clue, FakeView(), reply, by_depth)
+    assert deep.place is not None
+    assert np.array_equal(deep.mask, deep.place.mask())
+    (without,) = find_objects(clue, FakeView(), reply, no_depth, masks=False)
+    assert without.mask is None
+
+
+def test_a_mask_that_fails_costs_no_grounding() -> None:
+    clue, reply = FakeMasks(), Grounding(SCENE.box(0), "block", 0.7, estimate())
+    clue.fails = True
+    (found,) = find_objects(clue, FakeView(), reply, no_depth)
+    assert (found.box, found.mask) == (reply.box, None)
 
 
 def test_masks_that_would_be_too_much_for_one_message_are_left_out() -> None:
