@@ -21,7 +21,7 @@ from tiny_model import gemma_processor
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from benchmarks.full_size import full_config
-from clue_ros.cli import main
+from clue_ros.cli import COMMANDS, Command, main
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import split_of
@@ -170,6 +170,15 @@ def test_every_command_of_the_plan_is_one_that_clue_takes(lab: Path, tmp_path: P
     assert len(read) == 3 + 3 + 5
     assert [args.accumulate for args in read[3:5]] == [3, 3]
     assert read[3].rows == [rows]
+
+
+def test_clue_check_is_the_first_step_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "check", Command("clue_ros.ground", "a stand-in"))
+    first = steps_of(FullOptions(model="owner/base", out=tmp_path), parts=lambda _work: 1)[0]
+    assert first.lines == ["clue check --model owner/base"]
+    assert first.every_time, "a machine changes between two runs"
 
 
 # --- the arithmetic
