@@ -26,7 +26,8 @@ from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import split_of
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training.full import FullOptions, check_machine, steps_of
+from clue_ros.lab.training import full
+from clue_ros.lab.training.full import FullOptions, check_machine, steps_of, train_full
 from clue_ros.lab.training.plan import (
     CARDS,
     FULL_SIZE,
@@ -170,6 +171,26 @@ def test_every_command_of_the_plan_is_one_that_clue_takes(lab: Path, tmp_path: P
     assert len(read) == 3 + 3 + 5
     assert [args.accumulate for args in read[3:5]] == [3, 3]
     assert read[3].rows == [rows]
+
+
+def test_a_finished_step_is_skipped_on_another_card_and_not_with_other_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+
+    def finished(parts: int, **more: Any) -> list[str]:
+        options = FullOptions(model="owner/base", out=tmp_path, run=tmp_path, **more)
+        ran: list[str] = []
+        monkeypatch.setattr(full.Step, "run", lambda step: ran.append(step.name))
+        monkeypatch.setattr(full, "steps_of", lambda o, **_: steps_of(o, lambda _work: parts))
+        train_full(options)
+        return ran
+
+    names = [step.name for step in steps_of(FullOptions(out=tmp_path), lambda _work: 1)]
+    assert finished(1) == names
+    assert finished(4) == ["check"], "a smaller card divides a step otherwise"
+    again = finished(4, ivg_steps=7)
+    assert again == ["check", *names[names.index("ivg") :]], "what comes after it too"
 
 
 def test_clue_check_is_the_first_step_where_there_is_one(
