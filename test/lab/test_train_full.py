@@ -48,12 +48,12 @@ INVIG = ROOT / "test" / "data" / "invig_new"
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base, scenes, and photographs in IT2P's layout.
 
-    The base has 8 blocks, 8 heads on 4 and PaliGemma's tokenizer with pieces and bytes.
+    The base has 6 blocks, 8 heads on 4 and PaliGemma's tokenizer with pieces and bytes.
     """
     root = tmp_path_factory.mktemp("lab")
     processor = gemma_processor()
     sizes = {"image_size": 56, "patch_size": 14, "width": 32, "mlp": 64, "heads": 8}
-    sizes |= {"kv_heads": 4, "layers": 8, "vision_layers": 2, "vision_heads": 2}
+    sizes |= {"kv_heads": 4, "layers": 6, "vision_layers": 2, "vision_heads": 2}
     vocab = len(processor.tokenizer) + 7
     config: Any = tiny_config(vocab, image_token_id=processor.image_token_id, **sizes)
     torch.manual_seed(0)
@@ -179,7 +179,7 @@ def test_a_finished_step_is_skipped_on_another_card_and_not_with_other_options(
     monkeypatch.delenv("CLUE_IT2P", raising=False)
 
     def finished(parts: int, **more: Any) -> list[str]:
-        options = FullOptions(model="owner/base", out=tmp_path, run=tmp_path, **more)
+        options = FullOptions(out=tmp_path, run=tmp_path, **more)
         ran: list[str] = []
         monkeypatch.setattr(full.Step, "run", lambda step: ran.append(step.name))
         monkeypatch.setattr(full, "steps_of", lambda o, **_: steps_of(o, lambda _work: parts))
@@ -197,8 +197,8 @@ def test_clue_check_is_the_first_step_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(COMMANDS, "check", Command("clue_ros.ground", "a stand-in"))
-    first = steps_of(FullOptions(model="owner/base", out=tmp_path), parts=lambda _work: 1)[0]
-    assert first.lines == ["clue check --model owner/base"]
+    first = steps_of(FullOptions(out=tmp_path), parts=lambda _work: 1)[0]
+    assert first.lines == ["clue check --model google/paligemma2-3b-mix-448"]
     assert first.every_time, "a machine changes between two runs"
 
 
