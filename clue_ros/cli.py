@@ -135,13 +135,13 @@ def _note(
     message: Warning | str,
     category: type[Warning],
     filename: str,
-    line: int,
-    text: str | None = None,
+    lineno: int,
+    line: str | None = None,
 ) -> str:
     """A warning of ours as one line; others as usual."""
     if issubclass(category, ClueWarning):
         return f"clue: note: {message}\n"
-    return _usual_format(message, category, filename, line, text)
+    return _usual_format(message, category, filename, lineno, line)
 
 
 def _dispatch(words: list[str]) -> int:

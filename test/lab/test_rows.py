@@ -265,12 +265,12 @@ def test_the_parts_of_a_step_add_up(folder: Path, random_model: Path) -> None:
 
 def test_checkpointing_changes_no_figure_of_a_detector(folder: Path, random_model: Path) -> None:
     """With the LoRA in every block, whose activations are computed again."""
-    words = ("--model", random_model, "--data", "rows", "--rows", labelled(folder))
-    words += ("--variant", "half-full-detect-cnn", "--steps", 2, "--batch", 2, "--lr", "1e-2")
+    data = ("--model", random_model, "--data", "rows", "--rows", labelled(folder))
+    quick = ("--variant", "half-full-detect-cnn", "--steps", 2, "--batch", 2, "--lr", "1e-2")
     rows = []
     for name, more in (("plain", ()), ("less", ("--gradient-checkpointing",))):
         run = ("--run", folder / name, "--out", folder / f"{name}-out")
-        assert detector.run(parse(detector, *words, *run, *more)) == 0
+        assert detector.run(parse(detector, *data, *quick, *run, *more)) == 0
         log = (folder / name / "detector-half-full-detect-cnn" / "log.jsonl").read_text()
         rows.append([json.loads(line)["loss"] for line in log.splitlines() if '"loss"' in line])
     assert rows[0] == pytest.approx(rows[1], rel=1e-5)

@@ -21,12 +21,13 @@ from tiny_model import gemma_processor
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from benchmarks.full_size import full_config
-from clue_ros.cli import main
+from clue_ros.cli import COMMANDS, Command, main
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import split_of
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training.full import FullOptions, check_machine, steps_of
+from clue_ros.lab.training import full
+from clue_ros.lab.training.full import FullOptions, check_machine, steps_of, train_full
 from clue_ros.lab.training.plan import (
     CARDS,
     FULL_SIZE,
@@ -47,12 +48,12 @@ INVIG = ROOT / "test" / "data" / "invig_new"
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base, scenes, and photographs in IT2P's layout.
 
-    The base has 8 blocks, 8 heads on 4 and PaliGemma's tokenizer with pieces and bytes.
+    The base has 6 blocks, 8 heads on 4 and PaliGemma's tokenizer with pieces and bytes.
     """
     root = tmp_path_factory.mktemp("lab")
     processor = gemma_processor()
     sizes = {"image_size": 56, "patch_size": 14, "width": 32, "mlp": 64, "heads": 8}
-    sizes |= {"kv_heads": 4, "layers": 8, "vision_layers": 2, "vision_heads": 2}
+    sizes |= {"kv_heads": 4, "layers": 6, "vision_layers": 2, "vision_heads": 2}
     vocab = len(processor.tokenizer) + 7
     config: Any = tiny_config(vocab, image_token_id=processor.image_token_id, **sizes)
     torch.manual_seed(0)
@@ -170,6 +171,35 @@ def test_every_command_of_the_plan_is_one_that_clue_takes(lab: Path, tmp_path: P
     assert len(read) == 3 + 3 + 5
     assert [args.accumulate for args in read[3:5]] == [3, 3]
     assert read[3].rows == [rows]
+
+
+def test_a_finished_step_is_skipped_on_another_card_and_not_with_other_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+
+    def finished(parts: int, **more: Any) -> list[str]:
+        options = FullOptions(out=tmp_path, run=tmp_path, **more)
+        ran: list[str] = []
+        monkeypatch.setattr(full.Step, "run", lambda step: ran.append(step.name))
+        monkeypatch.setattr(full, "steps_of", lambda o, **_: steps_of(o, lambda _work: parts))
+        train_full(options)
+        return ran
+
+    names = [step.name for step in steps_of(FullOptions(out=tmp_path), lambda _work: 1)]
+    assert finished(1) == names
+    assert finished(4) == ["check"], "a smaller card divides a step otherwise"
+    again = finished(4, ivg_steps=7)
+    assert again == ["check", *names[names.index("ivg") :]], "what comes after it too"
+
+
+def test_clue_check_is_the_first_step_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "check", Command("clue_ros.ground", "a stand-in"))
+    first = steps_of(FullOptions(out=tmp_path), parts=lambda _work: 1)[0]
+    assert first.lines == ["clue check --model google/paligemma2-3b-mix-448"]
+    assert first.every_time, "a machine changes between two runs"
 
 
 # --- the arithmetic

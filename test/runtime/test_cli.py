@@ -118,6 +118,7 @@ def test_the_answer_is_typed_where_there_is_a_terminal(pointing: Path, image: Pa
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "clue_ros.cli", "ground", str(image), TEXT, "--model"]
     command += [str(pointing), "--threshold", "0", "--max-turns", "1", "--force-grounding"]
+    command += ["--policy", "detector"]
     # An empty line is asked for again.
     os.write(ours, b"\nthe left one\n")
     with subprocess.Popen(

@@ -15,6 +15,7 @@ import contextlib
 import gc
 import hashlib
 import io
+import re
 import shlex
 import shutil
 import subprocess
@@ -104,13 +105,13 @@ class FullOptions:
 class Step:
     """A step: `clue` commands, or a function for what is no command of its own.
 
-    words: of each command. saved: the file that takes what each of them prints; None: the terminal.
+    words: of each command. saved: the file that takes what the command prints; None: the terminal.
     """
 
     name: str
     title: str
     words: tuple[tuple[str, ...], ...] = ()
-    saved: tuple[Path, ...] = ()
+    saved: Path | None = None
     work: Callable[[], None] | None = None
     processes: int = 1
     every_time: bool = False  # cheap, and true of this machine and this moment only
@@ -124,11 +125,10 @@ class Step:
         """Do it. Raises ClueError; a command has then said why on stderr."""
         if self.work is not None:
             self.work()
-        for i, words in enumerate(self.words):
-            saved = self.saved[i] if self.saved else None
-            self._command(words, saved)
+        for words in self.words:
+            self._command(words)
 
-    def _command(self, words: tuple[str, ...], saved: Path | None) -> None:
+    def _command(self, words: tuple[str, ...]) -> None:
         print(f"$ {shlex.join(['clue', *words])}", file=sys.stderr)
         said = io.StringIO()
         if self.processes > 1:
@@ -139,11 +139,11 @@ class Step:
         _free_memory()
         if status != 0:
             raise ClueError(f"step {self.name} ended with status {status}; run it again to go on")
-        if saved is None:
+        if self.saved is None:
             print(said.getvalue(), end="")
         else:
-            saved.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(saved) as partial_file:
+            self.saved.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.saved) as partial_file:
                 partial_file.write_text(said.getvalue(), encoding="utf-8")
 
 
@@ -202,7 +202,8 @@ class _Done:
     def has(self, step: Step) -> bool:
         if step.every_time:
             return False
-        self._chain = hashlib.sha256(f"{self._chain} {step.name} {step.words}".encode()).hexdigest()
+        commands = re.sub(r" --accumulate \d+", "", " ".join(step.lines))  # another card's parts
+        self._chain = hashlib.sha256(f"{self._chain} {step.name} {commands}".encode()).hexdigest()
         return self._digests.get(step.name) == self._chain
 
     def add(self, step: Step) -> None:
@@ -223,7 +224,6 @@ def steps_of(options: FullOptions, parts: Parts) -> list[Step]:
     make = ("data", "tabletop", "--world", options.world, "--out", str(options.tabletop))
     counts = {"train": options.scenes, "val": options.test_scenes, "test": options.test_scenes}
     scenes = [(*make, "--split", split, "--scenes", str(n)) for split, n in counts.items()]
-    tests = evaluations(options)
     check = ("check", "--model", options.model)
     return [
         Step(
@@ -238,11 +238,9 @@ def steps_of(options: FullOptions, parts: Parts) -> list[Step]:
         Step("detector", "train adapter A", (_train_detector(options, parts),)),
         Step("ivg", "train adapter B", (_train_ivg(options, parts),), processes=options.processes),
         Step("policy", "fit policy both", (_train_policy(options),)),
-        Step(
-            "evaluate",
-            "measure",
-            tuple(words for words, _ in tests.values()),
-            tuple(_result(options, name) for name in tests),
+        *(
+            Step(f"evaluate {name}", f"measure {what}", (words,), saved=_result(options, name))
+            for name, (words, what) in evaluations(options).items()
         ),
         Step("card", "write the model card", work=partial(write_card, options)),
     ]
@@ -295,7 +293,8 @@ def evaluations(options: FullOptions) -> dict[str, tuple[tuple[str, ...], str]]:
     if photos is not None:
         words = ["eval", "it2p", "--data", str(photos), "--split", "test"]
         found["it2p"] = words, "IT2P's test photographs"
-        found["it2p-detector"] = [*words, "--policy", "detector"], "the same, detector alone"
+        alone = [*words, "--policy", "detector"]
+        found["it2p-detector"] = alone, "IT2P's test photographs, detector alone"
     words = ["eval", "tabletop", "--world", options.world, "--data", str(options.tabletop)]
     words += ["--scenes", str(options.test_scenes)]
     found["tabletop"] = words, f"simulated test scenes ({options.world})"
