@@ -22,6 +22,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_METAVARS = {int: "N", float: "X"}
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
@@ -59,7 +60,10 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         elif bool in get_args(hint):
             settings["action"] = argparse.BooleanOptionalAction
         elif get_origin(hint) is not tuple:
-            settings.setdefault("type", (get_args(hint) or (hint,))[0])  # of `Path | None`: Path
+            kind = (get_args(hint) or (hint,))[0]  # of `Path | None`: Path
+            settings.setdefault("type", kind)
+            if "choices" not in settings and kind in _METAVARS:
+                settings.setdefault("metavar", _METAVARS[kind])
         place: argparse._ActionsContainer = parser
         if settings.pop("exclusive", False):
             place = exclusive = exclusive or parser.add_mutually_exclusive_group()

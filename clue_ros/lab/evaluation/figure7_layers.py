@@ -1,7 +1,7 @@
-"""Figure 7: how well each decoder block's attention tells ambiguous from clear requests.
+"""Figure 7: how well each decoder block's attention separates ambiguous from clear requests.
 
-Everything but a CNN is frozen: the base model without an adapter reads every sentence once at full
-depth, and one CNN for each block and seed is trained on the maps of that block (equations 1 and 2).
+Only CNNs are trained. The base model, without an adapter, processes every sentence once at full
+depth; one CNN for each block and seed learns from the maps of that block (equations 1 and 2).
 Epoch and threshold are chosen on validation images; the figures are from test images.
 """
 
@@ -77,11 +77,7 @@ class MapCache:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        model: ModelOptions,
-        instruction: str,
-        images: Sequence[LabelledImage],
+        self, folder: Path, model: ModelOptions, instruction: str, images: Sequence[LabelledImage]
     ) -> None:
         self.backbone, self._processor = load_base(model.model, model.device)
         self.folder, self.blocks = folder, self.backbone.blocks
@@ -402,8 +398,10 @@ class LayersOptions:
     blocks: tuple[int, ...] | None = option(
         None, "decoder blocks; default: all", type=int, nargs="+", metavar="B"
     )
-    seeds: int = option(3, "number of CNNs for each block", type=at_least(1), metavar="N")
-    run: Path = option(Path("runs/layers"), "folder of maps and results; continues what it holds")
+    seeds: int = option(3, "number of CNNs for each block", type=at_least(1))
+    run: Path = option(
+        Path("runs/layers"), "folder of maps and results; an interrupted run resumes"
+    )
     plot: Path | None = option(None, "draw Figure 7", type=FIGURE, metavar="FILE.png")
 
 

@@ -1,4 +1,4 @@
-"""Where is the confusion? Peaks of the attention map against the objects that a request can mean.
+"""Localisation: peaks of the attention map against the objects that a request can mean.
 
 A peak hits a candidate when the centre of its box lies in the candidate's box ("center"), or when
 the two boxes overlap with an IoU of at least 0.3 or 0.5. Each candidate is hit at most once, by the
@@ -75,9 +75,9 @@ class LocalisationOptions(DataOptions):
     """The options of ``clue eval localisation``."""
 
     data: str = option("tabletop", "simulated scenes or IT2P", choices=("tabletop", "it2p"))
-    split: str = option("test", "which images", choices=SPLITS)
+    split: str = option("test", "split of the images", choices=SPLITS)
     seed: int = option(0, "seed of the choice of requests")
-    scenes: int = option(300, "number of simulated scenes", type=at_least(1), metavar="N")
+    scenes: int = option(300, "number of simulated scenes", type=at_least(1))
     model: DetectorModelOptions
     output: RecordsOptions
 

@@ -105,7 +105,7 @@ class EvaluationReport:
     "box" (pixels; of the forced reply where the reply was a question; None where none was given).
     Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
     Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
-    questions that told nothing, where the user counts them.
+    questions that separated no candidates, where the user counts them.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -298,12 +298,11 @@ class DialogueOptions:
         MAX_QUESTIONS,
         "largest number of questions in a dialogue; 0: never ask, point",
         type=at_least(0),
-        metavar="N",
     )
     force_grounding: bool = option(
         False, "point when the questions are used up; default: the dialogue ends without a box"
     )
-    limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")
+    limit: int | None = option(None, "use the first N images only", type=at_least(1))
 
     def evaluate(
         self,
