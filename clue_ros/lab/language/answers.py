@@ -38,7 +38,7 @@ class Respondent:
     rng: Rng
 
     def answer(self, question: ClarifyingQuestion, *, unsure: float = UNSURE_RATE) -> Answer | None:
-        """Answer a question; None when no words tell the target from any candidate.
+        """Answer a question; None when no words distinguish the target from any candidate.
 
         unsure: how often the choice is left to the robot, which then takes its first option.
         """

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Render what is missing; 0 when everything is there. ClueError if nothing can be rendered."""
+    """Render the missing scenes; the exit status. ClueError if nothing can be rendered."""
     options = read_options(RenderOptions, args)
     try:
         if options.contact_sheet is not None:
