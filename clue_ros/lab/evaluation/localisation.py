@@ -31,7 +31,7 @@ from clue_ros.lab.evaluation.options import (
     note,
     with_progress,
 )
-from clue_ros.lab.evaluation.protocol import Grounder
+from clue_ros.lab.evaluation.protocol import Judge
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
 from clue_ros.lab.options import add_options, at_least, option, read_options
@@ -223,7 +223,7 @@ class Localisation:
         return table(header, rows, markdown=markdown)
 
 
-def measure(clue: Grounder[Any], scenes: Iterable[LabelledScene]) -> Localisation:
+def measure(clue: Judge[Any], scenes: Iterable[LabelledScene]) -> Localisation:
     """Judge every request about every scene, and compare the peaks with the candidates."""
     result = Localisation()
     for scene in scenes:

@@ -40,18 +40,22 @@ Record = dict[str, Any]
 ViewT = TypeVar("ViewT")
 
 
-class Grounder(Protocol[ViewT]):
-    """The part of :class:`clue_ros.engine.Clue` that is measured."""
-
-    @property
-    def policy(self) -> str:
-        """What decides to ask: "detector", "decoder" or "both"."""
+class Judge(Protocol[ViewT]):
+    """The part of :class:`clue_ros.engine.Clue` that judges requests."""
 
     def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
         """Look once at uint8 RGB (H, W, 3)."""
 
     def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge a request."""
+
+
+class Grounder(Judge[ViewT], Protocol[ViewT]):
+    """The part of :class:`clue_ros.engine.Clue` that is measured."""
+
+    @property
+    def policy(self) -> str:
+        """Decides between a question and a box: "detector", "decoder" or "both"."""
 
     def reply(
         self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
