@@ -68,7 +68,7 @@ class EquivalenceOptions:
     config: str = option("3b", "3b, 3b-224, tiny, a folder or a hub id")
     dtype: str = option("float32", "type of the weights", choices=tuple(DTYPES))
     device: str = option("cpu", "cpu or cuda")
-    tokens: int = option(8, "number of greedy tokens", type=at_least(1), metavar="N")
+    tokens: int = option(8, "number of greedy tokens", type=at_least(1))
     seed: int = option(0, "seed of the weights and the image")
     scratch: Path | None = option(
         None,

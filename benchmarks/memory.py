@@ -54,7 +54,7 @@ class MemoryOptions(ModelOptions):
     model: str = option("3b", "3b, an embedded model's name, a folder or a hub id")
     device: str = option("cpu", "cpu or cuda")
     data: Path | None = option(None, "IT2P folder: compare answers too", metavar="IT2P")
-    images: int = option(12, "number of photographs", type=at_least(1), metavar="N")
+    images: int = option(12, "number of photographs", type=at_least(1))
     json: bool = option(False, "print one JSON object for each form")
 
 

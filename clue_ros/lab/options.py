@@ -22,6 +22,8 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_is_nested: Callable[[Any], bool] = is_dataclass
+_METAVARS = {int: "N", float: "X"}
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
@@ -44,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     exclusive: argparse._ActionsContainer | None = None
     for declared in fields(options):
         hint, settings = hints[declared.name], dict(declared.metadata)
-        if is_dataclass(hint):
+        if _is_nested(hint):
             add_options(parser, hint)
         if not settings:
             continue
@@ -59,7 +61,10 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         elif bool in get_args(hint):
             settings["action"] = argparse.BooleanOptionalAction
         elif get_origin(hint) is not tuple:
-            settings.setdefault("type", (get_args(hint) or (hint,))[0])  # of `Path | None`: Path
+            kind = (get_args(hint) or (hint,))[0]  # of `Path | None`: Path
+            settings.setdefault("type", kind)
+            if "choices" not in settings and kind in _METAVARS:
+                settings.setdefault("metavar", _METAVARS[kind])
         place: argparse._ActionsContainer = parser
         if settings.pop("exclusive", False):
             place = exclusive = exclusive or parser.add_mutually_exclusive_group()
@@ -104,9 +109,9 @@ class _Recipe(argparse.Action):
 def read_options(options: type[T], args: argparse.Namespace) -> T:
     """The dataclass from parsed arguments. Raises ClueError for values that cannot work."""
     values = {
-        name: read_options(hint, args) if is_dataclass(hint) else getattr(args, name)
+        name: read_options(hint, args) if _is_nested(hint) else getattr(args, name)
         for name, hint in get_type_hints(options).items()
-        if is_dataclass(hint) or hasattr(args, name)
+        if _is_nested(hint) or hasattr(args, name)
     }
     return options(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 

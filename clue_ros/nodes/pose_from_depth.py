@@ -1,11 +1,11 @@
-"""Where the object in a box of the image is in space: its middle, its size, and how it stands.
+"""The position, size and orientation of the object in a box of the image, from a depth image.
 
-A box always holds more than its object: the table at its corners, whatever stands behind. What the
-object stands on is found first, as a plane in the ring of pixels around the box; the object is what
-rises from it, hangs together in depth, and lies most in the middle of the box. Its outline on the
-plane and its height make an oriented box. Where there is no such plane (the object fills the image,
-is held up, or the depth around it is missing) the object is what hangs together, and its box is
-parallel to the camera's axes and as deep as what is seen of it.
+A box also holds background: the table at its corners, objects behind. The supporting surface is
+estimated first, as a plane in the ring of pixels around the box. The object is the connected region
+that rises above this plane and lies nearest to the middle of the box. Its outline on the plane and
+its height give an oriented box. Without such a plane (the object fills the image, is held in a
+hand, or the depth around it is missing) the object is the most central connected region, and its
+box is parallel to the camera's axes and as deep as its visible surface.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from clue_ros.dialogue.types import Box
 from clue_ros.errors import NoPoseError
 
 # -------------------------------------------------------------------------------------------------
-# A camera's intrinsics: from pixels to rays, with the lens's distortion undone.
+# A camera's intrinsics: from pixels to rays, without the lens's distortion.
 
 Array = npt.NDArray[np.float64]
 
 POLYNOMIAL = ("plumb_bob", "rational_polynomial")  # of OpenCV: k1 k2 p1 p2 k3 k4 k5 k6
 EQUIDISTANT = ("equidistant", "fisheye")  # Kannala-Brandt: k1 k2 k3 k4
-ROUNDS = 30  # to undo a distortion; each brings a wide lens at least a digit nearer
-ASPECT = 0.02  # by which two images of one camera may differ in shape, for rounded sizes
+ROUNDS = 30  # iterations; each gains a digit or more, also for a wide lens
+ASPECT = 0.02  # tolerance of the aspect ratios of two images of one camera (rounded sizes)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Pinhole:
     model: str = "plumb_bob"
 
     def __post_init__(self) -> None:
-        """Refuse what is no calibration."""
+        """Refuse numbers that are no calibration."""
         numbers = (self.fx, self.fy, self.cx, self.cy, *self.distortion)
         if self.width <= 0 or self.height <= 0:
             raise NoPoseError("camera_info gives no image size: the camera is not calibrated")
@@ -129,13 +129,13 @@ def _undo_fisheye(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Ar
 
 
 # -------------------------------------------------------------------------------------------------
-# The plane that an object stands on, and the pixels that hang together in depth.
+# The supporting plane, and regions that are connected in depth.
 
 Mask = npt.NDArray[np.bool_]
 FOUR = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
 EIGHT = np.ones((3, 3), np.uint8)
 
-TRIES = 128  # triples of points; with half of them on a plane, missing it has odds of 1e-8
+TRIES = 128  # triples of points; a plane with half of them is missed with probability 1e-8
 SAMPLE = 600  # points that judge the triples
 LEAST_SHARE = 0.2  # of the points around an object that its support must hold
 
@@ -220,10 +220,10 @@ def _towards_camera(normal: Array, offset: float) -> tuple[Array, float]:
 
 
 def pieces(mask: Mask, depth: Array, step: Array) -> npt.NDArray[np.int64]:
-    """Label what hangs together: neighbours (4) of the mask whose depths differ by less than step.
+    """Label the regions of the mask; neighbours (4) in a region differ in depth by less than step.
 
     mask, depth, step (H, W), the last two in metres. Returns (H, W): the smallest flat index of the
-    pixel's piece, H * W outside the mask.
+    pixel's region, H * W outside the mask.
     """
     shape, none = mask.shape, mask.size
     right = mask[:, :-1] & mask[:, 1:] & (np.abs(np.diff(depth, axis=1)) < step[:, :-1])
@@ -239,7 +239,7 @@ def pieces(mask: Mask, depth: Array, step: Array) -> npt.NDArray[np.int64]:
             new[here] = np.where(link, least, new[here])
             new[there] = np.where(link, np.minimum(least, new[there]), new[there])
         goal = np.append(new.ravel(), none)
-        new = goal[goal[new]]  # labels are pixels: following theirs takes long ways in leaps
+        new = goal[goal[new]]  # a label is a pixel: its own label is nearer to the end
         if np.array_equal(new, label):
             return label
         label = new
@@ -248,7 +248,7 @@ def pieces(mask: Mask, depth: Array, step: Array) -> npt.NDArray[np.int64]:
 def bridged(depth: Array, rounds: int) -> Array:
     """Fill holes (NaN) of depth (H, W) from their neighbours, `rounds` pixels deep.
 
-    Only to see what hangs together across a hole: no filled value is measured.
+    They only connect regions across a hole: no filled value is measured.
     """
     filled = np.where(np.isnan(depth), np.inf, depth)
     for _ in range(rounds):
@@ -258,28 +258,28 @@ def bridged(depth: Array, rounds: int) -> Array:
     return np.where(np.isinf(filled), np.nan, filled)
 
 
-SIDE = 160  # pixels of the window that is looked at, at most; larger ones are thinned out
-RING = 0.5  # of the box's sides, on each side of it: where its support is looked for
-LEAST_PIXELS = 12  # of an object; fewer have no outline
-LEAST_FILLED = 0.1  # part of the box's pixels that must have a reading
-LEAST_COVERED = 0.04  # part of the box that its object covers at least (a pen across it)
-LEAST_RISE = 0.004  # metres over the support from which a pixel is the object's
-TAIL = 0.005  # part of the points left out at each end of an extent, as stray
-HOLE = 8  # thinned pixels: holes in the depth are bridged from both sides so deep
+SIDE = 160  # largest side of the window, pixels; larger ones are subsampled
+RING = 0.5  # width of the ring around the box, as a fraction of the box's sides
+LEAST_PIXELS = 12  # of an object; fewer give no outline
+LEAST_FILLED = 0.1  # fraction of the box's pixels that must have a reading
+LEAST_COVERED = 0.04  # smallest fraction of the box that an object covers (a diagonal pen)
+LEAST_RISE = 0.004  # smallest height of an object's pixel above the support, metres
+TAIL = 0.005  # fraction of the points at each end of an extent that are dropped as outliers
+HOLE = 8  # subsampled pixels by which holes in the depth are filled from each side
 
 
 @dataclass(frozen=True)
 class Window:
-    """The thinned-out part of a depth image around a box.
+    """The subsampled part of a depth image around a box.
 
     Attributes:
         rows, columns: of the depth image, int (h,) and (w,).
         stride: pixels from one to the next.
         known: bool (h, w), where there is a reading.
-        depth: (h, w) metres, holes bridged as far as HOLE goes, NaN beyond.
+        depth: (h, w) metres, holes filled up to HOLE pixels deep, NaN beyond.
         points: (h, w, 3) metres in the optical frame at that depth.
         inside: bool (h, w), the pixels in the box.
-        pitch: (h, w) metres from one thinned pixel to the next, at its depth.
+        pitch: (h, w) metres from one subsampled pixel to the next, at its depth.
     """
 
     rows: npt.NDArray[np.int64]
@@ -300,7 +300,7 @@ class Place:
         position: (3,) the middle of the object's box.
         orientation: quaternion (x, y, z, w) of the box. z points from the surface that the object
             stands on (to the camera where there is none), x along the longer side, to the right.
-        size: (3,) along these axes. What is seen, with `support` down to the surface.
+        size: (3,) along these axes: the visible part, down to the surface where it is known.
         support: the surface, or None.
         window, region: the pixels it was measured from, region bool as window.inside.
         image_size, depth_size: width and height of the image and of the depth image.
@@ -397,7 +397,7 @@ def _middle(inside: Mask) -> Array:
 
 
 def _support(window: Window) -> Plane | None:
-    """Return the plane under the object: one from around the box that its middle is near above."""
+    """Return the plane under the object: a plane around the box, just below the box's middle."""
     around = window.points[window.known & ~window.inside]
     core = window.known & (_middle(window.inside) > 0.25)
     if not core.any():
@@ -407,7 +407,7 @@ def _support(window: Window) -> Plane | None:
         return None
     depth = float(np.median(middle[:, 2]))
     rows, columns = window.inside.any(1).sum(), window.inside.any(0).sum()
-    # A thing is hardly twice as high as its box is large; a floor far below a table is no support.
+    # An object is hardly twice as high as its box is large; a floor below the table is no support.
     limit = 2 * float(np.hypot(rows, columns)) * float(np.nanmedian(window.pitch[core]))
     for plane in planes(around):
         height = float(np.median(plane.heights(middle)))
@@ -431,12 +431,12 @@ def _object(window: Window, support: Plane | None) -> Mask:
     if np.count_nonzero(region) >= max(LEAST_PIXELS, LEAST_COVERED * area):
         return region
     if np.count_nonzero(flat) >= max(LEAST_PIXELS, 0.5 * area):
-        return flat  # a sheet of paper: the box is all that is known of its outline
-    raise NoPoseError("nothing that hangs together was found in the box's depth")
+        return flat  # a sheet of paper: only the box bounds its outline
+    raise NoPoseError("the depth in the box holds no connected region large enough for an object")
 
 
 def _most_central(solid: Mask, window: Window, step: Array) -> Mask:
-    """Return the piece of `solid` that is most in the middle of the box, without stray pixels."""
+    """Return the region of `solid` nearest to the middle of the box, without stray pixels."""
     label = pieces(solid, window.depth, step)
     weight = np.where(window.known, _middle(window.inside), 0.0)
     total = np.bincount(label.ravel(), weights=weight.ravel(), minlength=solid.size + 1)
@@ -450,7 +450,7 @@ def _most_central(solid: Mask, window: Window, step: Array) -> Mask:
 def _without_flying(solid: Mask, window: Window, step: Array) -> Mask:
     """Return `solid` without the pixels at edges in which many cameras mix two surfaces.
 
-    Such a one is nearer than one neighbour and farther than another.
+    Such a pixel is nearer than one neighbour and farther than another.
     """
     hole = np.isnan(window.depth)
     farthest = cv2.dilate(np.where(hole, -np.inf, window.depth), EIGHT, borderValue=-np.inf)

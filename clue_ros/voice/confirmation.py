@@ -1,6 +1,6 @@
 """Whether to act on a recognized phrase: at once, after "Did you say ...?", or not at all.
 
-A grammar makes a command of any sound, so a phrase of low confidence is read back first.
+A grammar turns any sound into a command, so a phrase of low confidence is read back first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do: `text` is passed on or was rejected; the robot says `say` unless it is empty."""
+    """The action; `text` is passed on or was rejected; the robot says `say` unless it is empty."""
 
     action: Action
     text: str = ""
@@ -55,7 +55,7 @@ class Confirmer:
         self.pending = ""
 
     def decide(self, heard: Hypothesis, offered: Sequence[str] = ()) -> Decision:
-        """Say what to do with a phrase.
+        """Decide about a phrase.
 
         Args:
             heard: the phrase.

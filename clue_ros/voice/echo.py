@@ -1,4 +1,4 @@
-"""When the robot itself speaks, so that it does not take its own voice for a person's.
+"""The times at which the robot speaks, so that its voice is not recognized as a person's.
 
 Times are seconds of one clock, in the nodes the ROS time.
 """
@@ -9,9 +9,9 @@ import re
 import threading
 from collections import deque
 
-KEPT = 8  # past utterances; sound that comes later than the eighth is too late anyway
-LONGEST = 600.0  # seconds; a synthesizer that died in a sentence does not deafen the robot for ever
-OWN_WORDS = 0.7  # fraction of a phrase's words that the robot is saying, from which it is an echo
+KEPT = 8  # past utterances; sound from before the eighth never arrives
+LONGEST = 600.0  # seconds; limits the muting when a synthesizer dies in a sentence
+OWN_WORDS = 0.7  # smallest fraction of the robot's own words that makes a phrase an echo
 
 
 class OwnVoice:

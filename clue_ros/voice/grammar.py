@@ -1,6 +1,6 @@
-"""What a recognizer is given and returns: the likely words, and the hypothesis.
+"""The input and the output of a recognizer: hints of the next words, and a hypothesis.
 
-The likely words become a grammar (JSGF), a vocabulary, or a prompt.
+The hints become a grammar (JSGF), a vocabulary, or a prompt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Expecting(str, Enum):
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known before a phrase is recognized.
+    """The context in which a phrase is recognized.
 
     Attributes:
         expecting: the kind of utterance.
@@ -42,7 +42,7 @@ class Hints:
 
     @staticmethod
     def make(expecting: Expecting, phrases: Iterable[str], language: str) -> Hints:
-        """Hints with the phrases in lower case without punctuation, but the empty and long ones."""
+        """Hints with the phrases in lower case, without punctuation, empty and long ones."""
         cleaned = dict.fromkeys(plain(phrase) for phrase in phrases)
         kept = [p for p in cleaned if p and len(p.split()) <= MAX_WORDS]
         return Hints(expecting, tuple(kept[:MAX_PHRASES]), language)
@@ -50,7 +50,7 @@ class Hints:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a recognizer made of a phrase.
+    """The result of recognizing a phrase.
 
     Attributes:
         text: in lower case without punctuation; empty if no words were recognized.

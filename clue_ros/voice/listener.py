@@ -68,8 +68,8 @@ class ListenerCallbacks:
         begun: a person begins to speak, at this time in seconds.
         dropped: it was no speech, or the recognizer failed on it.
         ended: the phrase is over and waits for the recognizer.
-        recognized: the phrase, what was recognized, and the hints that were used.
-        partial: the beginning of a phrase that goes on, and what it is so far.
+        recognized: the phrase, its hypothesis, and the hints that were used.
+        partial: the start of an open phrase, and its hypothesis so far.
         failed: why the recognizer failed.
         tick: called twenty times a second.
     """
@@ -99,8 +99,8 @@ class Listener:
         Args:
             stream: finds the phrases.
             recognize: recognizes a phrase; raises VoiceError.
-            hints: returns what is likely to be said now.
-            callbacks: get what happens.
+            hints: returns the hints for the next phrase.
+            callbacks: called with every event.
             partial_period: returns the seconds between partial results; 0 for none.
         """
         self._stream, self._recognize, self._hints = stream, recognize, hints
@@ -162,7 +162,7 @@ class Listener:
             self._phrases.put(event)
 
     def _queue_partial(self) -> None:
-        """Have the open phrase recognized as it is so far, if that is due."""
+        """Queue the open phrase for a partial result, if one is due."""
         period, finder = self._partial_period(), self._stream.finder
         if period <= 0 or not finder.open or self._recognizing or not self._phrases.empty():
             return

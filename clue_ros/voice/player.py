@@ -1,4 +1,4 @@
-"""Playing a WAV file so that it can be stopped at once: a program that is killed, or a stream."""
+"""Players of WAV files whose sound can be stopped at once: external programs and streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIAL_TIMEOUT = 5.0
 
 
 class Playback:
-    """A sound that is being played; this one has ended already."""
+    """The playback of a sound. This base class has ended already."""
 
     problem = ""  # what went wrong, once it has ended
 
@@ -44,7 +44,7 @@ class Player(Protocol):
 
 
 class SilentPlayer:
-    """No sound: every playback has ended at once."""
+    """Makes no sound: every playback ends at once."""
 
     name = "no sound"
 
@@ -125,7 +125,7 @@ def _works(command: list[str]) -> bool:
 
 
 class StreamPlayer:
-    """Passes sound on in chunks of 20 ms at the rate at which it would be heard."""
+    """Sends sound in chunks of 20 ms in real time."""
 
     def __init__(self, name: str, send: Callable[[Audio], None]) -> None:
         """`send` gets each chunk, from a thread of the playback."""

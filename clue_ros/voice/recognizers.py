@@ -56,7 +56,7 @@ class RecognizerSettings:
 
 
 class Vosk:
-    """Vosk (Kaldi); a phrase may only hold the words of the hints. It has never been run here."""
+    """Vosk (Kaldi); a phrase consists of the hints' words. Not tested with a real model."""
 
     def __init__(self, settings: RecognizerSettings) -> None:
         import vosk
@@ -80,7 +80,7 @@ class Vosk:
 
 
 class FasterWhisper:
-    """Whisper in CTranslate2; the hints become its prompt. It has never been run here."""
+    """Whisper in CTranslate2; the hints become its prompt. Not tested with a real model."""
 
     def __init__(self, settings: RecognizerSettings) -> None:
         from faster_whisper import WhisperModel

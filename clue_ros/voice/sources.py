@@ -1,4 +1,4 @@
-"""Sound from a microphone, or from files as if they were spoken now."""
+"""Sound from a microphone, or from files in real time."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def _choose(device: str, inputs: dict[int, str], default: int) -> tuple[int, str
 
 
 class Files:
-    """A sound file, or a folder of them in the order of their names, played as if spoken now.
+    """A sound file, or a folder of them in the order of their names, played in real time.
 
-    The next file begins `pause` seconds after `quiet()` became true, which in the nodes means that
-    the robot is silent and has recognized the file before.
+    The next file begins `pause` seconds after `quiet()` became true: in the nodes, when the robot
+    is silent and has recognized the previous file.
     """
 
     def __init__(self, path: Path, pause: float, quiet: Callable[[], bool]) -> None:
@@ -173,11 +173,11 @@ class Files:
                 continue
             if not self._play(audio, put, clock):
                 return
-        while not self._stopping.is_set():  # a microphone does not end either
+        while not self._stopping.is_set():  # like a microphone, send silence for ever
             self._play(silence(BLOCK), put, clock)
 
     def _wait_for_quiet(self, put: Put, clock: Callable[[], float]) -> bool:
-        """Pass silence until it was quiet for `pause` seconds; returns False when stopped."""
+        """Send silence until it was quiet for `pause` seconds; returns False when stopped."""
         quiet_for = 0.0
         while quiet_for < self._pause:
             if not self._play(silence(BLOCK), put, clock):
@@ -186,7 +186,7 @@ class Files:
         return True
 
     def _play(self, audio: Audio, put: Put, clock: Callable[[], float]) -> bool:
-        """Pass sound on at the rate at which it would be heard; returns False when stopped."""
+        """Send sound in real time; returns False when stopped."""
         begin, first = time.monotonic(), clock()
         for i in range(0, len(audio.samples), FRAME):
             piece = audio.samples[i : i + FRAME]

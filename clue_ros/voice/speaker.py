@@ -21,7 +21,7 @@ from clue_ros.voice.synthesis import Synthesizer
 
 LOW, NORMAL, HIGH, URGENT = range(4)  # priorities
 MAX_QUEUE = 100  # utterances; beyond that the oldest of the lowest priority is not said
-SAME_TEXT_SECONDS = 3.0  # within which one text from two topics is said once
+SAME_TEXT_SECONDS = 3.0  # a text that two topics bring within this time is said once
 POLL = 0.02  # seconds between checks for a cancellation
 PLAY_MARGIN = 5.0  # seconds that a player may need longer than the sound before it is stopped
 
@@ -145,7 +145,7 @@ class Speaker:
         Args:
             synthesizer: makes the sound; None only shows the texts.
             player: plays the sound.
-            callbacks: get what happens.
+            callbacks: called as texts begin and end.
             keep: a folder for a WAV file of each utterance.
             lead: seconds from the callback `begin` to the sound, so that listeners know in time.
         """

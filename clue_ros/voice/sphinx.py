@@ -1,4 +1,4 @@
-"""The offline recognizer pocketsphinx, with a grammar of what is expected and a confidence.
+"""The offline recognizer pocketsphinx, with a grammar of likely sentences and a confidence.
 
 Each phrase is decoded three times: with the grammar, with the general language model, and as bare
 phonemes, which is quick. The grammar forces any sound into one of its sentences. How much better or
@@ -28,7 +28,7 @@ GRAMMAR_SEARCH = {"bestpath": False, "beam": 1e-80, "pbeam": 1e-80, "wbeam": 1e-
 # One pass and few words per frame: two thirds of the time at the same word error rate.
 GENERAL_SEARCH = {"fwdflat": False, "bestpath": False, "maxhmmpf": 3000, "maxwpf": 10}
 PHONE_SEARCH = {"lw": 2.0, "pip": 0.3, "beam": 1e-20, "pbeam": 1e-20}
-NO_MATCH = -10.0  # nats per frame, for a phrase that a search explains nothing of
+NO_MATCH = -10.0  # nats per frame, for a phrase without any hypothesis
 # sigmoid(a + b * (grammar - general) + c * (grammar - phonemes) + d * words in common);
 # fitted by benchmarks/voice_confidence.py on sentences and voices that nothing else uses.
 CONFIDENCE = (2.2, 2.0, 1.2, 2.0)

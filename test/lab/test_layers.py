@@ -189,8 +189,9 @@ def test_the_threshold_lies_between_the_classes() -> None:
 
 def made_up(blocks: int = 4) -> Figure7:
     points = [
-        BlockResult(b, seed, 3, 0.5, Counts(4 + b, 4 - b, 6, 2), {
-            "tabletop": Counts(2 + b, 2, 3, 1), "it2p": Counts(2, 2 - b // 2, 3, 1 + seed),
+        BlockResult(b, seed, 3, 0.5, {
+            "all": Counts(4 + b, 4 - b, 6, 2), "tabletop": Counts(2 + b, 2, 3, 1),
+            "it2p": Counts(2, 2 - b // 2, 3, 1 + seed),
         })
         for b in range(blocks)
         for seed in (0, 1)

@@ -22,7 +22,7 @@ from clue_ros.lab.simulator.optics import (
 from clue_ros.lab.simulator.physics import TALLEST, SettledWorld, open_world
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
-from clue_ros.lab.simulator.spec import Camera, Range, WorldSpec
+from clue_ros.lab.simulator.spec import MARGIN, Camera, Range, WorldSpec
 from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, RICH_UNSEEN, WORLDS, world_spec
 
 SEED = 11
@@ -81,10 +81,10 @@ def elevations(camera: Camera) -> list[Range]:
 
 
 def distances(camera: Camera) -> tuple[float, float]:
-    """The least and the greatest distance of the camera, up to a common factor."""
+    """The least and the greatest distance from the point aimed at, metres."""
     low, high = (np.tan(np.deg2rad(fovy / 2)) for fovy in camera.fovy)
     near, far = camera.half_height
-    return near / high, far / low
+    return MARGIN * near / high, MARGIN * far / low
 
 
 def test_the_default_worlds_camera_cannot_take_the_novel_worlds_pictures() -> None:
@@ -93,6 +93,7 @@ def test_the_default_worlds_camera_cannot_take_the_novel_worlds_pictures() -> No
     assert apart(list(seen.azimuth), list(new.azimuth))
     assert apart([seen.fovy], [new.fovy])
     assert apart([distances(seen)], [distances(new)])
+    assert distances(seen) == pytest.approx((0.343, 0.866), abs=0.001)
     assert not set(seen.shapes) & set(new.shapes)
 
 
@@ -152,9 +153,9 @@ def test_the_same_seed_gives_the_same_scenes_bit_for_bit(
     assert not any(np.array_equal(a.image, b.image) for a, b in pairwise(rendered))
 
 
-def test_another_seed_gives_another_scene() -> None:
-    first, other = draw(BLOCKS, 1)[0], draw(BLOCKS, 1, SEED + 1)[0]
-    assert first.objects != other.objects
+@pytest.mark.parametrize("spec", ["blocks"], indirect=True)
+def test_another_seed_gives_another_scene(rendered: list[Scene]) -> None:
+    assert rendered[0].objects != draw(BLOCKS, 1, SEED + 1)[0].objects
 
 
 def test_a_scene_is_what_its_world_says(spec: WorldSpec, rendered: list[Scene]) -> None:
@@ -225,9 +226,12 @@ def test_objects_show_the_colors_they_are_called_by(spec: WorldSpec, rendered: l
 # --- pictures of one world
 
 
-def test_the_default_world_draws_what_it_drew_before_there_were_others() -> None:
+@pytest.mark.parametrize("spec", ["blocks"], indirect=True)
+def test_the_default_world_draws_what_it_drew_before_there_were_others(
+    rendered: list[Scene],
+) -> None:
     """Shards that were made once must not change: objects and boxes of the first scenes."""
-    scenes = draw(BLOCKS, 3)
+    scenes = rendered[:3]
     assert [[f"{o.color} {o.kind}" for o in scene.objects] for scene in scenes] == FIRST
     boxes = np.array([scene.objects[0].box for scene in scenes])
     np.testing.assert_allclose(boxes, FIRST_BOXES, atol=0.02)  # renderers differ by a pixel
@@ -242,11 +246,12 @@ def test_objects_overlap_in_pictures_and_some_are_hidden_in_part(rendered: list[
     assert np.mean(np.array(shares) > 0.98) > 0.3, "most can be seen well"
 
 
+@pytest.mark.usefixtures("rendered")  # skips where nothing renders
+@pytest.mark.parametrize("spec", ["rich"], indirect=True)
 def test_what_fell_lies_still_on_the_table() -> None:
-    draw(BLOCKS, 1)  # skips where nothing renders
     world = SettledWorld(RICH, SEED)
     world.scene()
-    lowest = [float(world.points(o)[:, 2].min()) for _ in range(10) for o in world.settle()]
+    lowest = [float(world.points(o)[:, 2].min()) for _ in range(6) for o in world.settle()]
     world.close()
     assert len(lowest) > 20
     assert min(lowest) > -0.006, "a contact is a little soft"

@@ -135,6 +135,19 @@ def test_every_named_module_exists(page: Path) -> None:
             assert re.search(rf"\b{rest[0]}\b", content), f"{name(page)} names {dotted}"
 
 
+@each_current
+def test_every_name_that_an_example_imports_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for dotted, names in re.findall(
+        r"^ *from (clue_ros[\w.]*) import ([\w, ]+)", text, re.MULTILINE
+    ):
+        module = source(dotted.split("."))
+        assert module is not None, f"{name(page)} imports {dotted}"
+        for wanted in names.replace(",", " ").split():
+            found = re.search(rf"\b{wanted}\b", module.read_text(encoding="utf-8"))
+            assert found or source([*dotted.split("."), wanted]), f"{dotted} has no {wanted}"
+
+
 def source(parts: list[str]) -> Path | None:
     """Return the file of a module, or None."""
     path = ROOT.joinpath(*parts)

@@ -46,7 +46,7 @@ _SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 class It2pError(ClueError):
-    """A file of the data set is missing or is not what its name says; the message names it."""
+    """A file of the data set is missing or malformed; the message names it."""
 
     code = "BAD_DATA"
 
@@ -126,7 +126,7 @@ class It2pImage:
 
 @dataclass(frozen=True)
 class It2p:
-    """The whole data set, by image id in order, and every row that could not be used as it is."""
+    """The whole data set in the order of the image ids, and every row that had a problem."""
 
     images: tuple[It2pImage, ...]
     problems: tuple[Problem, ...]
@@ -207,7 +207,7 @@ class _SimulatorRow(NamedTuple):
 
 
 class _Reader:
-    """Reads one image's files at a time and collects what is wrong with them."""
+    """Reads the files of one image after another and collects their problems."""
 
     def __init__(self, data: Path) -> None:
         self.data = data

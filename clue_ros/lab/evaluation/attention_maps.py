@@ -6,7 +6,7 @@
     clue eval maps IMAGE "the ball" --blocks 3 --heads --out ...     one map for each attention head
 
 One row for each image, or with --blocks and --heads one row for each sentence. Each map is scaled
-to 0..1 on its own, as the detector sees it (section III-B.1). White boxes are the peaks of the map,
+to 0..1 by itself, as for the detector (section III-B.1). White boxes are the peaks of the map,
 strongest first.
 """
 
@@ -245,14 +245,14 @@ class MapsOptions:
         metavar="all|B,B,...",
     )
     heads: bool = option(False, "draw the map of each head of one block (--blocks B)")
-    base: bool = option(False, "read the base model without the detector's adapter")
+    base: bool = option(False, "use the base model without the detector's adapter")
     model: DetectorModelOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval maps``."""
-    parser.add_argument("image", nargs="?", type=Path, metavar="IMAGE", help="an image file")
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="about the image")
+    parser.add_argument("image", nargs="?", type=Path, metavar="IMAGE", help="image file")
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentence about the image")
     add_options(parser, MapsOptions)
 
 

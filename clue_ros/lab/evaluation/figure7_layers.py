@@ -1,7 +1,7 @@
-"""Figure 7: how well each decoder block's attention tells ambiguous from clear requests.
+"""Figure 7: how well each decoder block's attention separates ambiguous from clear requests.
 
-Everything but a CNN is frozen: the base model without an adapter reads every sentence once at full
-depth, and one CNN for each block and seed is trained on the maps of that block (equations 1 and 2).
+Only CNNs are trained. The base model, without an adapter, processes every sentence once at full
+depth; one CNN for each block and seed learns from the maps of that block (equations 1 and 2).
 Epoch and threshold are chosen on validation images; the figures are from test images.
 """
 
@@ -77,11 +77,7 @@ class MapCache:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        model: ModelOptions,
-        instruction: str,
-        images: Sequence[LabelledImage],
+        self, folder: Path, model: ModelOptions, instruction: str, images: Sequence[LabelledImage]
     ) -> None:
         self.backbone, self._processor = load_base(model.model, model.device)
         self.folder, self.blocks = folder, self.backbone.blocks
@@ -271,15 +267,14 @@ METRICS = ("f1", "accuracy", "precision", "recall")
 class BlockResult:
     """The CNN of one block and one seed on test images.
 
-    counts: over all of them; by_source: for each source of images. epoch: the one that was kept.
+    counts: of "all" and of each source of images. epoch: the one that was kept.
     """
 
     block: int
     seed: int
     epoch: int
     threshold: float
-    counts: Counts
-    by_source: dict[str, Counts]
+    counts: dict[str, Counts]
 
 
 @dataclass(frozen=True)
@@ -295,22 +290,21 @@ class Figure7:
         """The blocks measured, in order."""
         return sorted({result.block for result in self.results})
 
-    def values(self, block: int, metric: str, source: str | None = None) -> list[float]:
+    def values(self, block: int, metric: str, source: str = "all") -> list[float]:
         """A metric of one block for each seed; of one source of images, or of all."""
-        chosen = [result for result in self.results if result.block == block]
-        return [float(getattr(r.by_source[source] if source else r.counts, metric)) for r in chosen]
+        return [float(getattr(r.counts[source], metric)) for r in self.results if r.block == block]
 
     @property
     def always(self) -> float:
         """F1 of a detector that calls every test sentence ambiguous."""
-        counts = self.results[0].counts
+        counts = self.results[0].counts["all"]
         ambiguous = counts.true_positive + counts.false_negative
         return 2 * ambiguous / (counts.n + ambiguous)
 
     @property
     def sources(self) -> list[str]:
         """The sources that have test samples."""
-        return [s for s in SOURCES if self.results and self.results[0].by_source[s].n]
+        return [s for s in SOURCES if self.results and self.results[0].counts[s].n]
 
     def summary(self) -> dict[str, Any]:
         """As ``clue eval layers --json`` prints it: each seed's value for every block."""
@@ -352,8 +346,8 @@ class Figure7:
         """
         figure = new_figure(9.5, 4.8)
         left, right = figure.subplots(1, 2, sharey=True)
-        self._plot_line(left, "f1", None, "F1", 0)
-        self._plot_line(left, "accuracy", None, "accuracy", 1)
+        self._plot_line(left, "f1", "all", "F1", 0)
+        self._plot_line(left, "accuracy", "all", "accuracy", 1)
         for number, source in enumerate(self.sources):
             name = {"tabletop": "F1, simulated scenes", "it2p": "F1, photographs (IT2P)"}[source]
             self._plot_line(right, "f1", source, name, 2 + number)
@@ -371,7 +365,7 @@ class Figure7:
             figure.suptitle(title)
         save_figure(figure, path)
 
-    def _plot_line(self, axes: Any, metric: str, source: str | None, name: str, index: int) -> None:
+    def _plot_line(self, axes: Any, metric: str, source: str, name: str, index: int) -> None:
         values = np.array([self.values(block, metric, source) for block in self.blocks])
         mean = values.mean(1)
         axes.errorbar(
@@ -402,8 +396,10 @@ class LayersOptions:
     blocks: tuple[int, ...] | None = option(
         None, "decoder blocks; default: all", type=int, nargs="+", metavar="B"
     )
-    seeds: int = option(3, "number of CNNs for each block", type=at_least(1), metavar="N")
-    run: Path = option(Path("runs/layers"), "folder of maps and results; continues what it holds")
+    seeds: int = option(3, "number of CNNs for each block", type=at_least(1))
+    run: Path = option(
+        Path("runs/layers"), "folder of maps and results; an interrupted run resumes"
+    )
     plot: Path | None = option(None, "draw Figure 7", type=FIGURE, metavar="FILE.png")
 
 
@@ -449,18 +445,12 @@ def measure(options: LayersOptions, images: Sequence[LabelledImage]) -> Figure7:
                 (samples[n][1], labels[n], chance >= result.threshold)
                 for n, chance in zip(rows["test"], result.test, strict=True)
             ]
-            results.append(
-                BlockResult(
-                    block,
-                    seed,
-                    result.epoch,
-                    result.threshold,
-                    count((truth, said) for _, truth, said in decided),
-                    {
-                        source: count((truth, said) for s, truth, said in decided if s == source)
-                        for source in SOURCES
-                    },
+            counts = {
+                name: count(
+                    (truth, said) for source, truth, said in decided if name in (source, "all")
                 )
-            )
+                for name in ("all", *SOURCES)
+            }
+            results.append(BlockResult(block, seed, result.epoch, result.threshold, counts))
     sizes = {split: len(rows[split]) for split in SPLITS}
     return Figure7(tuple(results), half_depth_block(cache.blocks), sizes)

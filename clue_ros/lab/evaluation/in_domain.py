@@ -50,7 +50,7 @@ class InDomainOptions(DataOptions):
     """Where the data is, and how much of it is used."""
 
     scenes: int = option(
-        1000, "number of simulated scenes in all splits together", type=at_least(0), metavar="N"
+        1000, "number of simulated scenes in all splits together", type=at_least(0)
     )
 
 

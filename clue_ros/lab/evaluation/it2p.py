@@ -85,7 +85,7 @@ class It2pOptions(RequestOptions):
         2, "largest number of requests of each kind for an image; 0: all", type=at_least(0)
     )
     split: str = option(
-        "all", "which photographs; training never reads those of test", choices=("all", *SPLITS)
+        "all", "split of the photographs; training never uses test", choices=("all", *SPLITS)
     )
     dialogues: DialogueOptions
 

@@ -1,9 +1,10 @@
-"""Latency: from process start to the first answer, and of warm replies; medians over some runs.
+"""Latency from process start to the first answer, and of warm replies: medians over the runs.
 
-The first runs the whole `clue ground` command as a shell would, to its first line. The second keeps
-model and image and replies again. Two ratios compare costs in turns: policy "both" to "detector",
-and a box from three views to one from a single view. Times are milliseconds of wall clock, on an
-image drawn here. Prints one JSON object and, with --markdown, a row for docs/results.md.
+The first is the time of the command `clue ground` to its first line of output; for the second the
+model and the image stay loaded. Two ratios compare costs in alternation: policy "both" to
+"detector", and a box from three views to one from a single view. Times are wall-clock milliseconds,
+on a drawn image without --image. Prints one JSON object and, with --markdown, a row for
+docs/results.md.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class LatencyOptions(ModelOptions):
     """The options of ``clue bench engine``."""
 
     device: str = option("cpu", "cpu, cuda or auto")
-    policy: str = option(DEFAULT_POLICY, "what decides to ask", choices=POLICIES)
-    runs: int = option(20, "number of runs of each measurement", type=at_least(1), metavar="N")
-    image: Path | None = option(None, "an image file; default: a drawn one")
-    text: str = option("pick up the block on the left", "the request")
-    markdown: bool = option(False, "print a table row as well")
+    policy: str = option(DEFAULT_POLICY, "decides between a question and a box", choices=POLICIES)
+    runs: int = option(20, "number of runs of each measurement", type=at_least(1))
+    image: Path | None = option(None, "image file; default: a drawn image")
+    text: str = option("pick up the block on the left", "request")
+    markdown: bool = option(False, "also print a table row")
 
 
 def times(work: Callable[[], object], runs: int, warm_up: int = 0) -> list[float]:

@@ -1,4 +1,4 @@
-"""Where is the confusion? Peaks of the attention map against the objects that a request can mean.
+"""Localisation: peaks of the attention map against the objects that a request can mean.
 
 A peak hits a candidate when the centre of its box lies in the candidate's box ("center"), or when
 the two boxes overlap with an IoU of at least 0.3 or 0.5. Each candidate is hit at most once, by the
@@ -31,7 +31,7 @@ from clue_ros.lab.evaluation.options import (
     note,
     with_progress,
 )
-from clue_ros.lab.evaluation.protocol import Grounder
+from clue_ros.lab.evaluation.protocol import Judge
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
 from clue_ros.lab.options import add_options, at_least, option, read_options
@@ -75,9 +75,9 @@ class LocalisationOptions(DataOptions):
     """The options of ``clue eval localisation``."""
 
     data: str = option("tabletop", "simulated scenes or IT2P", choices=("tabletop", "it2p"))
-    split: str = option("test", "which images", choices=SPLITS)
+    split: str = option("test", "split of the images", choices=SPLITS)
     seed: int = option(0, "seed of the choice of requests")
-    scenes: int = option(300, "number of simulated scenes", type=at_least(1), metavar="N")
+    scenes: int = option(300, "number of simulated scenes", type=at_least(1))
     model: DetectorModelOptions
     output: RecordsOptions
 
@@ -223,7 +223,7 @@ class Localisation:
         return table(header, rows, markdown=markdown)
 
 
-def measure(clue: Grounder[Any], scenes: Iterable[LabelledScene]) -> Localisation:
+def measure(clue: Judge[Any], scenes: Iterable[LabelledScene]) -> Localisation:
     """Judge every request about every scene, and compare the peaks with the candidates."""
     result = Localisation()
     for scene in scenes:

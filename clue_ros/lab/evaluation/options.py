@@ -63,17 +63,18 @@ class PolicyOptions(DetectorModelOptions):
     ivg: str | None = option(None, "folder of another adapter B", metavar="DIR")
     policy: str = option(
         DEFAULT_POLICY,
-        "what decides to ask: the ambiguity detector (adapter A), the decoder's first token"
-        " (adapter B), both, or the base without adapters (zero-shot)",
+        "decides between a question and a box: the ambiguity detector (adapter A), the decoder's"
+        " first token (adapter B), both, or the base without adapters (zero-shot)",
         choices=POLICIES,
     )
     threshold: float | None = option(
-        None, "ask from this probability of ambiguity on; default: the model's", metavar="P"
+        None,
+        "probability of ambiguity from which the robot asks; default: the model's",
+        metavar="P",
     )
     views: int | None = option(
         None,
         "number of augmented views averaged for the box; default: the model's",
-        metavar="N",
         old_name="looks",
     )
 
@@ -113,9 +114,7 @@ class RecordsOptions(OutputOptions):
             self.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-PER_IMAGE: Any = option(
-    2, "largest number of requests of each kind for an image", type=at_least(1), metavar="N"
-)
+PER_IMAGE: Any = option(2, "largest number of requests of each kind for an image", type=at_least(1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
-"""Photographs unlike any training image, where the robot should rather say that it is unsure.
+"""Photographs unlike any training image, for which the robot should report uncertainty.
 
-Every request gets one reply. The right reply points at a clear request (IoU of at least 0.5), asks
-about an ambiguous one, and says that an absent object is absent. A box is firm when its score is at
-least 0.5. Two probabilities are checked as well: the score of the box against the box being right,
-and the probability of ambiguity against the request being ambiguous.
+Every request gets one reply. The right reply to a clear request is a box (IoU of at least 0.5), to
+an ambiguous one a question, and to a request for an absent object the sentence that it is absent. A
+box is firm when its score is at least 0.5. Two probabilities are evaluated too: the score of a box
+as a prediction that it is right, and the probability of ambiguity as one that the request is
+ambiguous.
 """
 
 from __future__ import annotations

@@ -40,18 +40,22 @@ Record = dict[str, Any]
 ViewT = TypeVar("ViewT")
 
 
-class Grounder(Protocol[ViewT]):
-    """The part of :class:`clue_ros.engine.Clue` that is measured."""
-
-    @property
-    def policy(self) -> str:
-        """What decides to ask: "detector", "decoder" or "both"."""
+class Judge(Protocol[ViewT]):
+    """The part of :class:`clue_ros.engine.Clue` that judges requests."""
 
     def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
         """Look once at uint8 RGB (H, W, 3)."""
 
     def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge a request."""
+
+
+class Grounder(Judge[ViewT], Protocol[ViewT]):
+    """The part of :class:`clue_ros.engine.Clue` that is measured."""
+
+    @property
+    def policy(self) -> str:
+        """Decides between a question and a box: "detector", "decoder" or "both"."""
 
     def reply(
         self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
@@ -105,7 +109,7 @@ class EvaluationReport:
     "box" (pixels; of the forced reply where the reply was a question; None where none was given).
     Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
     Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
-    questions that told nothing, where the user counts them.
+    questions that separated no candidates, where the user counts them.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -302,12 +306,11 @@ class DialogueOptions:
         MAX_QUESTIONS,
         "largest number of questions in a dialogue; 0: never ask, point",
         type=at_least(0),
-        metavar="N",
     )
     force_grounding: bool = option(
         False, "point when the questions are used up; default: the dialogue ends without a box"
     )
-    limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")
+    limit: int | None = option(None, "use the first N images only", type=at_least(1))
 
     def evaluate(
         self,

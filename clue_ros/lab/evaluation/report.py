@@ -19,7 +19,7 @@ Cell = str | float | int | None
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, markdown: bool = False) -> str:
-    """Rows under a header; floats get three digits, None and NaN a dash, numbers stand right."""
+    """Rows under a header. Floats have three digits, None and NaN a dash; numbers align right."""
     words = [list(header), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in words) for i in range(len(header))]
     right = [all(not isinstance(row[i], str) for row in rows) for i in range(len(header))]

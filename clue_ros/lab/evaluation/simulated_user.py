@@ -62,7 +62,7 @@ class RichUser:
     """Answers in the words of the rich grammar, then repeats the answer that settled the target.
 
     candidates: the objects that the answers so far leave. questions: number of questions asked.
-    useless: number of questions that told no candidates apart, or came when the target was settled.
+    useless: number of questions that separated no candidates, or came when one was left.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ answers the question that was asked.
 
 ``--world novel`` measures out of domain, with objects, tables and a camera that training never had:
 requests made of training's words are reported apart from those with a noun or a colour that it
-never used. A rich world is broken down by the kind of request, the number of look-alikes, size and
-visibility, and its worst slices are named.
+never used. The results of a rich world are broken down by the kind of request, the number of
+look-alikes, size and visibility, and the worst slices are listed.
 """
 
 from __future__ import annotations
@@ -361,8 +361,8 @@ class TabletopOptions(RequestOptions):
 
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
     data: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
-    split: str = option("test", "which scenes", choices=SPLITS)
-    scenes: int = option(400, "largest number of scenes", type=at_least(1), metavar="N")
+    split: str = option("test", "split of the scenes", choices=SPLITS)
+    scenes: int = option(400, "largest number of scenes", type=at_least(1))
     worst: Path | None = option(
         None,
         "draw failures of the three worst slices into FILE (rich worlds only)",

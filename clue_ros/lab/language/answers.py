@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clue_ros.lab.language import words
 from clue_ros.lab.language.phrases import Phrasing
 from clue_ros.lab.language.questions import MAX_OPTIONS, ClarifyingQuestion, partitions
 from clue_ros.lab.language.references import (
@@ -16,26 +17,7 @@ from clue_ros.lab.language.references import (
     place_answers,
     referents,
 )
-from clue_ros.lab.language.words import (
-    BY_COLOR,
-    BY_KIND,
-    BY_NOT,
-    BY_ORDER,
-    BY_PHRASE,
-    BY_PLACE,
-    BY_SIZE,
-    DIRECTIONS,
-    NO,
-    ORDINALS,
-    OTHER,
-    PLACES,
-    RELATIONS,
-    SIZES,
-    UNSURE,
-    YES,
-    Rng,
-    pick,
-)
+from clue_ros.lab.language.words import Rng, pick
 
 Answer = tuple[str, Candidates]
 """An answer's words, and the candidates that it leaves."""
@@ -56,14 +38,14 @@ class Respondent:
     rng: Rng
 
     def answer(self, question: ClarifyingQuestion, *, unsure: float = UNSURE_RATE) -> Answer | None:
-        """Answer a question; None when no words tell the target from any candidate.
+        """Answer a question; None when no words distinguish the target from any candidate.
 
         unsure: how often the choice is left to the robot, which then takes its first option.
         """
         if question.axis == "yes" and self.rng.uniform() < DIRECT_RATE:
             return self._yes_or_no(question)
         if question.groups and self.rng.uniform() < unsure:
-            text = pick(self.rng, UNSURE)
+            text = pick(self.rng, words.UNSURE)
             return text, next(iter(question.groups.values()))[:1]
         direct = self._direct(question)
         if direct is not None and self.rng.uniform() < DIRECT_RATE:
@@ -77,15 +59,15 @@ class Respondent:
         (proposed,) = question.groups.values()
         rest = tuple(i for i in self.candidates if i not in proposed)
         if self.target in proposed:
-            return pick(self.rng, YES), proposed
+            return pick(self.rng, words.YES), proposed
         form = self.rng.uniform()
         if len(rest) == 1 and form < 0.4:
-            return pick(self.rng, OTHER), rest
+            return pick(self.rng, words.OTHER), rest
         others = self.distinctions()
         if form < 0.65 and others:  # a correction: "no , the blue one"
             text, left = others[int(self.rng.integers(len(others)))]
             return f"no , {text}", left
-        return pick(self.rng, NO), rest
+        return pick(self.rng, words.NO), rest
 
     def _direct(self, question: ClarifyingQuestion) -> Answer | None:
         """Name the property asked for, in the question's own words or by the option's number."""
@@ -95,8 +77,8 @@ class Respondent:
             if self.rng.uniform() < 0.08:
                 number = list(groups).index(word)
                 last = number == len(groups) - 1 and self.rng.uniform() < 0.4
-                ordinal = "last" if last else ORDINALS[number]
-                return pick(self.rng, BY_ORDER[:2]).format(o=ordinal), groups[word]
+                ordinal = "last" if last else words.ORDINALS[number]
+                return pick(self.rng, words.BY_ORDER[:2]).format(o=ordinal), groups[word]
             return self._in_words(question.axis, word), groups[word]
         if question.axis == "color":
             color = self.objects[self.target].color
@@ -109,12 +91,12 @@ class Respondent:
         rng = self.rng
         noun = self.phrasing.noun(self.objects[self.target].kind, rng)
         if axis == "color":
-            return pick(rng, BY_COLOR).format(c=word, n=noun)
+            return pick(rng, words.BY_COLOR).format(c=word, n=noun)
         if axis == "size":
-            return pick(rng, BY_SIZE).format(s=pick(rng, SIZES[word]), n=noun)
+            return pick(rng, words.BY_SIZE).format(s=pick(rng, words.SIZES[word]), n=noun)
         if axis == "kind":
-            return pick(rng, BY_KIND).format(n=noun)
-        return pick(rng, BY_PLACE).format(p=pick(rng, PLACES[word]), n=noun)
+            return pick(rng, words.BY_KIND).format(n=noun)
+        return pick(rng, words.BY_PLACE).format(p=pick(rng, words.PLACES[word]), n=noun)
 
     def _by_place(self) -> Answer | None:
         """Name the target's place among the candidates."""
@@ -132,7 +114,7 @@ class Respondent:
             out.append((self._in_words(axis, word), groups[word]))
             if axis == "color" and len(groups) == 2:
                 other = next(w for w in groups if w != word)
-                out.append((pick(self.rng, BY_NOT).format(c=other), groups[word]))
+                out.append((pick(self.rng, words.BY_NOT).format(c=other), groups[word]))
         by_place = self._by_place()
         if by_place is not None and len(self.candidates) > MAX_OPTIONS:
             out.append(by_place)
@@ -146,12 +128,13 @@ class Respondent:
             landmark = Landmark(self.objects[at].kind)
             if landmark_object(landmark, self.objects) != at:
                 continue
-            for relation in map(str, self.rng.permutation([*DIRECTIONS, "next"])):
+            for relation in map(str, self.rng.permutation([*words.DIRECTIONS, "next"])):
                 found = by_relation(self.candidates, self.objects, relation, landmark)
                 if found == (self.target,):
-                    template = pick(self.rng, RELATIONS[relation])
+                    template = pick(self.rng, words.RELATIONS[relation])
                     where = template.format(self.phrasing.landmark(landmark, self.rng))
-                    return pick(self.rng, BY_PHRASE).format(f"the one {where}"), (self.target,)
+                    text = pick(self.rng, words.BY_PHRASE).format(f"the one {where}")
+                    return text, (self.target,)
         return None
 
 
@@ -159,6 +142,6 @@ def unique_references(target: int, objects: Objects) -> list[Reference]:
     """References that mean exactly the target, shortest first."""
     o = objects[target]
     tries = [Reference(kind=o.kind), Reference(color=o.color), Reference(o.kind, o.color)]
-    tries += [Reference(o.kind, size=s) for s in SIZES]
+    tries += [Reference(o.kind, size=s) for s in words.SIZES]
     tries += [Reference(o.kind, place=p) for p in ("left", "right", "upper", "lower", "middle")]
     return [r for r in tries if referents(r, objects) == (target,)]

@@ -15,7 +15,7 @@ MAX_ASKED = 3
 
 @dataclass(frozen=True)
 class DialogueState:
-    """A dialogue before the robot's next turn, with what the robot should do.
+    """A dialogue before the robot's next turn, with the turn that the robot should take.
 
     context: the dialogue so far, C(k). candidates: indices of the objects that the person may mean:
     one when clear, several when ambiguous, none when no object fits. question: what the robot asks;

@@ -127,11 +127,9 @@ class ExportOptions:
         DEFAULT_FOLDER, "folder of the scenes that `clue data tabletop` made", metavar="DIR"
     )
     split: str = option("train", "split of the scenes", choices=SPLITS)
-    scenes: int | None = option(
-        None, "largest number of scenes; default: all", type=at_least(1), metavar="N"
-    )
-    per_image: int = option(3, "dialogues about each scene", type=at_least(1), metavar="N")
-    seed: int = option(0, "seed of the dialogues", metavar="N")
+    scenes: int | None = option(None, "largest number of scenes; default: all", type=at_least(1))
+    per_image: int = option(3, "dialogues about each scene", type=at_least(1))
+    seed: int = option(0, "seed of the dialogues")
     out: Path = required("folder to write", metavar="DIR")
 
 

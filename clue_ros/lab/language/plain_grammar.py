@@ -168,14 +168,14 @@ def plain_phrase(reference: Reference, rng: Rng) -> str:
 
 
 def plain_request(reference: Reference, rng: Rng) -> str:
-    """A whole request for what a reference means."""
+    """A whole request for the object of a reference."""
     return pick(rng, PLAIN_REQUESTS).format(plain_phrase(reference, rng))
 
 
 def plain_question(
     candidates: Sequence[int], objects: Objects, opening: str = OPENINGS[0]
 ) -> ClarifyingQuestion:
-    """Ask what tells the candidates apart: colour, else kind, else place."""
+    """Ask for the property that distinguishes the candidates: colour, else kind, else place."""
     order = sorted(candidates, key=lambda i: objects[i].center[0])
     colors = group_by({i: objects[i].color for i in order})
     kinds = group_by({i: objects[i].kind for i in order})

@@ -51,10 +51,8 @@ class RenderOptions:
     world: str = option(DEFAULT_WORLD, "kind of scenes to render", choices=tuple(WORLDS))
     out: Path = option(DEFAULT_FOLDER, "folder for the shards", metavar="DIR")
     split: str = option("train", "part of the data set to render", choices=shards.SPLITS)
-    scenes: int = option(
-        20000, "number of scenes, rounded up to whole shards", type=at_least(1), metavar="N"
-    )
-    seed: int = option(0, "seed of the scenes", metavar="N")
+    scenes: int = option(20000, "number of scenes, rounded up to whole shards", type=at_least(1))
+    seed: int = option(0, "seed of the scenes")
     png: bool = option(False, "write PNG pictures and JSON files instead of shards")
     contact_sheet: Path | None = option(
         None, "write one PNG picture of a dozen scenes instead of shards", metavar="FILE"
@@ -66,7 +64,6 @@ class RenderOptions:
         max(1, (os.cpu_count() or 2) - 1),
         "number of processes that render shards",
         type=at_least(1),
-        metavar="N",
     )
 
     def spec(self) -> tuple[WorldSpec, str]:
@@ -91,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Render what is missing; 0 when everything is there. ClueError if nothing can be rendered."""
+    """Render the missing scenes; the exit status. ClueError if nothing can be rendered."""
     options = read_options(RenderOptions, args)
     try:
         if options.contact_sheet is not None:

@@ -30,7 +30,7 @@ from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.spec import PlacedObject, Settling, WorldSpec, has_look_alikes
 
 MOST_STEPS = 450  # of physics, 4 ms each
-CHECK = 25  # steps between two looks at the speed
+CHECK = 25  # steps between two checks of the speed
 AT_REST = 0.03  # metres and radians a second
 RESTLESS = 0.5  # an arrangement with something faster than this in the end is refused
 REACH = 0.31  # metres from the middle; objects that rolled further are put away
@@ -78,7 +78,7 @@ class SettledWorld(TabletopWorld):
     def __init__(self, spec: WorldSpec, seed: int, width: int | None = None) -> None:
         super().__init__(spec, seed, width)
         self._settling = spec.settling or Settling()
-        self._views = 0  # pictures still to be taken of what lies on the table
+        self._views = 0  # pictures still to be taken of this arrangement
         self._lying: list[PlacedObject] = []
 
     def _renderer_sizes(self) -> list[Size]:
@@ -108,7 +108,7 @@ class SettledWorld(TabletopWorld):
     # --- physics
 
     def settle(self) -> list[PlacedObject]:
-        """Drop new objects and wait until they rest; those that stay on the table's middle.
+        """Drop new objects, wait until they rest, and return those near the table's middle.
 
         Their poses are the bodies' in `data`. Empty if they do not come to rest.
         """
@@ -151,7 +151,7 @@ class SettledWorld(TabletopWorld):
     # --- a picture
 
     def _view(self) -> Scene | None:
-        """One picture of what lies on the table; None when it is refused."""
+        """One picture of the objects on the table; None when it is refused."""
         import mujoco
 
         rng = self.rng
@@ -180,7 +180,7 @@ class SettledWorld(TabletopWorld):
         return Scene(faulty_sensor(image, rng), objects, instances, masks)
 
     def _aim(self, size: Size) -> bool:
-        """Find a camera that has every object in its picture, before anything is rendered."""
+        """Draw cameras until one sees every object; False when none of CAMERAS does."""
         import mujoco
 
         points = [self.points(o) for o in self.placed]

@@ -176,8 +176,8 @@ def write_shard(
 def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
     """Read the scenes of a shard of this world, or of any.
 
-    ValueError with the file and the remedy when its content is not what was written, or when it
-    belongs to another world.
+    ValueError with the file and the remedy when its content was changed, or when it belongs to
+    another world.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

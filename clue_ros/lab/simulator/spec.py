@@ -169,7 +169,7 @@ class WorldSpec:
     nouns: the names people use for each kind. The order is the shards' numbering, as is that of
     colors (HSV ranges, fractions). library: makes the objects of a model. objects: how to build
     each kind; empty for MuJoCo's primitives. scenes_per_shard: scenes in a file. scenes_per_model:
-    pictures until textures and bodies are made anew. min_side: smallest visible side of a box as a
+    pictures until textures and bodies are rebuilt. min_side: smallest visible side of a box as a
     fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
     hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
