@@ -179,7 +179,7 @@ def open_recognizer(settings: RecognizerSettings) -> Recognizer:
     return ENGINES[settings.engine].load(settings)
 
 
-class RecognizerProcess:
+class RecognizerProcess(WorkerProcess):
     """A recognizer in a process of its own: decoding holds Python's lock for a second and more."""
 
     def __init__(self, settings: RecognizerSettings) -> None:
@@ -191,12 +191,7 @@ class RecognizerProcess:
         reason = problem(settings)
         if reason:
             raise VoiceError(reason)
-        self.settings = settings
-        self._worker = WorkerProcess("recognizer", _start, settings, LOAD_TIMEOUT)
-
-    def open(self) -> None:
-        """Load the model now. Raises VoiceError."""
-        self._worker.open()
+        super().__init__("recognizer", _start, settings, LOAD_TIMEOUT)
 
     def recognize(self, audio: Audio, hints: Hints) -> Hypothesis:
         """Recognize a phrase of 16 kHz.
@@ -205,12 +200,8 @@ class RecognizerProcess:
             VoiceError: the engine cannot; after a hang or a crash the next phrase gets a new one.
         """
         timeout = BASE_TIMEOUT + TIMEOUT_PER_SECOND * audio.seconds
-        hypothesis: Hypothesis = self._worker.ask((audio, hints), timeout)
+        hypothesis: Hypothesis = self.ask((audio, hints), timeout)
         return hypothesis
-
-    def close(self) -> None:
-        """End the process."""
-        self._worker.close()
 
 
 def _start(settings: RecognizerSettings) -> tuple[None, Callable[[Any], Hypothesis]]:

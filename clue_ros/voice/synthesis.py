@@ -117,17 +117,13 @@ def start_pyttsx3(settings: VoiceSettings) -> tuple[str, Callable[[tuple[str, Pa
     return str(engine.getProperty("voice")), lambda request: writer.write(*request)
 
 
-class Synthesizer:
-    """Writes sentences as WAV files in a worker process, and a new one when that hangs or dies."""
+class Synthesizer(WorkerProcess):
+    """Writes sentences as WAV files in a worker process; `open` returns the voice that speaks."""
 
     def __init__(self, settings: VoiceSettings, start: Start = start_pyttsx3) -> None:
         """`start`: makes the engine in the worker, as `start_pyttsx3` does."""
-        self.settings = settings
-        self._worker = WorkerProcess("synthesis", start, settings, START_TIMEOUT)
-
-    def open(self) -> str:
-        """Start the engine now; returns the voice that speaks. Raises VoiceError."""
-        return str(self._worker.open())
+        super().__init__("synthesis", start, settings, START_TIMEOUT)
+        self._timeout = settings.timeout
 
     def write(self, text: str, wav: Path) -> None:
         """Write one sentence as speech.
@@ -136,8 +132,4 @@ class Synthesizer:
             VoiceError: the engine hangs, has died, or made no sound; the next sentence gets a
                 new one.
         """
-        self._worker.ask((text, wav), self.settings.timeout)
-
-    def close(self) -> None:
-        """End the process."""
-        self._worker.close()
+        self.ask((text, wav), self._timeout)

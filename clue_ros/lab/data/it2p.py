@@ -131,21 +131,21 @@ class It2p:
     images: tuple[It2pImage, ...]
     problems: tuple[Problem, ...]
 
-    def select(self, name: str, seed: int = 0) -> tuple[It2pImage, ...]:
+    def select(self, name: str) -> tuple[It2pImage, ...]:
         """Images of the split "train", "val" or "test", or "all"."""
         if name == "all":
             return self.images
         if name not in SPLITS:
             raise ValueError(f"unknown split {name!r}: use {', '.join(SPLITS)} or all")
-        return tuple(image for image in self.images if split_of(image.id, seed) == name)
+        return tuple(image for image in self.images if split_of(image.id) == name)
 
 
-def split_of(image_id: str, seed: int = 0) -> str:
+def split_of(image_id: str) -> str:
     """The split of an image: "train", "val" or "test" (70, 15, 15 %).
 
-    It depends on the id and the seed alone, so that a smaller copy splits the same way.
+    It depends on the id alone, so that a smaller copy of the data set splits the same way.
     """
-    digest = hashlib.sha256(f"it2p:{seed}:{image_id}".encode()).digest()
+    digest = hashlib.sha256(f"it2p:0:{image_id}".encode()).digest()
     share = int.from_bytes(digest[:8], "big") / 2**64
     return "train" if share < 0.70 else "val" if share < 0.85 else "test"
 

@@ -273,9 +273,9 @@ def all_slices(report: EvaluationReport) -> list[Slice]:
     return sorted(found, key=lambda s: (wilson(s.right, s.n)[1], s.share))
 
 
-def worst_slices(report: EvaluationReport, count: int = WORST) -> list[Slice]:
-    """The worst slices with at least LEAST requests and a failure."""
-    return [s for s in all_slices(report) if s.n >= LEAST and s.right < s.n][:count]
+def worst_slices(report: EvaluationReport) -> list[Slice]:
+    """The worst slices (up to WORST) with at least LEAST requests and a failure."""
+    return [s for s in all_slices(report) if s.n >= LEAST and s.right < s.n][:WORST]
 
 
 def slices_of(report: EvaluationReport) -> dict[str, dict[str, EvaluationReport]]:
