@@ -214,3 +214,9 @@ REJECTING = _set("not neither isnt arent dont pas ni nor")
 # With these an utterance that names nothing asks to stop, or to wait: "you should stop".
 STOPPING = _set("stop halt quit cancel abort arrete arretez arreter annule annulez annuler")
 PAUSING = _set("wait moment minute sec attends attendez instant seconde patiente")
+# Before "don't" and "ne" of a clause that refuses nothing: "the one that you don't like",
+# "celui qui n'est pas rouge", "why don't you".
+REFERRING = _set(
+    "i you we they people that which who why and or qui que je tu il elle on ce c nous vous ils "
+    "elles pourquoi"
+)

@@ -39,6 +39,7 @@ from clue_ros.dialogue.phrases import (
     NOT_RIGHT,
     PAUSING,
     PREPOSITIONS,
+    REFERRING,
     REFUSAL,
     REJECTING,
     RELATIVES,
@@ -92,7 +93,7 @@ class _Token:
 # A negated auxiliary in any spelling ("do not", "don't", "dont", "don t"), a word, or a pause.
 _TOKEN = re.compile(
     r"\b(?P<aux>does|do|did|is|are|was|were|has|have|had|can|could|will|would|shall|should|must|may"
-    r"|might|need|ca|wo|ai)(?:\s*not\b|\s*n\s*['’`´]?\s*t\b)|(?P<word>[^\W_]+)|[.,;:!?()—–…]+",
+    r"|might|need|ca|wo|ai)(?:\s*not\b|\s*n\s*['’‘ʼ`´]?\s*t\b)|(?P<word>[^\W_]+)|[.,;:!?()—–…]+",
     re.IGNORECASE,
 )
 _STEMS = {"can": "ca", "will": "wo"}  # "cannot" and "can't" are one word, "cant"
@@ -148,37 +149,7 @@ _PHRASES: dict[tuple[str, ...], Kind | None] = {
     for phrase in phrases
 }  # fmt: skip
 _LONGEST = max(map(len, _PHRASES))
-_STARTS = frozenset(("dont", "mustnt", "ne", "n"))  # of a refusing clause, wherever they stand ...
-# ... but after these: "the one that you don't like", "celui qui n'est pas rouge", "why don't you".
-_REFERRING = frozenset(
-    [
-        "i",
-        "you",
-        "we",
-        "they",
-        "people",
-        "that",
-        "which",
-        "who",
-        "why",
-        "and",
-        "or",
-        "qui",
-        "que",
-        "je",
-        "tu",
-        "il",
-        "elle",
-        "on",
-        "ce",
-        "c",
-        "nous",
-        "vous",
-        "ils",
-        "elles",
-        "pourquoi",
-    ]
-)
+_STARTS = frozenset(("dont", "mustnt", "ne", "n"))  # a refusing clause, but after REFERRING
 # These begin the reason for what was said before: "no thanks, I am fine".
 _REASONS = frozenset(("i", "you", "we", "he", "she", "because", "je", "tu", "il", "c", "car"))
 _WAITING = {_words(phrase) for phrase in ("wait", "hold on", "hang on", "attends", "attendez")}
@@ -304,7 +275,7 @@ def _parts(words: Sequence[str]) -> _Parts:
         end = at
         if words[at] == ",":
             end, free = at + 1, True
-        elif free or (words[at] in _STARTS and words[at - 1] not in _REFERRING):
+        elif free or (words[at] in _STARTS and words[at - 1] not in REFERRING):
             phrase = _phrase_at(words, at)
             clause = None if phrase and _is_clause(words, phrase[1]) else _clause_at(words, at)
             if clause is not None:
