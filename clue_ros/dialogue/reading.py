@@ -317,10 +317,9 @@ def _stands(words: Sequence[str], at: int, phrase: tuple[Kind | None, int]) -> b
     kind, end = phrase
     if end < len(words) and (words[end] in SIGNS or words[at : end + 1] == ["hold", "on", "to"]):
         return False
-    opens = (
-        kind in (None, Kind.YES, Kind.NO, Kind.NONE, Kind.STOP) or tuple(words[at:end]) in _WAITING
-    )
-    return opens or _is_clause(words, end)
+    waits = any(tuple(words[at : at + length]) in _WAITING for length in (1, 2))
+    opens = kind in (None, Kind.YES, Kind.NO, Kind.NONE, Kind.STOP)
+    return opens or waits or _is_clause(words, end)
 
 
 def _clause_at(words: Sequence[str], at: int) -> _Refused | None:
