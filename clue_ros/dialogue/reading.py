@@ -240,15 +240,15 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
         if kind is not None:
             return Reading(kind, text)
     start, end = (parts.left[0][0], len(words)) if wanted is None else wanted
-    if about and _is_new(words[start:end], offered, about):
-        end -= words[end - 1] == "instead"
-    elif wanted is None:
+    is_new = bool(about) and _is_new(words[start:end], offered, about)
+    if wanted is None and not is_new:
         return Reading(Kind.OTHER, text)
-    else:
-        about = ""
+    if is_new:
+        end -= words[end - 1] == "instead"
     kept = text[tokens[start].start : tokens[end - 1].end]
-    offers = is_offered(kept, offered)
-    return Reading(Kind.REQUEST if about else Kind.OFFERED if offers else Kind.OTHER, kept)
+    if is_new:
+        return Reading(Kind.REQUEST, kept)
+    return Reading(Kind.OFFERED if is_offered(kept, offered) else Kind.OTHER, kept)
 
 
 def leaves_open(kind: Kind, offered: Sequence[str]) -> bool:
