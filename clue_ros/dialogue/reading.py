@@ -39,6 +39,7 @@ from clue_ros.dialogue.utterances import (
     NOT_RIGHT,
     PAUSING,
     PREPOSITIONS,
+    REFERRING,
     REFUSAL,
     REJECTING,
     RELATIVES,
@@ -92,7 +93,7 @@ class _Token:
 # A negated auxiliary in any spelling ("do not", "don't", "dont", "don t"), a word, or a pause.
 _TOKEN = re.compile(
     r"\b(?P<aux>does|do|did|is|are|was|were|has|have|had|can|could|will|would|shall|should|must|may"
-    r"|might|need|ca|wo|ai)(?:\s*not\b|\s*n\s*['’`´]?\s*t\b)|(?P<word>[^\W_]+)|[.,;:!?()—–…]+",
+    r"|might|need|ca|wo|ai)(?:\s*not\b|\s*n\s*['’‘ʼ`´]?\s*t\b)|(?P<word>[^\W_]+)|[.,;:!?()—–…]+",
     re.IGNORECASE,
 )
 _STEMS = {"can": "ca", "will": "wo"}  # "cannot" and "can't" are one word, "cant"
@@ -148,37 +149,7 @@ _PHRASES: dict[tuple[str, ...], Kind | None] = {
     for phrase in phrases
 }  # fmt: skip
 _LONGEST = max(map(len, _PHRASES))
-_STARTS = frozenset(("dont", "mustnt", "ne", "n"))  # of a refusing clause, wherever they stand ...
-# ... but after these: "the one that you don't like", "celui qui n'est pas rouge", "why don't you".
-_REFERRING = frozenset(
-    [
-        "i",
-        "you",
-        "we",
-        "they",
-        "people",
-        "that",
-        "which",
-        "who",
-        "why",
-        "and",
-        "or",
-        "qui",
-        "que",
-        "je",
-        "tu",
-        "il",
-        "elle",
-        "on",
-        "ce",
-        "c",
-        "nous",
-        "vous",
-        "ils",
-        "elles",
-        "pourquoi",
-    ]
-)
+_STARTS = frozenset(("dont", "mustnt", "ne", "n"))  # a refusing clause, but after REFERRING
 # These begin the reason for what was said before: "no thanks, I am fine".
 _REASONS = frozenset(("i", "you", "we", "he", "she", "because", "je", "tu", "il", "c", "car"))
 _WAITING = {_words(phrase) for phrase in ("wait", "hold on", "hang on", "attends", "attendez")}
@@ -269,15 +240,15 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
         if kind is not None:
             return Reading(kind, text)
     start, end = (parts.left[0][0], len(words)) if wanted is None else wanted
-    if about and _is_new(words[start:end], offered, about):
-        end -= words[end - 1] == "instead"
-    elif wanted is None:
+    is_new = bool(about) and _is_new(words[start:end], offered, about)
+    if wanted is None and not is_new:
         return Reading(Kind.OTHER, text)
-    else:
-        about = ""
+    if is_new:
+        end -= words[end - 1] == "instead"
     kept = text[tokens[start].start : tokens[end - 1].end]
-    offers = is_offered(kept, offered)
-    return Reading(Kind.REQUEST if about else Kind.OFFERED if offers else Kind.OTHER, kept)
+    if is_new:
+        return Reading(Kind.REQUEST, kept)
+    return Reading(Kind.OFFERED if is_offered(kept, offered) else Kind.OTHER, kept)
 
 
 def leaves_open(kind: Kind, offered: Sequence[str]) -> bool:
@@ -304,7 +275,7 @@ def _parts(words: Sequence[str]) -> _Parts:
         end = at
         if words[at] == ",":
             end, free = at + 1, True
-        elif free or (words[at] in _STARTS and words[at - 1] not in _REFERRING):
+        elif free or (words[at] in _STARTS and words[at - 1] not in REFERRING):
             phrase = _phrase_at(words, at)
             clause = None if phrase and _is_clause(words, phrase[1]) else _clause_at(words, at)
             if clause is not None:
@@ -346,10 +317,9 @@ def _stands(words: Sequence[str], at: int, phrase: tuple[Kind | None, int]) -> b
     kind, end = phrase
     if end < len(words) and (words[end] in SIGNS or words[at : end + 1] == ["hold", "on", "to"]):
         return False
-    opens = (
-        kind in (None, Kind.YES, Kind.NO, Kind.NONE, Kind.STOP) or tuple(words[at:end]) in _WAITING
-    )
-    return opens or _is_clause(words, end)
+    waits = any(tuple(words[at : at + length]) in _WAITING for length in (1, 2))
+    opens = kind in (None, Kind.YES, Kind.NO, Kind.NONE, Kind.STOP)
+    return opens or waits or _is_clause(words, end)
 
 
 def _clause_at(words: Sequence[str], at: int) -> _Refused | None:

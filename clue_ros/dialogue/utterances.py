@@ -14,51 +14,53 @@ def _set(words: str) -> frozenset[str]:
 
 
 STOP = (
-    "it's over", "that will do", "shut down", "shutdown", "turn off", "switch off", "power off",
-    "on arrête", "on arrête là", "stop", "stop it", "stop that", "stop this", "stop there",
-    "stop here", "stop now", "stop right there", "stop moving", "stop everything", "stop the robot",
-    "stop the arm", "emergency stop", "full stop", "halt", "freeze", "quit", "quit it", "exit",
-    "cancel", "cancel it", "cancel that", "cancel this", "cancel everything", "cancel the request",
-    "cancel the task", "cancel the command", "cancel the order", "abort", "abort it", "abort that",
-    "abort the task", "abort the mission", "abort mission", "forget it", "forget that",
-    "forget about it", "forget about that", "forget what I said", "never mind", "nevermind",
-    "never mind that", "never mind it", "don't worry about it", "that's enough", "enough",
-    "that's all", "that will be all", "end it", "end this", "give up", "give it up",
-    "leave me alone", "shut up", "be quiet", "go away", "drop it", "drop that", "stand down",
-    "back off", "I changed my mind", "I have changed my mind", "you can stop", "we are done",
-    "I am done", "call it off", "scratch that", "scrap that", "no more", "undo", "undo that",
-    "disregard", "disregard that", "disregard it", "ignore me", "end", "end the dialogue",
-    "end this dialogue", "finish", "finished", "get lost", "get away", "get out", "arrête",
-    "arrête-toi", "arrête ça", "arrête tout", "arrêtez", "arrêtez-vous", "arrêtez ça",
-    "arrêtez tout", "arrêter", "halte", "annule", "annule ça", "annule tout", "annulez",
-    "annulez ça", "annulez tout", "annuler", "laisse tomber", "laissez tomber", "tant pis",
-    "oublie", "oublie ça", "oubliez", "oubliez ça", "ça suffit", "c'est assez", "assez",
-    "abandonne", "abandonnez", "quitte", "c'est fini", "j'ai changé d'avis", "plus rien",
+    "knock it off", "cut it out", "call it a day", "drop the whole thing", "give me a break",
+    "laisse-moi tranquille", "laissez-moi tranquille", "it's over", "that will do", "shut down",
+    "shutdown", "turn off", "switch off", "power off", "on arrête", "on arrête là", "stop",
+    "stop it", "stop that", "stop this", "stop there", "stop here", "stop now", "stop right there",
+    "stop moving", "stop everything", "stop the robot", "stop the arm", "emergency stop",
+    "full stop", "halt", "freeze", "quit", "quit it", "exit", "cancel", "cancel it", "cancel that",
+    "cancel this", "cancel everything", "cancel the request", "cancel the task",
+    "cancel the command", "cancel the order", "abort", "abort it", "abort that", "abort the task",
+    "abort the mission", "abort mission", "forget it", "forget that", "forget about it",
+    "forget about that", "forget what I said", "never mind", "nevermind", "never mind that",
+    "never mind it", "don't worry about it", "that's enough", "enough", "that's all",
+    "that will be all", "end it", "end this", "give up", "give it up", "leave me alone", "shut up",
+    "be quiet", "go away", "drop it", "drop that", "stand down", "back off", "I changed my mind",
+    "I have changed my mind", "you can stop", "we are done", "I am done", "call it off",
+    "scratch that", "scrap that", "no more", "undo", "undo that", "disregard", "disregard that",
+    "disregard it", "ignore me", "end", "end the dialogue", "end this dialogue", "finish",
+    "finished", "get lost", "get away", "get out", "arrête", "arrête-toi", "arrête ça",
+    "arrête tout", "arrêtez", "arrêtez-vous", "arrêtez ça", "arrêtez tout", "arrêter", "halte",
+    "annule", "annule ça", "annule tout", "annulez", "annulez ça", "annulez tout", "annuler",
+    "laisse tomber", "laissez tomber", "tant pis", "oublie", "oublie ça", "oubliez", "oubliez ça",
+    "ça suffit", "c'est assez", "assez", "abandonne", "abandonnez", "quitte", "c'est fini",
+    "j'ai changé d'avis", "plus rien",
 )  # fmt: skip
 REFUSAL = (
-    "I'd rather you didn't", "I would prefer you didn't", "keep your hands to yourself",
-    "keep your hands off", "no thanks", "no thank you", "thanks but no thanks", "no way",
-    "leave it", "leave it alone", "leave it there", "leave it be", "leave it here", "leave that",
-    "leave that alone", "leave them", "leave them alone", "leave everything", "let it be",
-    "let it go", "let go", "hands off", "nothing", "nothing at all", "do nothing", "not now",
-    "not today", "not anymore", "absolutely not", "certainly not", "definitely not",
-    "of course not", "I'd rather not", "rather not", "better not", "please refrain", "put it back",
-    "put it down", "put that back", "put that down", "put them back", "put them down",
-    "I want nothing", "I need nothing", "I will do it myself", "I can do it myself",
-    "I'll take it myself", "I'll get it myself", "not interested", "forbidden", "that's forbidden",
-    "keep away", "stay away", "don't bother", "let it stay", "let it stand", "let it lie",
-    "keep it", "keep it there", "keep off", "keep out", "not at the moment", "not right now",
-    "maybe later", "later", "some other time", "watch out", "look out", "danger", "bad idea",
-    "not a good idea", "I refuse", "I object", "I'm good", "I'm fine", "you must not",
-    "you should not", "you may not", "rien", "rien du tout", "je ne veux rien", "non merci",
-    "merci non", "laisse", "laisse-le", "laisse-la", "laisse-les", "laisse ça", "laisse-le là",
-    "laissez", "laissez-le", "laissez-la", "laissez-les", "laissez ça", "laisse-le tranquille",
-    "laisse-la tranquille", "laisse ça tranquille", "plus tard", "pas la peine",
-    "ce n'est pas la peine", "attention", "je refuse", "pas maintenant", "pas aujourd'hui",
-    "surtout pas", "pas question", "hors de question", "certainement pas", "absolument pas",
-    "bien sûr que non", "pas touche", "bas les pattes", "repose-le", "repose-la", "repose ça",
-    "lâche", "lâche-le", "lâche-la", "lâche ça", "touche à rien", "touche rien", "prends rien",
-    "fais rien", "je le ferai moi-même",
+    "I'll do it", "I'll get it", "I got it", "I can get it myself", "I'd rather you didn't",
+    "I would prefer you didn't", "keep your hands to yourself", "keep your hands off", "no thanks",
+    "no thank you", "thanks but no thanks", "no way", "leave it", "leave it alone",
+    "leave it there", "leave it be", "leave it here", "leave that", "leave that alone",
+    "leave them", "leave them alone", "leave everything", "let it be", "let it go", "let go",
+    "hands off", "nothing", "nothing at all", "do nothing", "not now", "not today", "not anymore",
+    "absolutely not", "certainly not", "definitely not", "of course not", "I'd rather not",
+    "rather not", "better not", "please refrain", "put it back", "put it down", "put that back",
+    "put that down", "put them back", "put them down", "I want nothing", "I need nothing",
+    "I will do it myself", "I can do it myself", "I'll take it myself", "I'll get it myself",
+    "not interested", "forbidden", "that's forbidden", "keep away", "stay away", "don't bother",
+    "let it stay", "let it stand", "let it lie", "keep it", "keep it there", "keep off", "keep out",
+    "not at the moment", "not right now", "maybe later", "later", "some other time", "watch out",
+    "look out", "danger", "bad idea", "not a good idea", "I refuse", "I object", "I'm good",
+    "I'm fine", "you must not", "you should not", "you may not", "rien", "rien du tout",
+    "je ne veux rien", "non merci", "merci non", "laisse", "laisse-le", "laisse-la", "laisse-les",
+    "laisse ça", "laisse-le là", "laissez", "laissez-le", "laissez-la", "laissez-les", "laissez ça",
+    "laisse-le tranquille", "laisse-la tranquille", "laisse ça tranquille", "plus tard",
+    "pas la peine", "ce n'est pas la peine", "attention", "je refuse", "pas maintenant",
+    "pas aujourd'hui", "surtout pas", "pas question", "hors de question", "certainement pas",
+    "absolument pas", "bien sûr que non", "pas touche", "bas les pattes", "repose-le", "repose-la",
+    "repose ça", "lâche", "lâche-le", "lâche-la", "lâche ça", "touche à rien", "touche rien",
+    "prends rien", "fais rien", "je le ferai moi-même",
 )  # fmt: skip
 WAIT = (
     "whoa", "woah", "bear with me", "hold your horses", "let me have a look", "wait",
@@ -79,8 +81,8 @@ WAIT = (
     "une seconde", "une petite seconde", "une minute", "deux secondes", "deux minutes", "minute",
     "patiente", "patientez", "pas encore", "pas tout de suite", "pas si vite", "doucement",
     "je réfléchis", "laisse-moi réfléchir", "laissez-moi réfléchir", "laisse-moi voir",
-    "laisse-moi un moment", "donne-moi une seconde", "donne-moi une minute", "donne-moi un instant",
-    "euh", "heu",
+    "laisse-moi un moment", "donne-moi une seconde", "donne-moi deux secondes",
+    "donne-moi une minute", "donne-moi un instant", "euh", "heu",
 )  # fmt: skip
 _SAID_NO = tuple(
     word for words in LANGUAGES.values() for word in (*words.no, *words.no_to_read_back)
@@ -115,8 +117,8 @@ FILLERS = (
     "I want you to", "I would like you to", "I need you to", "I'd like to", "want to", "I want to",
     "let's", "s'il te plaît", "s'il vous plaît", "merci", "hé", "oh là", "bon", "ben", "alors",
     "donc", "veuillez", "maintenant", "tout de suite", "immédiatement", "pardon", "désolé",
-    "désolée", "et", "mais", "c'est bon", "je dis", "j'ai dit", "je t'ai dit", "peux-tu", "tu peux",
-    "pouvez-vous",
+    "désolée", "et", "mais", "c'est bon", "en fait", "finalement", "on", "je dis", "j'ai dit",
+    "je t'ai dit", "peux-tu", "tu peux", "pouvez-vous",
 )  # fmt: skip
 # Verbs of "do not ..." that refuse nothing: "I don't know", "don't forget to", "it doesn't matter".
 UNSURE = _set("know care mind matter remember idea preference difference sais sait importe egal")
@@ -140,9 +142,9 @@ REQUEST_VERBS = _set(
 LEAVING = (
     "leave", "avoid", "ignore", "skip", "forget", "forget about", "never mind", "stay away from",
     "keep away from", "get away from", "keep off", "hands off", "keep your hands off", "let go of",
-    "refrain from", "I forbid", "I refuse", "stop", "halt", "quit", "cancel", "abort", "laisse",
-    "laissez", "évite", "évitez", "ignorez", "oublie", "oubliez", "annule", "annulez", "arrête",
-    "arrêtez", "cesse", "cessez", "lâche", "lâchez",
+    "exit", "terminate", "cease", "refrain from", "I forbid", "I refuse", "stop", "halt", "quit",
+    "cancel", "abort", "laisse", "laissez", "évite", "évitez", "ignorez", "oublie", "oubliez",
+    "annule", "annulez", "arrête", "arrêtez", "cesse", "cessez", "lâche", "lâchez",
 )  # fmt: skip
 SIGNS = frozenset(("sign", "signs", "light", "lights", "watch", "button", "lamp", "panel"))
 FRENCH_IMPERATIVES = (
@@ -210,7 +212,18 @@ NONE_OF = _set("none neither nothing nor both any either rien aucun aucune ni")
 JOINING = _set("and or nor not neither et ou ni pas")
 NOT_RIGHT = _set("is isnt are arent not quite looks")
 # Before what is rejected: "not the red one", "neither ... nor".
-REJECTING = _set("not neither isnt arent dont pas ni nor")
+REJECTING = _set("not none aucun aucune neither isnt arent dont pas ni nor")
 # With these an utterance that names nothing asks to stop, or to wait: "you should stop".
-STOPPING = _set("stop halt quit cancel abort arrete arretez arreter annule annulez annuler")
-PAUSING = _set("wait moment minute sec attends attendez instant seconde patiente")
+STOPPING = _set(
+    "stop stoppe stoppez halt quit cancel abort terminate cease desist arrete arretez arreter "
+    "annule annulez annuler"
+)
+PAUSING = _set(
+    "wait think thinking reflechis moment minute sec attends attendez instant seconde patiente"
+)
+# Before "don't" and "ne" of a clause that refuses nothing: "the one that you don't like",
+# "celui qui n'est pas rouge", "why don't you".
+REFERRING = _set(
+    "i you we they people that which who why and or qui que je tu il elle on ce c nous vous "
+    "ils elles pourquoi"
+)

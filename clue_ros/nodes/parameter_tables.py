@@ -124,8 +124,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "language",
         "en-US",
-        "Language of the robot's own sentences and of yes, no and stop, as a tag such as en-US or "
-        "fr-FR; the model's questions are in the model's language.",
+        "Language of the robot's own sentences, as a tag such as en-US or fr-FR; the model's "
+        "questions are in the model's language.",
         pattern=LANGUAGE_TAG,
     ),
     Parameter(

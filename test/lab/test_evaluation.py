@@ -168,7 +168,7 @@ def test_a_dialogue_ends_at_the_answer_that_settles_it() -> None:
 
 def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() -> None:
     sample = EvalSample(
-        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("hm")),)
+        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("that one")),)
     )
     clue = FakeClue({"x"}, {"x": RIGHT})
     for force, accuracy, outcome in ((False, 0.0, "MAX_TURNS"), (True, 1.0, "NONE")):
@@ -179,6 +179,23 @@ def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() 
         assert (interactive["accuracy"], interactive["accuracy_forced"]) == (accuracy, 1.0)
     never = evaluate(clue, [sample], max_questions=0, force_grounding=True)
     assert never.summary()["interactive"]["questions"] == 0
+
+
+@pytest.mark.parametrize("answer", ["don't pick it up", "stop", "no", "none of them"])
+def test_a_dialogue_that_the_person_refuses_is_wrong_and_has_no_box(answer: str) -> None:
+    talks = tuple(DialogueRequest(text, GRADES, always(answer)) for text in ("x", "do not touch x"))
+    told: list[str] = []
+    report = evaluate(
+        FakeClue({"x"}, {"x": RIGHT}),
+        [EvalSample("one", lambda: IMAGE, interactive=talks)],
+        force_grounding=True,
+        problem=told.append,
+    )
+    (record,) = report.of("interactive")
+    assert (record["outcome"], record["right"], record["box"]) == ("CANCELED", False, None)
+    assert record["grades_forced"] == {"accuracy": False}
+    (problem,) = told
+    assert problem.startswith("one: left out, the person does not want it")
 
 
 def test_the_command_that_never_asks_points(

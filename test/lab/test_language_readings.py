@@ -57,11 +57,9 @@ def test_commands_of_it2p_are_read_as_such() -> None:
     root = find_it2p()
     if root is None:
         pytest.skip("CLUE_IT2P names no folder")
-    texts = {
-        command.text
-        for image in load_it2p(root).images
-        for command in (*image.commands, *image.ambiguous)
-    }
+    images = load_it2p(root).images
+    texts = {command.text for image in images for command in image.commands}
+    texts |= {command.text for image in images for command in image.ambiguous}
     assert len(texts) > 500
     for text in texts:
         assert read(text).kind is Kind.OTHER, text

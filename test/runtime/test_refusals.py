@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ class Once:
         return self.clue.reply(view, dialogue, force_grounding=force_grounding)
 
 
+def repeat(text: str) -> Callable[[Question], str]:
+    """Return a person who says the same to every question."""
+    return lambda _question: text
+
+
 def test_there_are_more_than_sixty_wordings_in_two_languages() -> None:
     french = [text for text in WORDINGS if set(text.lower().split()) & {"pas", "ne", "non", "rien"}]
     assert len(WORDINGS) > 120
@@ -72,7 +78,7 @@ def test_none_ends_in_a_box_and_the_model_does_not_even_read_it(
     for text in WORDINGS:
         model = Once(clue, asked)
         conversation = Conversation(request, force_grounding=force)
-        outcome = converse(model, view, conversation, lambda _question, text=text: text)
+        outcome = converse(model, view, conversation, repeat(text))
         assert outcome is not None, text
         assert outcome.code in ("CANCELED", "ANSWER_TIMEOUT"), text
         assert outcome.grounding is None
@@ -83,7 +89,7 @@ def test_what_is_wanted_beside_a_refusal_is_pointed_at(clue: Clue) -> None:
     view = clue.look(load_image(DEMO / "mugs.png"))
 
     def box(text: str) -> Any:
-        outcome = converse(clue, view, Conversation("pick up the mug"), lambda _question: text)
+        outcome = converse(clue, view, Conversation("pick up the mug"), repeat(text))
         assert outcome is not None
         assert outcome.grounding is not None, text
         return outcome.grounding.box
@@ -99,7 +105,7 @@ def test_what_is_wanted_beside_a_refusal_is_pointed_at(clue: Clue) -> None:
 def test_a_new_request_is_about_the_other_object(clue: Clue) -> None:
     view = clue.look(load_image(DEMO / "bananas_plate.png"))
     conversation = Conversation("pick up the banana")
-    outcome = converse(clue, view, conversation, lambda _question: "take the plate instead")
+    outcome = converse(clue, view, conversation, repeat("take the plate instead"))
     expected = clue.reply(view, Dialogue("take the plate"))
     assert outcome is not None
     assert outcome.grounding is not None

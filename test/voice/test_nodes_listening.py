@@ -50,7 +50,9 @@ def heard(state: ListeningState, text: str, confidence: float = SURE) -> Decisio
         (LEFT_OR_RIGHT, "no", True),
         (LEFT_OR_RIGHT, "the left one", False),
         (LEFT_OR_RIGHT, "right", False),
+        (LEFT_OR_RIGHT, "wait", True),
         (LEFT_OR_RIGHT, "stop", False),
+        (LEFT_OR_RIGHT, "don't pick it up", False),
         (["yes", "no"], "yes", False),
     ],
 )

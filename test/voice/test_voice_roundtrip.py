@@ -13,6 +13,7 @@ from voice_helpers import need_espeak, spoken
 
 from benchmarks import voice_roundtrip as benchmark
 from benchmarks.word_error_rate import word_error_rate
+from clue_ros.dialogue.reading import calls_off, read
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import join, read_audio, resample, silence
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
@@ -65,6 +66,19 @@ def test_the_grammar_hears_what_the_language_model_does_not(
     rate, rate_plain = word_error_rate(pairs), word_error_rate(plain)
     assert rate < 0.25
     assert rate < rate_plain
+
+
+@pytest.mark.parametrize("expecting", [Expecting.COMMAND, Expecting.ANSWER])
+def test_a_refused_command_is_never_heard_as_the_command(
+    recognizer: RecognizerProcess, expecting: Expecting
+) -> None:
+    need_espeak()
+    hints = Hints.make(expecting, benchmark.ASKED, "en-US")
+    for sentence in ("don't pick up the red block", "do not take the ball", "stop it", "wait"):
+        (phrase,) = benchmark.listen(spoken(sentence))
+        heard = recognizer.recognize(phrase.audio, hints)
+        assert calls_off(read(heard.text).kind), heard
+        assert Confirmer(Thresholds()).decide(heard).action is Action.ACCEPT
 
 
 def test_speech_that_is_no_command_is_not_acted_on(

@@ -56,12 +56,25 @@ def test_what_is_expected_decides_what_is_likely() -> None:
     assert len(many.phrases) == 50
 
 
+@pytest.mark.parametrize("expecting", [Expecting.COMMAND, Expecting.ANSWER, Expecting.CONFIRMATION])
+def test_what_calls_off_can_be_heard_at_any_time(expecting: Expecting) -> None:
+    lines = jsgf(Hints(expecting), lambda _word: True).splitlines()
+    assert "<not> = don't | do not;" in lines
+    refusal = next(line for line in lines if line.startswith("<refusal>"))
+    assert "don't touch it" in refusal
+    assert "<not> <verb> <thing>" in refusal
+    for rule in ("<stop>", "<refusal>", "<wait>"):
+        assert rule in lines[-1]
+
+
 @pytest.mark.parametrize("tag", LANGUAGES)
 def test_every_language_can_say_yes_no_and_stop(tag: str) -> None:
     words = words_of(tag)
     assert all(read(word).kind is Kind.YES for word in words.yes)
     assert all(read(word).kind in (Kind.NO, Kind.NONE) for word in words.no)
     assert all(read(word).kind is Kind.STOP for word in words.stop)
+    assert all(read(word).kind is Kind.REFUSAL for word in words.refusals)
+    assert all(read(word).kind is Kind.WAIT for word in words.waits)
     assert not set(words.yes) & set(words.no)
     assert not set(words.yes) & set(words.stop)
     sentences_ = {ending(code, tag) for code in ("NO_IMAGE", "BUSY", "CANCELED", "", "NONE")}
@@ -137,8 +150,9 @@ def test_the_answer_to_what_was_read_back(
     assert bool(decision.say) is (action in (Action.CONFIRM, Action.DENIED))
 
 
-def test_an_unsure_stop_is_obeyed() -> None:
-    assert confirmer().decide(Hypothesis("stop", 0.3)).action is Action.ACCEPT
+@pytest.mark.parametrize("text", ["stop", "don't pick up the cube", "wait", "no thanks"])
+def test_an_unsure_stop_or_refusal_is_obeyed(text: str) -> None:
+    assert confirmer().decide(Hypothesis(text, 0.3)).action is Action.ACCEPT
 
 
 def test_confidence_grows_with_what_speaks_for_the_text() -> None:

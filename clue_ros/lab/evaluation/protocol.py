@@ -264,7 +264,9 @@ def _measure_dialogue(
     outcome = converse(clue, view, conversation, lambda asked: request.answer(asked.text))
     assert outcome is not None  # the user answers every question
     dialogue, reached = conversation.dialogue, outcome.grounding
-    forced = reached or clue.reply(view, dialogue, force_grounding=True)
+    forced: Question | Grounding | None = reached
+    if outcome.code not in ("NONE", "CANCELED"):  # who refused wants no box, a forced one neither
+        forced = clue.reply(view, dialogue, force_grounding=True)
     grades = _graded(reached, request.grades)
     useless = getattr(request.answer, "useless", None)
     return {
@@ -288,7 +290,7 @@ def _graded(reply: Question | Grounding | None, grades: Mapping[str, Grade]) -> 
     return {name: bool(grade(reply.box)) for name, grade in grades.items()}
 
 
-def _corners(reply: Question | Grounding) -> list[float] | None:
+def _corners(reply: Question | Grounding | None) -> list[float] | None:
     return reply.box.as_list() if isinstance(reply, Grounding) else None
 
 
