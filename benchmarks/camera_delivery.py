@@ -39,7 +39,7 @@ LATE = 1.5  # seconds for images and diagnostics that are still on their way
 class DeliveryOptions(ModelOptions):
     """The options of this benchmark."""
 
-    seconds: float = option(10.0, "seconds that each camera sends", type=at_least(1.0))
+    seconds: int = option(10, "seconds that each camera sends", type=at_least(1))
     camera: str = option("", "for the benchmark's own use: be a camera, such as 640x480,reliable")
 
 
@@ -145,10 +145,8 @@ def main() -> None:
             watcher.transition("deactivate")
     for row in rows:
         part = f"{100 * row['received'] / row['sent']:.0f} % of {row['sent']}"
-        profile = "with" if row["profile"] else "without"
-        print(
-            f"| {row['size']} | {row['camera']} | {profile} | {row['image_reliability']} | {part} |"
-        )
+        how = "with" if row["profile"] else "without"
+        print(f"| {row['size']} | {row['camera']} | {how} | {row['image_reliability']} | {part} |")
 
 
 if __name__ == "__main__":

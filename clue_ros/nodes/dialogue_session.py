@@ -448,6 +448,13 @@ class DialogueSlot:
                 return Outcome(error.code, str(error))
             return self._session
 
+    async def preempt(self, outcome: Outcome) -> None:
+        """End the open session, if there is one, and wait until its slot is free."""
+        session = self._session
+        if session is not None:
+            session.stop(outcome)
+            await session.until(lambda: self._session is not session)
+
     def close(self, session: Session) -> None:
         """Free the slot for the next request."""
         with self._lock:

@@ -31,7 +31,7 @@ from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
 from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
-from clue_ros.nodes.inference_worker import Worker, until
+from clue_ros.nodes.inference_worker import Worker
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
@@ -223,16 +223,15 @@ class PerceptionNode(ManagedNode):
         """Open a session, or return the reason not to; with `preempt`, end the open one first."""
         opened = self._slot.open(dialogue_id, text, given, limits)
         while isinstance(opened, Outcome) and opened.code == "BUSY" and self.value("preempt"):
-            other = self._slot.session
-            if other is not None:
-                other.stop(_PREEMPTED)
-                await until(lambda other=other: self._slot.session is not other, self.spinner)
+            await self._slot.preempt(_PREEMPTED)
             opened = self._slot.open(dialogue_id, text, given, limits)
         return opened
 
     async def _converse(self, session: Session, *listeners: Listener) -> Outcome:
         """Run the dialogue to its end, close it, publish and say the outcome."""
-        recorded = DialogueRecorder(self._recorder)
+        recorded = DialogueRecorder(
+            self._recorder, lambda save: self._worker.submit(save, lambda _result, _error: None)
+        )
         log = TurnLog(self.get_logger().info)
         publishers: list[Listener] = [self._states, self._outputs, *listeners]
         session.listeners = [self._health, *publishers, log, recorded]

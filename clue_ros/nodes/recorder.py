@@ -14,6 +14,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +186,17 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 class DialogueRecorder(Listener):
-    """Saves one dialogue at each turn; without a recorder it does nothing."""
+    """Saves one dialogue at each turn; without a recorder it does nothing.
 
-    def __init__(self, recorder: Recorder | None) -> None:
-        self._recorder = recorder
+    run: runs what may wait for a slow disk, elsewhere than in the executor's thread.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder | None,
+        run: Callable[[Callable[[], None]], object] = lambda save: save(),
+    ) -> None:
+        self._recorder, self._run = recorder, run
         self._replies: list[Question | Grounding] = []
 
     def thinking(self, session: Session) -> None:
@@ -212,14 +220,13 @@ class DialogueRecorder(Listener):
         if self._recorder is None or session.view is None:  # no picture: no episode
             return
         header = session.source.header
-        self._recorder.save(
-            Episode(
-                session.id,
-                session.view.image,
-                tuple(session.conversation.spoken),
-                tuple(self._replies),
-                frame_id=header.frame_id,
-                stamp=messages.seconds(header.stamp),
-                **ends,
-            )
+        episode = Episode(
+            session.id,
+            session.view.image,
+            tuple(session.conversation.spoken),
+            tuple(self._replies),
+            frame_id=header.frame_id,
+            stamp=messages.seconds(header.stamp),
+            **ends,
         )
+        self._run(partial(self._recorder.save, episode))

@@ -18,6 +18,11 @@ from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
+try:
+    from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import PublisherEventCallbacks, SubscriptionEventCallbacks
+
 # Reliable and volatile: a node that joins late must not act on an old message.
 EVENTS = QoSProfile(depth=10)
 # Transient local, depth 1: a node that joins late gets the last message.
@@ -30,6 +35,11 @@ SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
 # Services: rclpy's default depth, 10, drops further simultaneous requests without an answer.
 REQUESTS = QoSProfile(depth=64)
+
+# rclpy's default event handlers warn of peers with an incompatible QoS, as the peer's own node does
+# too. They are half of what rclpy's executor looks at in Python at each message.
+QUIET_IN = {"event_callbacks": SubscriptionEventCallbacks(use_default_callbacks=False)}
+QUIET_OUT = {"event_callbacks": PublisherEventCallbacks(use_default_callbacks=False)}
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class Topic(Interface):
     ) -> Subscription:
         """Create the subscription; `name` and `qos` replace the table's."""
         topic = name or self.name
+        options = {**QUIET_IN, **options}
         return node.create_subscription(self.type, topic, callback, qos or self.qos, **options)
 
 
@@ -78,7 +89,7 @@ class Output(Topic):
 
     def publisher(self, node: Node, *, name: str = "") -> Publisher:
         """Create the publisher; `name` replaces the table's."""
-        return node.create_publisher(self.type, name or self.name, self.qos)
+        return node.create_publisher(self.type, name or self.name, self.qos, **QUIET_OUT)
 
 
 class ActiveOutput(Topic):
@@ -88,7 +99,7 @@ class ActiveOutput(Topic):
 
     def publisher(self, node: Any) -> Any:
         """Create the lifecycle publisher."""
-        return node.create_lifecycle_publisher(self.type, self.name, self.qos)
+        return node.create_lifecycle_publisher(self.type, self.name, self.qos, **QUIET_OUT)
 
 
 class OptionalOutput(ActiveOutput):

@@ -186,8 +186,8 @@ def test_the_camera_with_depth_follows_by_itself(
         found = graph.node.get_subscriptions_info_by_topic(topic)
         return len(found) == 1 and found[0].qos_profile.reliability.name == RELIABLE
 
-    for topic in ("/image", "/depth"):
-        wait_until(lambda topic=topic: followed(topic), f"{topic} to be followed")
+    wait_until(lambda: followed("/image"), "the colour images to be followed")
+    wait_until(lambda: followed("/depth"), "the depth images to be followed")
     assert camera.topic == "/image"
     camera.close()
     assert camera.topic == ""
