@@ -130,6 +130,7 @@ def test_without_depth_a_groundings_mask_is_the_models() -> None:
     assert np.array_equal(found.mask, clue.mask(FakeView(), reply))
     (deep,) = find_objects(clue, FakeView(), reply, by_depth)
     assert deep.place is not None
+    assert deep.mask is not None
     assert np.array_equal(deep.mask, deep.place.mask())
     (without,) = find_objects(clue, FakeView(), reply, no_depth, masks=False)
     assert without.mask is None
