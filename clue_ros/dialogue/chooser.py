@@ -35,7 +35,6 @@ from clue_ros.dialogue.phrases import ENGLISH, Phrase, PhraseWords, read_phrase
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
     asks_yes_or_no,
-    is_offered,
     means_no,
     means_yes,
     missing_thing,
@@ -130,7 +129,6 @@ def hear(
     offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
     proposed = _meant(question, before, finder, words) if proposal else ()
     after = replace(before, narrowed=False, one_by_one=False)
-    chosen = not proposal and is_offered(answer, options)
     if not before.candidates or missing_thing(question) is not None:
         return _renamed(after, said, finder, words)
     if re.fullmatch(table.any_of_them, said):
@@ -139,8 +137,11 @@ def hear(
         return _left(after, (best,), confirmed=True)
     if re.fullmatch(table.all_of_them, said):
         return replace(after, one_by_one=True)
-    if not chosen and (re.fullmatch(table.yes, said) or means_yes(said)):
-        return _left(after, proposed, confirmed=len(proposed) == 1) if proposed else after
+    says_yes = re.fullmatch(table.yes, said) or means_yes(said)
+    if says_yes and proposed:
+        return _left(after, proposed, confirmed=len(proposed) == 1)
+    if says_yes and read_phrase(said, words).place is None:  # "right" is a place
+        return after
     if re.fullmatch(table.other, said):
         return _without(after, proposed)
     if re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said) or means_no(said):
