@@ -378,8 +378,13 @@ class Clue:
                 from clue_ros.model.zero_shot import reply_to
 
                 estimate, standing = self._judge_zero_shot(view, dialogue)
-                base = self._base(view)
-                return reply_to(base, standing, estimate, force_grounding=force_grounding)
+                return reply_to(
+                    self._base(view),
+                    standing,
+                    estimate,
+                    self._checkpoint.zero_shot,
+                    force_grounding=force_grounding,
+                )
             context = dialogue.context()
             estimate, prefill = self._judge(view, context)
             mode = self._mode(estimate, force_grounding)

@@ -19,7 +19,8 @@ from clue_ros.dialogue.words import ASKS_WHERE, plain
 MAX_NAMED = 3  # options that a question lists at most
 COLOR, KIND, SIZE = "color", "kind", "size"
 SAME_OBJECT = 0.7  # IoU from which two boxes are of one thing
-SIZE_RATIO = 1.25  # of the sides of two boxes, from which one is called big and the other small
+INSIDE = 0.8  # share of the smaller of two boxes from which it lies within the other
+SIZE_RATIO = 1.5  # of the sides of two boxes, from which one is called big and the other small
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -56,14 +57,26 @@ def with_label_attributes(candidate: Candidate, language: str = "en") -> Candida
     return candidate.known(**found, **({KIND: phrase.noun} if phrase.noun else {}))
 
 
-def merge(candidates: Sequence[Candidate], iou: float = SAME_OBJECT) -> tuple[Candidate, ...]:
-    """One candidate for each thing, the best score of each, in the order of their best."""
+def merge(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """One candidate for each thing, the surer of two boxes, in the order in which they came."""
     kept: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: -c.score):
-        if all(candidate.box.iou(other.box) < iou for other in kept):
+        if not any(is_same(candidate, other) for other in kept):
             kept.append(candidate)
-    order = {id(c): n for n, c in enumerate(candidates)}
-    return tuple(sorted(kept, key=lambda c: order[id(c)]))
+    return tuple(c for c in candidates if any(c is k for k in kept))
+
+
+def is_same(a: Candidate, b: Candidate) -> bool:
+    """Whether two boxes are of one thing: nearly equal, or of one label and one within the other.
+
+    A second box of the same name inside the first is mostly a part of the thing.
+    """
+    iou = a.box.iou(b.box)
+    if iou >= SAME_OBJECT:
+        return True
+    shared = iou / (1 + iou) * (a.box.area + b.box.area)
+    smaller = min(a.box.area, b.box.area)
+    return a.label == b.label and smaller > 0 and shared >= INSIDE * smaller
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
     asks_yes_or_no,
-    is_offered,
     missing_thing,
     offered_answers,
     plain,
@@ -49,8 +48,8 @@ class Standing:
 
     candidates: those that match. phrase: of the request, with what the answers added. narrowed:
     whether the last answer left out any. confirmed: whether the person has settled it. refused:
-    what the person said it is not. one_by_one: the person wants several. proposed: the last one
-    that the robot asked about alone. rules: whether words or geometry chose among what was found.
+    what the person said it is not. one_by_one: the person wants several. rules: whether words or
+    geometry left out some of what was found.
     """
 
     phrase: Phrase
@@ -60,7 +59,6 @@ class Standing:
     confirmed: bool = False
     refused: tuple[Candidate, ...] = ()
     one_by_one: bool = False
-    answers: int = 0
     rules: bool = False
 
 
@@ -111,10 +109,13 @@ def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> 
 def begin(phrase: Phrase, finder: Finder) -> Standing:
     """Find what a request names, and keep what its other words allow."""
     found = finder.find(phrase)
-    kept, rules = narrow(found, phrase, finder, REQUEST_GAP)
+    located = finder.locate(phrase) if phrase.has_geometry or phrase.excluded else ()
+    if located:
+        return Standing(phrase, located, found)
+    kept, _ = narrow(found, phrase, finder, REQUEST_GAP)
     if found and not kept:
         kept = finder.choose(phrase, found)
-    return Standing(phrase, kept, found, rules=rules)
+    return Standing(phrase, kept, found, rules=len(kept) < len(found))
 
 
 def hear(
@@ -126,8 +127,7 @@ def hear(
     proposal = asks_yes_or_no(options)
     offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
     proposed = _meant(question, before, finder, words) if proposal else ()
-    after = replace(before, narrowed=False, answers=before.answers + 1, one_by_one=False)
-    chosen = not proposal and is_offered(answer, options)
+    after = replace(before, narrowed=False, one_by_one=False)
     if not before.candidates or missing_thing(question) is not None:
         return _renamed(after, said, finder, words)
     if re.fullmatch(table.any_of_them, said):
@@ -136,14 +136,17 @@ def hear(
         return _left(after, (best,), confirmed=True)
     if re.fullmatch(table.all_of_them, said):
         return replace(after, one_by_one=True)
-    if not chosen and (re.fullmatch(table.yes, said) or kind is Kind.YES):
-        return _left(after, proposed, confirmed=len(proposed) == 1) if proposed else after
+    says_yes = re.fullmatch(table.yes, said) or kind is Kind.YES
+    if says_yes and proposed:
+        return _left(after, proposed, confirmed=len(proposed) == 1)
+    if says_yes and read_phrase(said, words).place is None:  # "right" is a place
+        return after
     if re.fullmatch(table.other, said):
         return _without(after, proposed)
     no = re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said)
     if no or kind in (Kind.NO, Kind.NONE):
         return _without(after, proposed or tuple(c for group in offered for c in group))
-    if said.split()[0] in ("no", "nope") and proposed and not chosen:
+    if proposed and re.match(rf"(?:{table.no})\b", said):
         after = _without(after, proposed)
     phrase = read_phrase(said, words)
     order = phrase.order
@@ -188,8 +191,7 @@ def _other_noun(after: Standing, phrase: Phrase, finder: Finder, *, is_request: 
         return _answered(after, replace(phrase, noun=""), finder)
     if not found and not is_request:
         return _left(after, finder.choose(after.phrase.merged(phrase), after.candidates))
-    fresh = begin(phrase, finder)
-    return replace(fresh, answers=after.answers)
+    return begin(phrase, finder)
 
 
 def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> Standing:
@@ -199,7 +201,7 @@ def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> 
         return after
     if not phrase.noun:
         phrase = after.phrase.merged(phrase)
-    return replace(begin(phrase, finder), answers=after.answers)
+    return begin(phrase, finder)
 
 
 def _names(noun: str, standing: Standing) -> bool:
@@ -213,7 +215,12 @@ def _meant(
 ) -> tuple[Candidate, ...]:
     """The candidates that an option of a question names."""
     phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)), words)
-    kept, _ = narrow(standing.candidates, phrase, finder, ANSWER_GAP)
+    pool = standing.candidates
+    if phrase.colors:
+        pool = finder.described(pool, COLOR, standing.phrase.noun)
+    if phrase.noun and not standing.phrase.noun:
+        pool = finder.described(pool, KIND, "")
+    kept, _ = narrow(pool, phrase, finder, ANSWER_GAP)
     return kept
 
 
@@ -263,6 +270,10 @@ class LabelledObjects:
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """The objects of the phrase's noun, and of its colours where theirs are known."""
         return tuple(c for c in self.objects if _is_called(c, phrase))
+
+    def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """Nothing: labels know no places."""
+        return ()
 
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """All of them: the labels say no more."""

@@ -34,6 +34,12 @@ class Finder(Protocol):
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """Everything that the phrase's noun and colours name, with what its words add."""
 
+    def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """What the detector itself finds for all words of a phrase, places and order among them.
+
+        Nothing where it cannot be trusted with them: rules choose among `find`'s then.
+        """
+
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Those of the candidates that the phrase describes; all of them where it cannot tell."""
 

@@ -173,9 +173,6 @@ def phrase_words(language: str) -> PhraseWords:
     return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
 
 
-_GENERIC_WORD = r"\b(?:one|ones|object|objects|thing|things|item|items)\b"
-
-
 @dataclass(frozen=True)
 class Phrase:
     """The parts of a noun phrase; empty or None where it does not say.
@@ -223,8 +220,8 @@ class Phrase:
         parts = (self.noun, self.detail, self.colors, self.has_geometry, self.excluded)
         return any(parts)
 
-    def merged(self, answer: Phrase) -> Phrase:
-        """This phrase with what an answer adds, or says instead."""
+    def merged(self, answer: Phrase, words: PhraseWords = ENGLISH) -> Phrase:
+        """This phrase with what an answer adds, or says instead: "mug" and "the left one"."""
         added = {
             name: getattr(answer, name) or getattr(self, name)
             for name in (
@@ -239,10 +236,13 @@ class Phrase:
             )
         }
         own = " ".join(filter(None, (*self.colors, self.noun))) or "object"
-        text = re.sub(_GENERIC_WORD, own, answer.text, count=1)
-        if not answer.noun and text == answer.text:
-            text = f"{text} {own}"
-        return replace(self, text=text, several=None, **added)
+        tokens = answer.text.split()
+        generic = [i for i, token in enumerate(tokens) if token in words.generic]
+        if generic:
+            tokens[generic[-1]] = own
+        elif not answer.noun:
+            tokens.append(own)
+        return replace(self, text=" ".join(tokens), several=None, **added)
 
 
 def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
@@ -359,11 +359,11 @@ def _cut(text: str, pattern: str) -> tuple[str, str]:
 def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] | None]:
     """Take "second ... from the left", or a bare "second", out of a text."""
     side = re.search(words.from_side, text)
-    found = re.search(rf"\b({'|'.join(words.numbers)})\b", text)
+    found = _any_of(tuple(words.numbers)).search(text)
     if found is None:
         return (re.sub(words.from_side, " ", text) if side else text), None
-    number = words.numbers[found[1]]
-    rest = re.sub(rf"\b{re.escape(found[1])}\b", " ", text, count=1)
+    number = words.numbers[found[0]]
+    rest = f"{text[: found.start()]} {text[found.end() :]}"
     if side is None:
         return rest, (number, None)
     name = _TOP.get(side[1], side[1])
@@ -371,14 +371,14 @@ def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] |
 
 
 def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | None]:
-    forms = sorted(words.relations, key=len, reverse=True)
-    found = re.search(rf"\b({'|'.join(map(re.escape, forms))})\s+(.+)$", text)
+    found = _any_of(tuple(words.relations)).search(text)
     if found is None:
         return text, None
-    landmark = _noun([w for w in found[2].split() if w not in ("me", "you")], words)
+    rest = [token for token in text[found.end() :].split() if token not in ("me", "you")]
+    landmark = _noun(rest, words)
     if not landmark:
         return text, None
-    return text[: found.start()].strip(), (words.relations[found[1]], landmark)
+    return text[: found.start()].strip(), (words.relations[found[0]], landmark)
 
 
 def _take(text: str, table: Mapping[str, object]) -> tuple[str, object]:
@@ -387,12 +387,18 @@ def _take(text: str, table: Mapping[str, object]) -> tuple[str, object]:
 
 
 def _take_with_form(text: str, table: Mapping[str, object]) -> tuple[str, object, str]:
-    """The longest form of a table that the text has: the text without it, its name, the form."""
-    for form in sorted(table, key=len, reverse=True):
-        pattern = rf"\b{re.escape(form)}\b"
-        if re.search(pattern, text):
-            return re.sub(pattern, " ", text, count=1), table[form], form
-    return text, None, ""
+    """The first form of a table in a text: the text without it, its name, the form."""
+    found = _any_of(tuple(table)).search(text)
+    if found is None:
+        return text, None, ""
+    return f"{text[: found.start()]} {text[found.end() :]}", table[found[0]], found[0]
+
+
+@lru_cache(maxsize=32)
+def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of whole words that are one of these forms, the longest where several begin."""
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
 
 
 def _noun(tokens: Iterable[str], words: PhraseWords) -> str:

@@ -38,6 +38,7 @@ from clue_ros.model.tasks import IS_THERE, IS_THIS, WHAT_COLOR, WHAT_IS, short_a
 
 SETTINGS_FILE = "zero_shot.json"
 NATS = 2.0  # yes/no log odds behind the best up to which a candidate still matches
+ATTENTION = "attention"  # source of a candidate that only the attention map shows
 DOUBTFUL = 0.1  # of the score of a candidate that only the attention map shows
 Map = npt.NDArray[np.float32]
 
@@ -69,8 +70,8 @@ class Evidence(NamedTuple):
 
     going_on: log odds that the answer to "detect" goes on after its first box, where that box is
     alone; 0 otherwise. second: score of the second candidate, 0 if there is none. doubt: 1 minus
-    the score of the first. nothing: 1 if there is no candidate. by_rules: 1 if words or geometry
-    have chosen among what was found.
+    the score of the first. nothing: 1 if there is no box, at most a peak of the attention map.
+    by_rules: 1 if words or geometry have left out some of what was found.
     """
 
     going_on: float
@@ -84,9 +85,10 @@ class Evidence(NamedTuple):
 class ZeroShotSettings:
     """zero_shot.json: how `Evidence` adds up to log odds of ambiguity, one weight each and a bias.
 
-    threshold: probability from which to ask. The defaults are those of the embedded base
-    "household", fitted by `clue train policy --policy zero-shot` on simulated validation scenes; a
-    base with a zero_shot.json beside its config.json has its own.
+    threshold: probability from which to ask. knows_places: whether the base's own boxes for "the
+    second mug from the left" are righter than rules over the boxes for "mug". `clue train policy
+    --policy zero-shot` writes the file beside a base's config.json. The defaults, for a base that
+    has none, are the weights of the embedded base "household" and rules for places.
     """
 
     bias: float = -2.0
@@ -96,6 +98,7 @@ class ZeroShotSettings:
     nothing: float = 6.0
     by_rules: float = 0.0
     threshold: float = 0.5
+    knows_places: bool = False
 
     def probability(self, evidence: Evidence) -> float:
         """Probability that a request names none or several things."""
@@ -110,8 +113,10 @@ def load_zero_shot(base: Path) -> ZeroShotSettings:
     if not path.is_file():
         return ZeroShotSettings()
     settings = read_settings(path, ZeroShotSettings)
+    if not isinstance(settings.knows_places, bool):
+        raise ModelError(f"{path}: knows_places {settings.knows_places!r}, want true or false")
     for name, value in vars(settings).items():
-        if not is_number(value, -1000, 1000):
+        if name != "knows_places" and not is_number(value, -1000, 1000):
             raise ModelError(f"{path}: {name} {value!r}, want a number from -1000 to 1000")
     if not 0 <= settings.threshold <= 1:
         raise ModelError(f"{path}: threshold {settings.threshold!r}, want 0 to 1")
@@ -130,8 +135,8 @@ def save_zero_shot(settings: ZeroShotSettings, path: Path, **notes: Any) -> None
 class BaseFinder:
     """A `clue_ros.dialogue.narrowing.Finder` that asks the base model about one image."""
 
-    def __init__(self, base: Base) -> None:
-        self.base = base
+    def __init__(self, base: Base, settings: ZeroShotSettings) -> None:
+        self.base, self.settings = base, settings
         self.size = base.size
 
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
@@ -149,9 +154,13 @@ class BaseFinder:
         peaks = find_peaks(self.base.map(phrase.full), *self.size)
         scores = [DOUBTFUL * peak.score for peak in peaks]
         return tuple(
-            Candidate(peak.box, phrase.name, score, "attention")
+            Candidate(peak.box, phrase.name, score, ATTENTION)
             for peak, score in zip(peaks[:1], scores, strict=False)
         )
+
+    def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """The boxes of all the words, of a base that was found to know places."""
+        return self.base.detect([phrase.full])[0].candidates if self.settings.knows_places else ()
 
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Those that the boxes of all the words confirm, else yes or no about each crop."""
@@ -184,10 +193,13 @@ class BaseFinder:
 
     def evidence(self, standing: Standing) -> Evidence:
         """What the probability of ambiguity is made of."""
-        scores = sorted((c.score for c in standing.candidates), reverse=True)
+        listed = [c for c in standing.candidates if c.source != ATTENTION]
+        scores = sorted((c.score for c in listed), reverse=True)
         going_on = 0.0
         if len(scores) == 1 and not standing.rules:
-            detections = self.base.detect(_names(standing.phrase))
+            phrase = standing.phrase
+            names = [phrase.full] if self.locate(phrase) else _names(phrase)
+            detections = self.base.detect(names)
             going_on = log_odds(max(d.going_on for d in detections))
         return Evidence(
             going_on,
@@ -231,7 +243,7 @@ class Judgement:
 
 def judge(base: Base, dialogue: Dialogue, settings: ZeroShotSettings) -> Judgement:
     """Read the dialogue with the base's eyes. What the person has settled is certain."""
-    finder = BaseFinder(base)
+    finder = BaseFinder(base, settings)
     standing = follow(dialogue, finder)
     certain = standing.confirmed
     chance = 0.0 if certain else settings.probability(finder.evidence(standing))
@@ -254,7 +266,12 @@ def share_of_map(attention: Map, box: Box, width: int, height: int) -> Peak:
 
 
 def reply_to(
-    base: Base, standing: Standing, estimate: AmbiguityEstimate, *, force_grounding: bool = False
+    base: Base,
+    standing: Standing,
+    estimate: AmbiguityEstimate,
+    settings: ZeroShotSettings,
+    *,
+    force_grounding: bool = False,
 ) -> Question | Grounding:
     """Point at the best candidate, ask what tells them apart, or say that there is none."""
     label = standing.phrase.name
@@ -264,7 +281,7 @@ def reply_to(
         return Grounding(best.box, label, best.score, estimate)
     if best is None:
         return _not_found(standing, estimate)
-    asked = question_for(standing, BaseFinder(base))
+    asked = question_for(standing, BaseFinder(base, settings))
     boxes = tuple(c.box for group in asked.groups for c in group)
     return Question(
         asked.text, boxes or tuple(c.box for c in standing.candidates), asked.options, estimate
@@ -278,7 +295,7 @@ def _guess(base: Base, standing: Standing, estimate: AmbiguityEstimate) -> Candi
         return found
     peaks = find_peaks(estimate.attention, *base.size)
     box = peaks[0].box if peaks else Box(0, 0, *map(float, base.size))
-    return Candidate(box, standing.phrase.name, 0.0, "attention")
+    return Candidate(box, standing.phrase.name, 0.0, ATTENTION)
 
 
 def _not_found(standing: Standing, estimate: AmbiguityEstimate) -> NotFound:

@@ -91,6 +91,8 @@ def test_a_request_keeps_what_its_words_allow(
         (["the big one"], [(540, 240)]),
         (["the one next to the bowl"], [(320, 240)]),
         (["both"], [(100, 240), (320, 240), (540, 240)]),
+        (["yes"], [(100, 240), (320, 240), (540, 240)]),
+        (["right"], [(540, 240)]),
         (["hello world"], [(100, 240), (320, 240), (540, 240)]),
         (["sorry, i mean the bowl"], [(320, 400)]),
         (["pick up the yellow box"], [(120, 100)]),
@@ -174,6 +176,9 @@ def test_options_and_candidates_of_a_question_are_in_one_order() -> None:
 
 
 def test_boxes_of_one_thing_are_merged_and_the_surer_stays() -> None:
+    inside = at(90, 90, "mug", side=30, score=0.5)
+    assert merge([at(100, 100, "mug"), inside]) == (at(100, 100, "mug"),)
+    assert len(merge([at(100, 100, "plate"), inside])) == 2
     twice = [at(100, 100, "mug", score=0.4), at(104, 100, "mug", score=0.8), at(300, 100, "mug")]
     assert [c.score for c in merge(twice)] == [0.8, 0.9]
 

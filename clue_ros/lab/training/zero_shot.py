@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from clue_ros.dialogue.chooser import follow
-from clue_ros.dialogue.types import Dialogue, Turn
+from clue_ros.dialogue.types import Box, Dialogue, Turn
+from clue_ros.lab.evaluation.metrics import MIN_IOU
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions
@@ -30,7 +31,6 @@ from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 from clue_ros.model.zero_shot import BaseFinder, Evidence, ZeroShotSettings, save_zero_shot
 
 RIDGE = 1e-2  # on the weights: requests that are separated perfectly would let them grow
-EvidenceAndLabels = tuple[Tensor, Tensor]  # evidence (n, 5), labels (n,)
 
 _TURN = re.compile(r" (assistant|user): ")
 
@@ -41,16 +41,25 @@ def train_zero_shot(options: SourceOptions, model: str, out: Path, limit: int | 
     checkpoint = load_checkpoint(model, options.device)
     data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
     samples = held_out_adapter_samples(data, "detect")
-    seen = {name: judge(checkpoint, found[:limit], name) for name, found in samples.items()}
-    evidence, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
-    settings = fit(evidence, labels)
-    figures: dict[str, Any] = {"n": len(labels)}
-    for name, (rows, truth) in seen.items():
-        chance = chances(settings, rows)
-        figures[f"{name}_f1"] = round(f1(chance >= settings.threshold, truth), 4)
-    notes = {"validation": figures, "world": options.world}
+    bases = {name: look_at(checkpoint, found[:limit]) for name, found in samples.items()}
+    figures: dict[str, Any] = {}
+    fits = []
+    for knows in (False, True):  # by rules, and by the base's own boxes
+        assumed = ZeroShotSettings(knows_places=knows)
+        seen = {name: judge(pairs, assumed, name) for name, pairs in bases.items()}
+        right = torch.cat([found.right for found in seen.values()]).float().mean()
+        figures["right_own_places" if knows else "right_rules"] = round(float(right), 4)
+        fits.append((float(right), knows, seen))
+    _, knows, seen = max(fits, key=lambda found: found[0])
+    evidence = torch.cat([found.evidence for found in seen.values()])
+    labels = torch.cat([found.labels for found in seen.values()])
+    settings = replace(fit(evidence, labels), knows_places=knows)
+    for name, found in seen.items():
+        asks = chances(settings, found.evidence) >= settings.threshold
+        figures[f"{name}_f1"] = round(f1(asks, found.labels), 4)
+    notes = {"validation": {**figures, "n": len(labels)}, "world": options.world}
     save_zero_shot(settings, out, **notes)
-    print(json.dumps({"out": str(out), "threshold": settings.threshold, **notes}))
+    print(json.dumps({"out": str(out), **asdict(settings), **notes}))
 
 
 def dialogue_of(context: str) -> Dialogue:
@@ -67,19 +76,44 @@ def dialogue_of(context: str) -> Dialogue:
     return Dialogue(request, turns)
 
 
-def judge(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> EvidenceAndLabels:
-    """The evidence about each request of some pictures, and its label."""
+@dataclass(frozen=True)
+class Judged:
+    """The evidence about n requests (n, 5), their labels (n,), and which clear ones are right."""
+
+    evidence: Tensor
+    labels: Tensor
+    right: Tensor
+
+
+def look_at(checkpoint: Checkpoint, samples: Sequence[Sample]) -> list[tuple[BaseTasks, Sample]]:
+    """Each picture with the base that looks at it; answers are kept for the second reading."""
+    return [
+        (BaseTasks(checkpoint, scene.image, checkpoint.look(scene.image)), (scene, queries))
+        for scene, queries in samples
+    ]
+
+
+def judge(
+    pairs: Sequence[tuple[BaseTasks, Sample]], settings: ZeroShotSettings, name: str
+) -> Judged:
+    """Read each moment of a dialogue by the base. A clear one is right at an IoU of `MIN_IOU`."""
     rows: list[Evidence] = []
     labels: list[float] = []
-    for scene, queries in tqdm(samples, desc=name):
-        base = BaseTasks(checkpoint, scene.image, checkpoint.look(scene.image))
-        finder = BaseFinder(base)
+    right: list[bool] = []
+    for base, (scene, queries) in tqdm(pairs, desc=name):
+        finder = BaseFinder(base, settings)
+        width, height = base.size
         for query in queries:
             standing = follow(dialogue_of(query.context), finder)
+            if not query.ambiguous:
+                x0, y0, x1, y1 = scene.objects[query.meant[0]].box
+                truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+                best = max(standing.candidates, key=lambda c: c.score, default=None)
+                right.append(best is not None and best.box.iou(truth) >= MIN_IOU)
             if not standing.confirmed:
                 rows.append(finder.evidence(standing))
                 labels.append(float(query.ambiguous))
-    return torch.tensor(rows), torch.tensor(labels)
+    return Judged(torch.tensor(rows), torch.tensor(labels), torch.tensor(right))
 
 
 def fit(evidence: Tensor, labels: Tensor) -> ZeroShotSettings:
