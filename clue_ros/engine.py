@@ -150,7 +150,7 @@ class Clue:
             quantization=quantization,
         )
         clue = cls(checkpoint, str(model), policy, threshold, num_views)
-        if policy == "both" and clue.policy == "detector":
+        if policy == "both" and clue.policy == "detector" and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
         return clue
 
