@@ -139,8 +139,8 @@ class PerceptionNode(ManagedNode):
         )
         if clue.policy != self.value("policy"):
             self.get_logger().warning(
-                f"policy {self.value('policy')!r} was not fitted for this model's adapters (clue"
-                f" train policy): {clue.policy!r} decides"
+                f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
+                f" fits it to both): {clue.policy!r} decides"
             )
         memory.freeze_garbage()
         return clue

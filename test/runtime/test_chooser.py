@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clue_ros.dialogue import Box, Dialogue, Turn
 from clue_ros.dialogue.candidates import Candidate, merge, question_about
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
-from clue_ros.dialogue.phrases import read_phrase
+from clue_ros.dialogue.noun_phrases import read_phrase
 
 SIZE = (640, 480)
 

@@ -19,10 +19,13 @@ def model(random_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(random_model, tmp_path / "model"))
 
 
-def test_a_detector_alone_judges_and_says_that_it_cannot_point(model: Path, picture: Any) -> None:
+def test_a_detector_alone_judges_and_says_that_it_cannot_point(
+    model: Path, picture: Any, recwarn: pytest.WarningsRecorder
+) -> None:
     shutil.rmtree(model / IVG)
     clue = Clue.load(model)
     assert clue.policy == "detector"
+    assert not [w for w in recwarn if "not fitted" in str(w.message)], "there is nothing to fit"
     view = clue.look(picture)
     assert 0 <= clue.ambiguity(view, "the red block").probability <= 1
     with pytest.raises(ModelError, match="no adapter B"):

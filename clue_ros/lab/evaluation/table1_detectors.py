@@ -85,8 +85,8 @@ PUBLISHED = {
     "Gemma3-27B-it": ((0.609, 0.560, 0.931, 0.699), (0.479, 0.486, 0.747, 0.589)),
 }
 PUBLISHED_NOTE = (
-    "Rows with (paper) are the published figures, on other data: Dataset 1 has Isaac Sim scenes and"
-    " IT2P, Dataset 2 has 100 photographs of InViG."
+    "Lines with (paper) are the published figures, on other data: Dataset 1 (in) has Isaac Sim"
+    " scenes and IT2P, Dataset 2 (out, and beside --rows) has 100 photographs of InViG."
 )
 
 
