@@ -19,6 +19,7 @@ from pathlib import Path
 
 HEAPS = 2
 _M_ARENA_MAX = -8  # malloc.h
+CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
 # what another C library than glibc lacks
 _MISSING = (AttributeError, OSError)
 
@@ -102,11 +103,10 @@ def _machine_available() -> int | None:
 
 
 def _container_available() -> int | None:
-    folder = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError, ValueError):  # no limit reads "max"
-        limit = int((folder / "memory.max").read_text(encoding="ascii"))
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        stat = (folder / "memory.stat").read_text(encoding="ascii").split()
+        limit = int((CGROUP / "memory.max").read_text(encoding="ascii"))
+        used = int((CGROUP / "memory.current").read_text(encoding="ascii"))
+        stat = (CGROUP / "memory.stat").read_text(encoding="ascii").split()
         cached = int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0
         return max(0, limit - used + cached)
     return None

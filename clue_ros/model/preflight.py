@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -24,17 +23,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ModelError
+from clue_ros.model.hub import (
+    ADAPTERS,
+    TIMEOUT,
+    Repository,
+    ask_hub,
+    cached_snapshot,
+    within,
+)
 from clue_ros.model.loading import (
     LOGIN,
     MASK_DECODER,
     Shapes,
     check_config,
-    gated_message,
     local_or_hub,
     named_base,
     read_json,
     read_shapes,
-    unreachable_message,
     weight_files,
     why_not_fetched,
 )
@@ -45,9 +50,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT = 5.0  # seconds that the hub gets for one answer
-WANTED = ("*.json", "*.safetensors")  # what is fetched of a repository
-ADAPTERS = ("detector", "ivg")
 PARTS = {"detector": "adapter A", "ivg": "adapter B"}
 PACKAGES = ("torch", "transformers", "peft", "safetensors", "huggingface_hub", "accelerate")
 # The decoder's projections, which are quantised, and their share in PaliGemma 2 3B's parameters.
@@ -55,36 +57,6 @@ _PROJECTION = re.compile(r"language_model.*\.layers\.\d+\.(self_attn|mlp)\.\w+_p
 _SHARE = 2 / 3
 # Bytes of a quantised weight: nf4 has 4 bits and, for each 64 of them, a scale of 8 bits.
 _QUANTISED = {INT8: 1.0, NF4: 0.5 + 1 / 64 + 4 / (64 * 256)}
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file of a hub repository that loading needs. size: bytes, None where the hub gave none."""
-
-    name: str
-    size: int | None
-    cached: bool
-
-
-@dataclass
-class Repository:
-    """A hub repository: what the hub says about it.
-
-    reachable: whether the hub answered. gated, licence: as the hub has them, "" where unknown.
-    access: whether this account may fetch files, None where unknown. parameters: of the weights.
-    """
-
-    name: str
-    revision: str | None
-    reachable: bool = False
-    commit: str | None = None
-    gated: str = ""
-    licence: str = ""
-    access: bool | None = None
-    parameters: int | None = None
-    kind: str = ""  # model_type, where the hub tells
-    files: tuple[RemoteFile, ...] = ()
-    problem: str = ""  # why it cannot be fetched, or empty
 
 
 @dataclass
@@ -295,9 +267,9 @@ def _source(report: Report, model: str | Path, revision: str | None, *, ask: boo
     if isinstance(found, Path):
         return Source(str(model), found)
     name, revision = found
-    source = Source(name, _cached(name, revision))
+    source = Source(name, cached_snapshot(name, revision))
     if source.folder is None or ask:
-        source.repository = _ask(name, revision)
+        source.repository = ask_hub(name, revision)
         report.repositories.append(source.repository)
         if source.folder is None:
             # Of a half download without a network the download itself knows more.
@@ -308,99 +280,6 @@ def _source(report: Report, model: str | Path, revision: str | None, *, ask: boo
             told = source.repository.problem if source.repository.reachable else unasked
             report.notes.append(f"{told}; the copy in the cache will do")
     return source
-
-
-def _cached(name: str, revision: str | None) -> Path | None:
-    """A repository's whole snapshot in the cache, or None."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(
-            snapshot_download(
-                name, revision=revision, allow_patterns=[*WANTED], local_files_only=True
-            )
-        )
-        if (folder / "config.json").is_file():
-            weight_files(folder)
-        elif not any((folder / a / "adapter_model.safetensors").is_file() for a in ADAPTERS):
-            return None
-    except Exception:  # noqa: BLE001 - whatever it is, it is not there whole
-        return None
-    return folder
-
-
-def _ask(name: str, revision: str | None) -> Repository:
-    """What the hub says about a repository; `problem` says why it cannot be fetched."""
-    from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError
-
-    out = Repository(name, revision)
-    try:
-        info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT)
-    except Exception as error:  # noqa: BLE001 - the client raises what its network library does
-        out.reachable = isinstance(error, HfHubHTTPError)
-        told = why_not_fetched(name, revision, error) if out.reachable else ""
-        out.problem = told or unreachable_message(name, revision)
-        return out
-    out.reachable, out.commit, out.gated = True, info.sha, str(info.gated or "")
-    tags = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
-    out.licence = tags[0] if tags else ""
-    out.kind = str((info.config or {}).get("model_type", ""))
-    if info.safetensors is not None:
-        out.parameters = int(info.safetensors.total)
-    out.files = tuple(
-        RemoteFile(
-            f.rfilename,
-            f.size,
-            isinstance(
-                try_to_load_from_cache(name, f.rfilename, revision=info.sha or revision), str
-            ),
-        )
-        for f in info.siblings or ()
-        if any(fnmatch(f.rfilename, pattern) for pattern in WANTED)
-    )
-    if out.gated:
-        _check_access(out)
-    return out
-
-
-def _check_access(repository: Repository) -> None:
-    """Whether this account may fetch a gated repository's files."""
-    from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import GatedRepoError
-
-    name = repository.name
-    if get_token() is None:
-        repository.access, repository.problem = False, gated_message(name)
-        return
-    try:
-        _within(TIMEOUT, lambda: HfApi().auth_check(name))
-        repository.access = True
-    except GatedRepoError:
-        repository.access, repository.problem = False, gated_message(name)
-    except Exception as error:  # noqa: BLE001 - the client raises what its network library does
-        repository.problem = why_not_fetched(name, repository.revision, error)
-
-
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """A call of the hub's client that has no time limit of its own. Raises TimeoutError."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            done.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            failed.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if not done:
-        raise TimeoutError(f"the hub did not answer within {seconds:g} s")
-    return done[0]
 
 
 def _check_kind(report: Report, base: Source) -> None:
@@ -649,7 +528,7 @@ def _check_login(report: Report) -> None:
     if get_token() is None:
         return
     try:
-        report.logged_in = str(_within(TIMEOUT, lambda: HfApi().whoami()).get("name", ""))
+        report.logged_in = str(within(TIMEOUT, lambda: HfApi().whoami()).get("name", ""))
     except HfHubHTTPError:
         report.notes.append(f"the hub refuses the token on this machine: log in again with {LOGIN}")
     except Exception:  # noqa: BLE001 - the account's name is no condition

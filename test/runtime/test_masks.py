@@ -79,7 +79,7 @@ def test_a_box_without_an_object_to_cut_out_is_its_own_mask(box: Box) -> None:
 def test_a_peaks_object_may_be_wider_than_the_peak() -> None:
     attention = np.zeros((16, 16), np.float32)
     attention[6:10, 5:9] = 1.0  # cells of 10 px around the ball's middle
-    peak = Peak(Box(50, 60, 90, 100), 1.0)
+    peak = Peak(Box(46, 56, 94, 104), 1.0)
     mask = peak_object_mask(SCENE.image, peak, attention)
     assert iou(mask, TRUTH) > 0.9 > iou(box_mask(peak.box, 160, 160), TRUTH)
 
