@@ -27,7 +27,7 @@ from clue_ros.lab.training.datasets import (
 )
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import TrainingOptions
-from clue_ros.lab.training.photographs import Fit, Pixels, RandomPhotographs, fit_to
+from clue_ros.lab.training.photographs import Fit, Pixels, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
     PER_PICTURE,
     Query,
@@ -139,8 +139,7 @@ class DetectorData:
         """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
         out: list[Sample] = []
         if self.rows is not None:
-            first, end = (int(n * settings.batch * self.rows_share) for n in (step, step + 1))
-            out = [self.rows(position) for position in range(first, end)]
+            out = [self.rows(position) for position in positions(settings, step, self.rows_share)]
         if self.scenes is None or len(out) == settings.batch:
             return out
         rest = replace(settings, batch=settings.batch - len(out))

@@ -27,7 +27,7 @@ from clue_ros.lab.training.datasets import (
 )
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
-from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to
+from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
     Query,
     Sample,
@@ -91,8 +91,8 @@ class IvgData:
         """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
         out: list[Slot] = []
         if self.dialogues is not None:
-            first, end = (int(n * settings.batch * self.dialogue_share) for n in (step, step + 1))
-            out = [partial(self.dialogues, position) for position in range(first, end)]
+            now = positions(settings, step, self.dialogue_share)
+            out = [partial(self.dialogues, position) for position in now]
         if self.scenes is None or len(out) == settings.batch:
             return out
         rest = replace(settings, batch=settings.batch - len(out))

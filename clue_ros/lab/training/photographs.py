@@ -13,6 +13,7 @@ from PIL import Image
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.samples import Query, Sample
 
 _TRIES = 20  # photographs in place of one that cannot be read
@@ -48,6 +49,11 @@ def fit_to(processor: Any) -> Fit:
         return np.asarray(resized, dtype=np.uint8)
 
     return fit
+
+
+def positions(settings: TrainingSettings, step: int, share: float) -> range:
+    """The positions of a step's photographs, which are a share of its `settings.batch` pictures."""
+    return range(*(int(n * settings.batch * share) for n in (step, step + 1)))
 
 
 class RandomPhotographs(Generic[ItemT]):
