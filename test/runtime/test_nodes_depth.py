@@ -18,7 +18,7 @@ import rclpy  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.qos import qos_profile_sensor_data  # noqa: E402
 from ros_fixtures import REQUEST, client, model, node, shared  # noqa: E402
-from ros_helpers import Client, picture, wait_until  # noqa: E402
+from ros_helpers import Client, isolate, picture, wait_until  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image, RegionOfInterest  # noqa: E402
 
 from clue_ros.errors import NoPoseError  # noqa: E402
@@ -118,27 +118,25 @@ def test_camera_info_counts_with_its_region_and_binning() -> None:
 # Which depth image belongs to an image.
 
 
-class FakeNode:
-    """A node as far as DepthSubscriber needs one."""
-
-    def create_subscription(self, _kind: type, topic: str, *_: Any, **__: Any) -> Any:
-        """Return what DepthSubscriber asks of a subscription."""
-        return type("FakeSubscription", (), {"topic_name": topic})()
-
-    def destroy_subscription(self, _subscription: Any) -> None:
-        """Nothing is there to destroy."""
-
-    def resolve_topic_name(self, name: str, **_: Any) -> str:
-        """No name is remapped."""
-        return f"/{name}"
+@pytest.fixture(scope="module")
+def subscriber() -> Iterator[Any]:
+    """Give a node to subscribe with."""
+    isolate()
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("eye", context=context)
+    yield node
+    node.destroy_node()
+    context.try_shutdown()
 
 
 @pytest.fixture
-def depths() -> DepthSubscriber:
+def depths(subscriber: Any) -> Iterator[DepthSubscriber]:
     made = DepthSubscriber(DepthSettings)
-    made.open(FakeNode(), None)
+    made.open(subscriber, None)
     made.put_info(calibration())
-    return made
+    yield made
+    made.close()
 
 
 def follow(depths: DepthSubscriber, stamp: int, frame: str = "eye") -> FrameDepth:
@@ -203,13 +201,13 @@ def test_depth_of_another_time_or_camera_is_refused_in_words(depths: DepthSubscr
         follow(depths, SECOND).locator(WIDTH, HEIGHT)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_what_is_missing_is_named(subscriber: Any) -> None:
     depths = DepthSubscriber(DepthSettings)
     wanted = follow(depths, SECOND)
     with pytest.raises(NoPoseError, match="use_depth"):
         wanted.locator(WIDTH, HEIGHT)
-    depths.open(FakeNode(), None)
-    with pytest.raises(NoPoseError, match="no depth image has arrived on depth"):
+    depths.open(subscriber, None)
+    with pytest.raises(NoPoseError, match="no depth image has arrived on /depth"):
         follow(depths, SECOND).locator(WIDTH, HEIGHT)
     depths.put(wall(SECOND))
     with pytest.raises(NoPoseError, match="no CameraInfo has arrived on /camera_info"):
