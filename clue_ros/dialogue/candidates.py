@@ -66,6 +66,22 @@ def merge(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(c for c in candidates if any(c is k for k in kept))
 
 
+def unite(
+    candidates: Sequence[Candidate], others: Sequence[Candidate], iou: float
+) -> tuple[Candidate, ...]:
+    """Candidates of two answers about one image: a box of both, from this IoU on, once."""
+    kept = list(candidates)
+    for other in others:
+        same = [n for n, c in enumerate(kept) if c.box.iou(other.box) >= iou or is_same(c, other)]
+        if not same:
+            kept.append(other)
+            continue
+        nearest = max(same, key=lambda n: kept[n].box.iou(other.box))
+        if other.score > kept[nearest].score:
+            kept[nearest] = other
+    return tuple(kept)
+
+
 def is_same(a: Candidate, b: Candidate) -> bool:
     """Whether two boxes are of one thing: nearly equal, or of one label and one within the other.
 

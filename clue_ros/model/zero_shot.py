@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import COLOR, Candidate, merge, question_words
+from clue_ros.dialogue.candidates import COLOR, Candidate, question_words, unite
 from clue_ros.dialogue.chooser import Standing, follow, question_for
 from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
@@ -34,7 +34,7 @@ from clue_ros.model.base_tasks import Detection
 from clue_ros.model.fusion import log_odds
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.peaks import find_peaks
-from clue_ros.model.tasks import IS_THERE, IS_THIS, WHAT_COLOR, WHAT_IS, short_answer
+from clue_ros.model.tasks import IS_THERE, IS_THIS, MAX_BOXES, WHAT_COLOR, WHAT_IS, short_answer
 
 SETTINGS_FILE = "zero_shot.json"
 NATS = 2.0  # yes/no log odds behind the best up to which a candidate still matches
@@ -88,16 +88,17 @@ class ZeroShotSettings:
     threshold: probability from which to ask. knows_places: whether the base's own boxes for "the
     second mug from the left" are righter than rules over the boxes for "mug". `clue train policy
     --policy zero-shot` writes the file beside a base's config.json. The defaults, for a base that
-    has none, are the weights of the embedded base "household" and rules for places.
+    has none: the same fit on the embedded base "household", on 360 validation requests about 60
+    scenes of the world "rich" (45 % clear, 40 % ambiguous, 15 % absent), and rules for places.
     """
 
-    bias: float = -2.0
-    going_on: float = 0.3
-    second: float = 5.0
-    doubt: float = 2.0
-    nothing: float = 6.0
-    by_rules: float = 0.0
-    threshold: float = 0.5
+    bias: float = -0.09
+    going_on: float = 0.24
+    second: float = 3.02
+    doubt: float = 0.76
+    nothing: float = 2.27
+    by_rules: float = -2.08
+    threshold: float = 0.52
     knows_places: bool = False
 
     def probability(self, evidence: Evidence) -> float:
@@ -144,8 +145,10 @@ class BaseFinder:
 
         Without any, but where the base says that there is one: the map's strongest peak.
         """
-        found = merge([c for d in self.base.detect(_names(phrase)) for c in d.candidates])
-        return found or self._doubtful(phrase)
+        found: tuple[Candidate, ...] = ()
+        for detection in self.base.detect(_names(phrase)):
+            found = unite(found, detection.candidates, SAME_BOX)
+        return found[:MAX_BOXES] or self._doubtful(phrase)
 
     def _doubtful(self, phrase: Phrase) -> tuple[Candidate, ...]:
         (odds,) = self.base.yes_or_no(IS_THERE.format(phrase.name), [None])
