@@ -28,8 +28,8 @@ EVENTS = QoSProfile(depth=10)
 # Transient local, depth 1: a node that joins late gets the last message.
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Sensor data: best effort, depth 5. A subscription to a camera is reliable where its publishers are
-# (camera_subscription.py). Depth 1 would lose images that come in fragments: the next one replaces
-# an image of which a fragment is still to be sent again.
+# (camera_subscription.py). Of images that come in fragments, depth 1 loses more than depth 5 on a
+# busy machine (docs/results.md).
 SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 # Seconds of sound, for a busy machine.
 SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
