@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import plain
@@ -26,6 +27,7 @@ SIDES: dict[str, tuple[float, float]] = {
     "lower right": (0.7, 0.7),
 }
 """Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
+NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
 _SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
@@ -381,12 +383,12 @@ def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | Non
     return text[: found.start()].strip(), (words.relations[found[0]], landmark)
 
 
-def _take(text: str, table: Mapping[str, object]) -> tuple[str, object]:
+def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
     text, value, _ = _take_with_form(text, table)
     return text, value
 
 
-def _take_with_form(text: str, table: Mapping[str, object]) -> tuple[str, object, str]:
+def _take_with_form(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None, str]:
     """The first form of a table in a text: the text without it, its name, the form."""
     found = _any_of(tuple(table)).search(text)
     if found is None:

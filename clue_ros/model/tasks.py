@@ -1,8 +1,8 @@
 """The prompts of PaliGemma's tasks, and how their answers are read.
 
-The published mix checkpoints know "detect THING ; THING", "segment THING ; THING", "answer en
-QUESTION" and "caption en", each ended by a newline (Google's page "PaliGemma prompt and system
-instructions"). Whatever a model answers is read as far as it makes sense, and never raises.
+The published mix checkpoints know "detect THING ; THING" and "answer en QUESTION", each ended by a
+newline (Google's page "PaliGemma prompt and system instructions"). Whatever a model answers is read
+as far as it makes sense, and never raises.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from clue_ros.model.location_tokens import LAST, Codes, nearest_valid
 
 DETECT = "detect"
-SEGMENT = "segment"
 ANSWER = "answer en"
-CAPTION = "caption en"
 
 # Questions for ANSWER; {} is a noun phrase without an article.
 WHAT_COLOR = "what color is the {}?"

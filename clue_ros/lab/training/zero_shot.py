@@ -129,8 +129,10 @@ def fit(evidence: Tensor, labels: Tensor) -> ZeroShotSettings:
         return total
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    bias, *rest = (round(float(w), 4) for w in weights.detach())
-    settings = ZeroShotSettings(bias, **dict(zip(Evidence._fields, rest, strict=True)))
+    bias, going_on, second, doubt, nothing, by_rules = (
+        round(float(w), 4) for w in weights.detach()
+    )
+    settings = ZeroShotSettings(bias, going_on, second, doubt, nothing, by_rules)
     return replace(settings, threshold=fit_threshold(chances(settings, evidence), labels))
 
 
