@@ -126,7 +126,7 @@ class Checkpoint:
     processor: Any
     backbone: Backbone
     adapters: Adapters
-    judge_of: Detector | None
+    detector_or_none: Detector | None
     ivg: IvgSettings
     vocabulary: Vocabulary
     fusion: Fusion | None = None  # fitted for this pair of adapters
@@ -139,7 +139,7 @@ class Checkpoint:
     def policies(self) -> tuple[str, ...]:
         """The policies that these adapters allow, the best one last."""
         names = [ZERO_SHOT]
-        if self.judge_of is not None:
+        if self.detector_or_none is not None:
             names.append("detector")
         if IVG in self.adapters.names:
             names.append("decoder")
@@ -151,9 +151,9 @@ class Checkpoint:
     @property
     def detector(self) -> Detector:
         """The ambiguity detector. Raises ModelError where there is none."""
-        if self.judge_of is None:
+        if self.detector_or_none is None:
             raise ModelError(NO_DETECTOR)
-        return self.judge_of
+        return self.detector_or_none
 
     @with_room
     @torch.inference_mode()
@@ -282,7 +282,8 @@ class Checkpoint:
 
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
-        weights = [] if self.judge_of is None else list(self.judge_of.head.parameters())
+        judge = self.detector_or_none
+        weights = judge.head.parameters() if judge is not None else ()
         head = sum(p.numel() * p.element_size() for p in weights)
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
         return self.backbone.memory_bytes() + head + masks
