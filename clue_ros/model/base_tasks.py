@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +28,7 @@ from clue_ros.model.tasks import (
     ANSWER_TOKENS,
     DETECT,
     DETECT_TOKENS,
+    Detection,
     ListedBox,
     clean_label,
     read_boxes,
@@ -42,18 +42,6 @@ LEAST_CROP = 32  # pixels of a crop's shorter side
 OPINION = 0.5  # least probability of yes and no together for an answer to count
 
 Image = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """An answer to "detect".
-
-    candidates: boxes in pixels, near-duplicates merged. going_on: probability that the answer goes
-    on after its first box.
-    """
-
-    candidates: tuple[Candidate, ...]
-    going_on: float
 
 
 class BaseTasks:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clue_ros.dialogue.candidates import Candidate
 from clue_ros.model.location_tokens import LAST, Codes, nearest_valid
 
 DETECT = "detect"
@@ -37,6 +38,18 @@ class ListedBox:
     codes: Codes
     at: tuple[int, int, int, int]
     label: tuple[int, int]  # first token of the label, and the one behind its last
+
+
+@dataclass(frozen=True)
+class Detection:
+    """An answer to DETECT.
+
+    candidates: boxes in pixels, near-duplicates merged. going_on: probability that the answer goes
+    on after its first box.
+    """
+
+    candidates: tuple[Candidate, ...]
+    going_on: float
 
 
 def read_boxes(steps: Sequence[int | None], most: int = MAX_BOXES) -> tuple[ListedBox, ...]:

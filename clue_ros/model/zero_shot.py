@@ -30,11 +30,18 @@ from clue_ros.dialogue.types import (
     Question,
 )
 from clue_ros.errors import ModelError
-from clue_ros.model.base_tasks import Detection
 from clue_ros.model.fusion import log_odds
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.peaks import find_peaks
-from clue_ros.model.tasks import IS_THERE, IS_THIS, MAX_BOXES, WHAT_COLOR, WHAT_IS, short_answer
+from clue_ros.model.tasks import (
+    IS_THERE,
+    IS_THIS,
+    MAX_BOXES,
+    WHAT_COLOR,
+    WHAT_IS,
+    Detection,
+    short_answer,
+)
 
 SETTINGS_FILE = "zero_shot.json"
 NATS = 2.0  # yes/no log odds behind the best up to which a candidate still matches

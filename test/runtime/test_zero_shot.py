@@ -18,8 +18,8 @@ from clue_ros.dialogue.types import AmbiguityEstimate
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
-from clue_ros.model.base_tasks import Detection
 from clue_ros.model.loading import EMBEDDED, find_model
+from clue_ros.model.tasks import Detection
 from clue_ros.model.zero_shot import (
     Evidence,
     ZeroShotSettings,
