@@ -14,7 +14,6 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from clue_ros.engine import POLICIES
 from clue_ros.model.loading import add_model_argument
 from clue_ros.model.quantization import QUANTIZATIONS
 
@@ -57,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
         ivg=args.ivg,
         mask_decoder=args.mask_decoder,
         baselines=BASELINES,
-        bare_policies=tuple(policy for policy in POLICIES if policy == "zero-shot"),
     )
     print(json.dumps(as_json(report)) if args.json else as_text(report))
     return WILL_NOT_LOAD if report.problems else 0

@@ -41,7 +41,7 @@ from clue_ros.dialogue.types import (
     Turn,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
+from clue_ros.dialogue.words import named_object, offered_answers
 from clue_ros.errors import BadExpressionError, ClueError, NothingWantedError
 
 MAX_WAITS = 10  # times that a question is held open by "wait"
@@ -177,7 +177,7 @@ class Conversation:
         question = self._open
         if self.phase is not Phase.WAITING or question is None:
             raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
-        offered = question.suggested_answers
+        offered = question.suggested_answers or offered_answers(question.text)
         said = read(clean_text(text), offered, named_object(self.dialogue.turns))
         if said.kind is Kind.WAIT:
             return self._wait(question)

@@ -18,11 +18,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ModelError
+from clue_ros.model.fusion import OLD_SETTINGS_FILE, SETTINGS_FILE
 from clue_ros.model.hub import (
     ADAPTERS,
     TIMEOUT,
@@ -167,15 +169,14 @@ def inspect_model(
     ivg: str | Path | None = None,
     mask_decoder: str | Path | None = None,
     baselines: tuple[str, ...] = (),
-    bare_policies: tuple[str, ...] = (),
     thorough: bool = True,
 ) -> Report:
     """Collect what loading a model with these choices (those of `Clue.load`) needs.
 
-    baselines: detectors that need no folder. bare_policies: policies of a base without adapters.
-    thorough: also the adapters' files, versions, and the hub's answer about what is cached. Nothing
-    is loaded, and nothing downloaded but a repository's config.json and adapter_config.json. Never
-    raises for what a person can mend: see `Report.problems`.
+    baselines: detectors that need no folder. thorough: also the adapters' files, versions, and the
+    hub's answer about what is cached. Nothing is loaded, and nothing downloaded but a repository's
+    config.json and adapter_config.json. Never raises for what a person can mend: see
+    `Report.problems`.
     """
     report = Report(str(model), quantization=quantization)
     _try(report, lambda: check_quantization(quantization))
@@ -184,13 +185,13 @@ def inspect_model(
     named = {"detector": detector, "ivg": ivg}
     for name, path in named.items():
         if path is not None and str(path) not in baselines:
-            _try(report, lambda name=name, path=path: _given(report, name, path))  # type: ignore[misc]
+            _try(report, partial(_given, report, name, path, baselines))
     if mask_decoder is not None:
         report.mask_decoder = str(mask_decoder)
         if not Path(mask_decoder).expanduser().is_file():
             report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
-        _try(report, lambda: _check_adapters(report, named, baselines, bare_policies))
+        _try(report, lambda: _check_adapters(report, named, baselines))
         _versions(report)
     if is_model:
         _try(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
@@ -305,11 +306,12 @@ def _check_kind(report: Report, base: Source) -> None:
 # Adapters and policy.
 
 
-def _given(report: Report, name: str, path: str | Path) -> None:
+def _given(report: Report, name: str, path: str | Path, baselines: tuple[str, ...]) -> None:
     """An adapter's folder that the caller named."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ModelError(f"there is no folder {folder} with {PARTS[name]}")
+        or_else = f" (or name one of {', '.join(baselines)})" if name == "detector" else ""
+        raise ModelError(f"there is no folder {folder} with {PARTS[name]}{or_else}")
     report.adapters[name] = str(folder)
 
 
@@ -317,25 +319,27 @@ def _check_adapters(
     report: Report,
     named: Mapping[str, str | Path | None],
     baselines: tuple[str, ...],
-    bare_policies: tuple[str, ...],
 ) -> None:
-    """The adapters' files, and the policies that they allow, the best one last."""
+    """The adapters' files, and the policies that they allow (`Checkpoint.policies`)."""
     has_detector = "detector" in report.adapters or str(named["detector"]) in baselines
-    has_ivg = "ivg" in report.adapters
-    if has_ivg:
-        report.policies = (
-            ("detector", "decoder", "both") if has_detector else ("detector", "decoder")
-        )
+    allowed: tuple[str, ...] = ()
+    if "ivg" in report.adapters:
+        allowed = ("detector", "decoder")
+        place = report.adapters.get("detector", "")
+        if (
+            has_detector
+            and place
+            and any(_there(report, place, name) for name in (SETTINGS_FILE, OLD_SETTINGS_FILE))
+        ):
+            allowed = ("detector", "decoder", "both")
+        elif has_detector:
+            allowed = ("decoder", "detector")
+            report.notes.append("policy both has no fit (`clue train policy`): detector decides")
     elif has_detector:
-        report.policies = ("detector",)
+        allowed = ("detector",)
         report.notes.append("no adapter B: the model judges, and can neither ask nor point")
-    elif report.base is not None and not report.problems:
-        report.policies = bare_policies
-        if not bare_policies:
-            report.problem(
-                f"{report.model} has no adapters (folders detector and ivg): train them with"
-                " `clue train detector` and `clue train ivg`, or name them (detector, ivg)"
-            )
+    if report.base is not None:
+        report.policies = ("zero-shot", *allowed)
     for name, place in report.adapters.items():
         settings = {"detector": "detector.json", "ivg": "ivg.json"}[name]
         for file in (settings, "adapter_config.json", "adapter_model.safetensors"):

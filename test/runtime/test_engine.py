@@ -73,9 +73,10 @@ def test_every_peak_has_a_mask_of_the_size_of_the_image(clue: Clue, view: View) 
         assert mask.shape == (60, 80)
         assert mask.dtype == np.dtype(bool)
         ys, xs = np.nonzero(mask)
-        found = Box(xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
-        # The object may be wider than its peak, but is not elsewhere.
-        assert found.iou(peak.box) > 0.3
+        x, y = peak.box.center
+        # The object may be wider than its peak by 15 % (and the peak's rim), but is not elsewhere.
+        assert np.abs(xs + 0.5 - x).max() <= 0.65 * (peak.box.x_max - peak.box.x_min) + 1
+        assert np.abs(ys + 0.5 - y).max() <= 0.65 * (peak.box.y_max - peak.box.y_min) + 1
 
 
 def test_words_and_picture_both_matter(clue: Clue, view: View, picture: Image) -> None:

@@ -163,7 +163,7 @@ def test_the_engine_takes_other_folders_and_names_what_is_missing(
     )
     chances = [c.ambiguity(c.look(picture), "the block").probability for c in (own, other)]
     assert chances[0] == chances[1]
-    with pytest.raises(ModelError, match=r"no folder .*nowhere with a detector .or one of"):
+    with pytest.raises(ModelError, match=r"no folder .*nowhere with adapter A .or name one of"):
         Clue.load(random_model, device="cpu", detector=tmp_path / "nowhere")
     with pytest.raises(ModelError, match=r"there is no folder .*nowhere with adapter B"):
         Clue.load(random_model, device="cpu", ivg=tmp_path / "nowhere")

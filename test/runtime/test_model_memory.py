@@ -60,7 +60,7 @@ def test_fake_out_of_memory_is_tried_once_more_and_then_said(
     parts = clue.checkpoint
     places: dict[str, tuple[Any, str]] = {
         "look": (parts.backbone, "look"),
-        "judge": (parts, "detector"),
+        "judge": (parts, "detector_or_none"),
         "read": (module, "read_prompts"),
         "speak": (module, "reply_to"),
     }

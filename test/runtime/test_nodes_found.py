@@ -125,10 +125,10 @@ def test_a_groundings_mask_is_its_places() -> None:
 
 def test_without_depth_a_groundings_mask_is_the_models() -> None:
     clue, reply = FakeMasks(), Grounding(SCENE.box(0), "block", 0.7, estimate())
-    (found,) = find_objects(clue, FakeView(), reply, no_depth)
+    (found,) = find_objects(clue, FakeView(), reply, no_depth, masks=True)
     assert found.mask is not None
     assert np.array_equal(found.mask, clue.mask(FakeView(), reply))
-    (deep,) = find_objects(clue, FakeView(), reply, by_depth)
+    (deep,) = find_objects(clue, FakeView(), reply, by_depth, masks=True)
     assert deep.place is not None
     assert deep.mask is not None
     assert np.array_equal(deep.mask, deep.place.mask())
@@ -139,7 +139,7 @@ def test_without_depth_a_groundings_mask_is_the_models() -> None:
 def test_a_mask_that_fails_costs_no_grounding() -> None:
     clue, reply = FakeMasks(), Grounding(SCENE.box(0), "block", 0.7, estimate())
     clue.fails = True
-    (found,) = find_objects(clue, FakeView(), reply, no_depth)
+    (found,) = find_objects(clue, FakeView(), reply, no_depth, masks=True)
     assert (found.box, found.mask) == (reply.box, None)
 
 

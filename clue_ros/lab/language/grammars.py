@@ -10,12 +10,16 @@ from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 
 
-@lru_cache(maxsize=8)
 def grammar_of(world: str = DEFAULT_WORLD, *, via: bool = False) -> Grammar:
     """The grammar of a world. ValueError names the worlds there are.
 
     via: whether the rich grammar says which objects are counted (`DialogueState.via`).
     """
+    return _grammar(world, via)
+
+
+@lru_cache(maxsize=8)  # one object, however the arguments are given
+def _grammar(world: str, via: bool) -> Grammar:
     spec = world_spec(world)
     return RichGrammar(spec, via=via) if spec.language == "rich" else PlainGrammar()
 
