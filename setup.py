@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Package clue_ros for colcon (ament_python) and for pip."""
 
 import os

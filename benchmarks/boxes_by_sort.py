@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure how often a base's boxes are right, by the sort of a clear request.
 
     scripts/run python benchmarks/boxes_by_sort.py --tabletop DIR [--model household] [--split val]

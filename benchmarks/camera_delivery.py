@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure which part of a camera's images reaches perception, by QoS and Fast DDS profile.
 
     scripts/run python benchmarks/camera_delivery.py [--seconds 10] [--model M]

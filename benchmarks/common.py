@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Shared by the benchmarks: their options, and a perception node in a process of its own."""
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Compare our code path with transformers' own: same prompts, half-depth map and greedy tokens.
 
     scripts/run python benchmarks/equivalence.py [--config 3b|tiny|FOLDER] [--dtype bfloat16] ...

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Our code path against transformers' own on any PaliGemma 2: same prompts, map and tokens.
 
 Ours: `encode_prompts`, `Backbone.look`, `attention_at` (half depth), `generate` (our decoder).

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The full-size model with RANDOM weights: what can be shown about it without its gated weights.
 
 Weights are drawn straight into place in the wanted dtype, so that three billion of them need no

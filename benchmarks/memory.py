@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure the memory of a model's weights in each form, and what smaller weights change.
 
     scripts/run python benchmarks/memory.py [--model 3b|tabletop|FOLDER] [--data IT2P] [--json]

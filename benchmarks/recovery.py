@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure the seconds from `kill -9` of perception to the next request that ends in a box.
 
     scripts/run python benchmarks/recovery.py [--runs 5] [--model M] [--delay 0.5]

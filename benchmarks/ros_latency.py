@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure the time from image and sentence to the question on the ROS graph, and in the engine.
 
     scripts/run python benchmarks/ros_latency.py [--runs N] [--model M] [--device D] [--image FILE]

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure whether the memory of perception stays flat, and whether every request is answered.
 
     scripts/run python benchmarks/soak.py [--dialogues 2000] [--cycles 100] [--fuzz 2000]

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure the error of 3D positions on simulated tables with a noisy depth camera.
 
     scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model tabletop] [--json]

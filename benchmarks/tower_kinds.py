@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure how often a vision tower in training names the kind of an object: by patch, object, size.
 
     scripts/run python benchmarks/tower_kinds.py --run runs/household --tabletop DIR --mix blocks \

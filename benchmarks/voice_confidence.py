@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Fit CONFIDENCE of clue_ros/voice/sphinx.py: the probability that the grammar's text is right.
 
     scripts/run python benchmarks/voice_confidence.py [--voices en-us+m3 ...] [--json]

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure whole spoken dialogues on the ROS 2 graph: recognition, outcome, and times.
 
     scripts/run python benchmarks/voice_dialogues.py [--voices V ...] [--every N] [--records FILE]

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measure the recognizer: word error rates in four voices, and echoes of the robot's own voice.
 
     scripts/run python benchmarks/voice_roundtrip.py [--voices V ...] [--every N] [--skip-words]

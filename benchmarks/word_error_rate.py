@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Word error rate: substituted, missing and inserted words (edit distance) per word said."""
 
 from __future__ import annotations

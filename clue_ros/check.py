@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Say whether a model would load here, and what is missing, before anything is downloaded.
 
 Prints the base, the adapters and the policies they allow, device and number format, memory needed

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer

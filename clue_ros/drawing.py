@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The picture of what the robot saw, attended to and chose: one function for everyone who draws it.
 
 Used by the command line, the demo, the documentation and the perception node's ``~/debug_image``.

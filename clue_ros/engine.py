@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Clue: the one object a caller holds.
 
 Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2).

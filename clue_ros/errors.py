@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Errors a person or a caller can act on.
 
 Each has a stable `code` (the ROS interfaces use the same words) and a message of one line: what was

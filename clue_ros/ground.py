@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Point at what a sentence means in a picture, or ask back when it could mean more than one thing.
 
 Exit status: 0 it pointed, 3 it asked and waits for an answer (give it with --answer), 4 an answer

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Pictures from files, as the model wants them: uint8 RGB, upright, whatever the file held."""
 
 from __future__ import annotations

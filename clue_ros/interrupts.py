@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C and SIGTERM while a program still imports: it ends at once and prints no traceback.
 
 Importing torch or rclpy takes seconds. A KeyboardInterrupt raised inside an import may be swallowed

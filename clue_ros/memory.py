@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The memory of a process that runs for hours: without this it creeps up, although nothing is lost.
 
 A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The demo's ROS 2 graph: the nodes as processes, and a client that watches their topics."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The demo: a real ROS 2 graph in separate processes, played through scene by scene.
 
     scripts/demo                                              the scenes that come with clue_ros

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The demo's scenes, as demo/scenes.yaml lists them.
 
     - image: red_ball.png              # beside the file

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The spoken demo: `scripts/demo --voice` plays dialogues from sound files, without a sound device.
 
 The person's sound files and the robot's own voice reach the speech node through one microphone, a

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Start clue_ros on a robot: ros2 launch clue_ros clue.launch.py image:=/camera/image_raw.
 
 Perception is a managed node; its parameter `autostart`, set here, has it configured and activated

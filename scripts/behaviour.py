@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Record what the system does, and compare two recordings: a net for a refactoring.
 
     scripts/run python scripts/behaviour.py record OUT.json [--parts replies cli ros help]

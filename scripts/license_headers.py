@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Put the copyright and the licence into the first lines of every Python file that lacks them.
 
 Usage: python -m scripts.license_headers    (test/runtime/test_license_headers.py checks)

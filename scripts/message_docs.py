@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/messages.md from the comments of clue_msgs' interface files.
 
 python -m scripts.message_docs        # in the repository

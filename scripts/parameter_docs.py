@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Writes config/clue.yaml and the tables of docs/ros.md from the parameter tables of the nodes.
 
 python -m scripts.parameter_docs        # in the repository

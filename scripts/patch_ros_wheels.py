@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Point the CMake files of the ROS wheels at this machine.
 
 The wheels' exported CMake files name the Python and numpy include folders of the machine that

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A dialogue without ROS and without a model: its types, Algorithm 1, words and sentences.
 
 ``from clue_ros.dialogue import Dialogue, Question, Grounding`` is the public API.

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Things that a request can mean, and the question that tells them apart in few words.
 
 A `Candidate` comes from any detector: the base model's own boxes, an external one, or peaks of the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A rule-based chooser: candidates and a dialogue in, the candidates that still match out.
 
 `follow` reads a whole dialogue each time, so that a reply depends on what is seen and said alone.

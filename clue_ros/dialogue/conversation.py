@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Algorithm 1 of the paper: reply, ask, hear the answer, until the robot points.
 
 `Conversation` is the algorithm as a state machine. Its caller feeds it events (a reply of the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Episodes: the file format of a dialogue that a robot held, an InViG sample with its history.
 
 An episode is two files, `episode-000012-3f2a9c01.json` and the picture of the same name. The JSON

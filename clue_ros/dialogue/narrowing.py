@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Which candidates a phrase can mean: rules over words and geometry, without a model.
 
 The parts of a phrase narrow down the candidates in turn: colour and kind, what is excluded,

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a noun phrase says: the thing it names, and the parts that tell it from others.
 
 "the second red mug from the left, not the big one" names a mug, that is red, the second from the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a person asks for with an utterance: stop, refuse, wait, yes, no, an answer, a new request.
 
 `read` is the one place that decides it, and `clue_ros.dialogue.conversation` acts on it, so that

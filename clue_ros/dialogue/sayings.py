@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the robot says by itself, in each language. The model writes its own questions."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What is said and what comes out: the dialogue, its context C(k) (section III-A), the replies.
 
 Plain data, without torch and without ROS, so that nodes, the command line and the evaluation share

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """English and French phrases and words that tell what an utterance asks for (reading.py).
 
 Phrases are written as people write them; words as reading.py has them: in lower case, without

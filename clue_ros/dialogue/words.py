@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What people say to the robot, language by language: the words of commands and of answers.
 
 The recognizer's grammar is made of these (grammar.py). What an utterance asks for is read in

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The model: PaliGemma 2 at half depth, two adapters, the detector, the constrained decoder."""
 
 import logging

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The two LoRA adapters on one backbone (section III): A, "detector", and B, "ivg".
 
 Each lives in a folder of peft's format (adapter_config.json, adapter_model.safetensors). Only the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """From attention weights to one map of the image: equations 1 and 2 (section III-B.1).
 
 The image tokens are the first N keys (PaliGemma's layout), N = grid * grid, row by row from the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """PaliGemma 2 as CLUE uses it (sections III-A.1, III-B.1): look once, decode half way or whole.
 
 Nothing here depends on a model's size; every number comes from its config. The decoder runs in

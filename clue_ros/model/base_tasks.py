@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the base model says about one image when no adapter is active: its own tasks.
 
 "detect THING" lists boxes, "answer en QUESTION" answers about the image or about crops of it in one

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A complete model: processor, backbone, both adapters, detector, settings.
 
 Its folder holds:

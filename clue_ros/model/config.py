@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Sizes: the embedded model's, and the middle block (section III-B.1)."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the robot says: greedy decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
 
 Modes:

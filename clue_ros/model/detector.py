@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The ambiguity detector (section III-B): from one block of the decoder to a probability.
 
 A detector is a folder: adapter A, the head's weights (head.safetensors; an AR detector has none)

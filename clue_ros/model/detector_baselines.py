@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Detectors that need no training, to compare with (section IV-A): what the decoder says anyway.
 
 decoder-yes-no     the base model is asked whether the sentence is ambiguous, and says yes or no

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The detectors of the paper's Table I (section IV-A), by name.
 
 `clue train detector --variant NAME` trains one, `clue eval detectors` compares them all.

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Devices and number formats: choose one, describe it, and how much memory it has free."""
 
 from __future__ import annotations

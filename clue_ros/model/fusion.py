@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Policy "both": one probability of ambiguity from the detector and the decoder's first token.
 
 Each gives a probability that a sentence is ambiguous: the detector, and the decoder by the share of

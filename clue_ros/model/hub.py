@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the Hugging Face hub says about a repository, and what of it is in the cache already.
 
 Nothing here downloads weights, and nothing blocks: each question has a time limit.

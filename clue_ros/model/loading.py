@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A model's files: find them, fetch them from the Hugging Face hub, read and check them.
 
 Every failure is a ModelError of one line that names the file and says what to do. torch and

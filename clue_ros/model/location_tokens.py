@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Boxes as location tokens: G = <locY1><locX1><locY2><locX2> (the paper's section III-A), and back.
 
 A token is one of 1024 steps over the image's height (Y) or width (X): 0 is the first edge, 1023 the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """PaliGemma's mask decoder: sixteen segment tokens -> a 64x64 mask inside a box.
 
 PaliGemma answers "segment the apple" with four location tokens and sixteen segment tokens

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Object masks from an RGB image and a box: GrabCut, with the attention map as a prior.
 
 GrabCut (Rother, Kolmogorov and Blake 2004; OpenCV's implementation) separates the colours inside a

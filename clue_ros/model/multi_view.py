@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Looking more than once: the box that several looks at one picture agree on.
 
 A look is a window onto the picture: all of it, a little less, or more with its rim repeated. Where

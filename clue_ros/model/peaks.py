@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Peaks of an attention map: the places in the image that a sentence may mean.
 
 The paper shows that the map marks the candidates; how peaks are cut out of it is ours. Each cell

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a model needs and what this machine has: known before weights are fetched or read.
 
 `inspect_model` collects it: the parts of a model and where they lie, the files to download, memory

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 r"""Text and pictures in PaliGemma's format (the paper's section III-A.1).
 
 One processor class for every model: transformers' PaliGemmaProcessor. The embedded model brings its

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Smaller weights, chosen when a model is loaded: "none", "int8" or "nf4" (bitsandbytes).
 
 What is quantised is what holds most of the full model's bytes: the projections of the decoder's

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The prompts of PaliGemma's tasks, and how their answers are read.
 
 The published mix checkpoints know "detect THING ; THING" and "answer en QUESTION", each ended by a

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Policy "zero-shot": ask and point with the base model alone, before any adapter is trained.
 
 The base's own tasks give the candidates and settle doubts (`base_tasks`); words and geometry do the

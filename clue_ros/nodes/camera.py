@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The newest frame of the camera, its age, and the reason when there is none."""
 
 from __future__ import annotations

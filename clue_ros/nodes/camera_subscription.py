@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A subscription to a camera's topic whose reliability follows the topic's publishers.
 
 Best effort matches every publisher. But an image that is larger than the shared memory of the

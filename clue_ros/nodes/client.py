@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A client for other nodes and scripts, as nav2_simple_commander is for navigation.
 
     from clue_ros.nodes.client import CommandGrounder, GroundingError

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Deprecated: import `clue_ros.nodes.client` instead."""
 
 import warnings

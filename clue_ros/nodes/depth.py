@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The depth image and the calibration that belong to a colour image: matched by time, in metres."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A reply's objects in the messages of other packages: vision_msgs detections and RViz markers.
 
 vision_msgs is optional: it is imported when perception is configured, and without it only the

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The perception node's health on /diagnostics."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """One open dialogue on the ROS side: the coroutine that runs it, and the slot that it occupies.
 
 The coroutine awaits one future at a time. Whichever comes first resolves it: the worker with a

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The programs that run on a robot: `ros2 run clue_ros perception_node` and its companions.
 
 `python -m clue_ros.nodes.executables perception` does the same. A node's module is imported only

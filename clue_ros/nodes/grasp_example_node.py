@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """An example of a grasp planner that uses groundings: `ros2 run clue_ros grasp_example_node`.
 
 It subscribes to `grounding` and publishes `grasp_pose` and `pregrasp_pose`, in the camera's optical

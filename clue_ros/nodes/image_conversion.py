@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """ROS images to numpy arrays and back.
 
 `to_rgb` uses the robot's own cv_bridge where the compiled one (from apt) is installed, and a

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A camera made of files: it publishes a picture, a folder, a video or a webcam.
 
 Topics: image, camera_info, image/compressed with the parameter `compressed`, and depth where there

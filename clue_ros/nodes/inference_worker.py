@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """One thread that runs the model, and futures that an rclpy coroutine can await.
 
 A callback that ran the model itself would block the executor for as long as the model takes; here

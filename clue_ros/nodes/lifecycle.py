@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A managed (lifecycle) node, and a node as a process: how it spins and how it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """From clue_ros's dataclasses to clue_msgs, and the objects of a reply with their masks and poses.
 
 Every message gets the header of the image it was computed from; boxes are in pixels of that image.

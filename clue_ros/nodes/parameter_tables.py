@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Every parameter of every node, declared once.
 
 The nodes declare from these tables; `python -m scripts.parameter_docs` writes

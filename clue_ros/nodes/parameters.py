@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a parameter is, and how a node declares its table of them and refuses bad changes.
 
 The tables are in parameter_tables.py. No ROS is needed to import this module.

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The perception node: a managed node that looks, asks and points.
 
 States: unconfigured (no model), inactive (model loaded, no camera), active. The services and the

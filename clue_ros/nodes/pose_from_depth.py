@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The position, size and orientation of the object in a box of the image, from a depth image.
 
 A box also holds background: the table at its corners, objects behind. The supporting surface is

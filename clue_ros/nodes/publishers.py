@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the perception node publishes and logs as a dialogue goes on, and the action's feedback."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Records every dialogue of a robot as an episode on disk (format: clue_ros.dialogue.episodes).
 
 An episode's file is replaced as a whole after each turn. A crash during a dialogue loses at most

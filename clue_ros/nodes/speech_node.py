@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The node speech: sound, or typed lines, in; the topic `speech` out.
 
 Listening and recognition have threads of their own and the recognizer a process of its own, so that

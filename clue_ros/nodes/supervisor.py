@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a node alive: a small process that forks the node, and forks it again after a crash.
 
 Importing torch, transformers and peft takes seconds of CPU in each new process. The supervisor

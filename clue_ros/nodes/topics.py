@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Every topic, service and action of the nodes: name, type, QoS and direction, a table for each.
 
 The nodes make their publishers, subscriptions and servers from these tables, and tests compare

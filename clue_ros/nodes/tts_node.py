@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The node tts: speaks the texts of the topics `say` and `question`, and of the action ~/say.
 
 The engine is a process of its own and the sound a program that can be killed; no callback waits for

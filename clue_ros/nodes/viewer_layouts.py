@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The layouts of RViz and Foxglove in config/, filled in with the topics of a launch.
 
 The files in config/ name the topics of perception without arguments. The launch file opens copies

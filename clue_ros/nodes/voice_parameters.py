@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The parameters of the nodes speech and tts."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Sound as mono samples of 16 bits: files, levels, channels, sample rates."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Whether to act on a recognized phrase: at once, after "Did you say ...?", or not at all.
 
 A grammar turns any sound into a command, so a phrase of low confidence is read back first.

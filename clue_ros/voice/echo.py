@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The times at which the robot speaks, so that its voice is not recognized as a person's.
 
 Times are seconds of one clock, in the nodes the ROS time.

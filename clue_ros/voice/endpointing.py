@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Where a phrase begins and ends in a stream of sound: voice activity detection with pocketsphinx.
 
 pocketsphinx.Endpointer uses one window for both ends. A window long enough for the pauses inside a

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The input and the output of a recognizer: hints of the next words, and a hypothesis.
 
 The hints become a grammar (JSGF), a vocabulary, or a prompt.

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """From chunks of sound to recognized phrases, in two threads.
 
 One thread finds phrases in the sound; the other runs the recognizer. It is slow, so phrases queue

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Players of WAV files whose sound can be stopped at once: external programs and streams."""
 
 from __future__ import annotations

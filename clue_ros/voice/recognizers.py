@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The speech recognizers by name, and the process that one of them runs in.
 
 `problem` is asked when a node is configured, so that a missing package or model is reported then

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Sound from a microphone, or from files in real time."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The queue of texts to say, in order of priority, and the thread that says them."""
 
 from __future__ import annotations

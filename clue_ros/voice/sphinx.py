@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """The offline recognizer pocketsphinx, with a grammar of likely sentences and a confidence.
 
 Each phrase is decoded three times: with the grammar, with the general language model, and as bare

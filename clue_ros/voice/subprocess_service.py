@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """A worker process that is killed when it hangs and started again when it is next needed.
 
 Speech engines hang, crash, and hold Python's lock (the GIL) for seconds, so each one runs in a

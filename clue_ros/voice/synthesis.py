@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Text to WAV files with pyttsx3, in a process of its own: its engine may hang."""
 
 from __future__ import annotations
