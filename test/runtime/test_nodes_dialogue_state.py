@@ -367,16 +367,16 @@ print(json.dumps([f.result().error_code if f.done() else -1 for f in futures]), 
 """
 
 
-def test_of_64_requests_at_once_from_eight_processes_all_are_answered(client: Client) -> None:
-    command = [sys.executable, "-c", CLIENT, "8"]
+def test_of_64_requests_at_once_from_two_processes_all_are_answered(client: Client) -> None:
+    command = [sys.executable, "-c", CLIENT, "32"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     others: list[Any] = [
         subprocess.Popen([*command, str(n)], env=isolate(), **pipes)  # type: ignore[call-overload]
-        for n in range(8)
+        for n in range(2)
     ]
     client.start_camera()
     try:
-        assert [other.stdout.readline() for other in others] == ["ready\n"] * 8
+        assert [other.stdout.readline() for other in others] == ["ready\n"] * 2
         for other in others:
             other.stdin.write("go\n")
             other.stdin.flush()
