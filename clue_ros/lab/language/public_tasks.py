@@ -70,7 +70,7 @@ _TRIES = 20
 
 
 @dataclass(frozen=True)
-class Question:
+class TaskQuestion:
     """A question about a picture.
 
     sort: one of QUESTIONS. meant: the objects that it is about. named: the object that the answer's
@@ -161,9 +161,9 @@ class PublicTasks:
 
     # --- answer en
 
-    def question(self, objects: Objects, rng: Rng, sort: str | None = None) -> Question | None:
+    def question(self, objects: Objects, rng: Rng, sort: str | None = None) -> TaskQuestion | None:
         """A question about a whole picture; None if the scene does not give one of the sort."""
-        asks: dict[str, Callable[[Objects, Rng], Question | None]] = {
+        asks: dict[str, Callable[[Objects, Rng], TaskQuestion | None]] = {
             "color": self._color, "kind": self._kind, "number": self._number,
             "presence": self._presence, "check": self._check, "size": self._size,
             "listing": self._listing,
@@ -172,18 +172,20 @@ class PublicTasks:
 
     def question_about(
         self, target: int, objects: Objects, rng: Rng, sort: str | None = None
-    ) -> Question:
+    ) -> TaskQuestion:
         """A question about a picture that was cropped around one object.
 
         sort: one of CROP_QUESTIONS; None draws it.
         """
         o, sort = objects[target], sort or _draw(CROP_QUESTIONS, rng)
         if sort == "kind":
-            return Question(sort, pick(rng, KIND_OF_THIS), self.name(o.kind), (target,), target)
+            return TaskQuestion(sort, pick(rng, KIND_OF_THIS), self.name(o.kind), (target,), target)
         if sort == "color":
             noun = f"the {self._words(o.kind, None, rng)}"
             subject = noun if rng.uniform() < 0.3 else pick(rng, THIS)
-            return Question(sort, pick(rng, COLOR_OF).format(subject), o.color, (target,), target)
+            return TaskQuestion(
+                sort, pick(rng, COLOR_OF).format(subject), o.color, (target,), target
+            )
         # A yes-or-no question names the kind, the colour or both; one of them is wrong in half.
         true, form = rng.uniform() < 0.5, rng.uniform()
         kind, color = o.kind, o.color
@@ -196,7 +198,7 @@ class PublicTasks:
         bare = 0.4 <= form < 0.6 or rng.uniform() < 0.3  # "is this red mug ?" of a program
         said = said if bare else indefinite(said)
         text = pick(rng, CHECK_THIS).format(said)
-        return Question(sort, text, YES if true else NO, (target,), target)
+        return TaskQuestion(sort, text, YES if true else NO, (target,), target)
 
     def _subject(self, objects: Objects, rng: Rng) -> tuple[str, int] | None:
         """A noun phrase without a colour that means one object, and that object."""
@@ -212,19 +214,19 @@ class PublicTasks:
                 return found[0], found[1][0]
         return None
 
-    def _color(self, objects: Objects, rng: Rng) -> Question | None:
+    def _color(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         found = _called(objects, objects[int(rng.integers(len(objects)))].kind, None)
         colors = {objects[i].color for i in found}
         if len(found) > 1 and len(colors) == 1:
             many = f"the {self._words(objects[found[0]].kind, None, rng, many=True)}"
-            return Question("color", pick(rng, COLOR_OF_MANY).format(many), colors.pop(), found)
+            return TaskQuestion("color", pick(rng, COLOR_OF_MANY).format(many), colors.pop(), found)
         subject = self._subject(objects, rng)
         if subject is None:
             return None
         text, i = subject
-        return Question("color", pick(rng, COLOR_OF).format(text), objects[i].color, (i,), i)
+        return TaskQuestion("color", pick(rng, COLOR_OF).format(text), objects[i].color, (i,), i)
 
-    def _kind(self, objects: Objects, rng: Rng) -> Question | None:
+    def _kind(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         colors = [o.color for o in objects]
         single = [i for i, color in enumerate(colors) if colors.count(color) == 1]
         if not single:
@@ -232,17 +234,17 @@ class PublicTasks:
         i = single[int(rng.integers(len(single)))]
         subject = f"the {colors[i]} {pick(rng, ANY_NOUNS)}"
         name = self.name(objects[i].kind)
-        return Question("kind", pick(rng, KIND_OF).format(subject), name, (i,), i)
+        return TaskQuestion("kind", pick(rng, KIND_OF).format(subject), name, (i,), i)
 
-    def _number(self, objects: Objects, rng: Rng) -> Question | None:
+    def _number(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         drawn = self._description(objects, rng, rng.uniform() < 0.8, color_rate=0.25)
         if drawn is None or len(drawn[2]) > MOST:
             return None
         kind, color, found = drawn
         text = pick(rng, HOW_MANY).format(self._words(kind, color, rng, many=True))
-        return Question("number", text, str(len(found)), found)
+        return TaskQuestion("number", text, str(len(found)), found)
 
-    def _presence(self, objects: Objects, rng: Rng) -> Question | None:
+    def _presence(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         drawn = self._description(objects, rng, rng.uniform() < 0.5, color_rate=0.5)
         if drawn is None:
             return None
@@ -252,9 +254,9 @@ class PublicTasks:
         else:
             text = pick(rng, PRESENCE).format(indefinite(self._words(kind, color, rng)))
         named = found[0] if len(found) == 1 else None
-        return Question("presence", text, YES if found else NO, found, named)
+        return TaskQuestion("presence", text, YES if found else NO, found, named)
 
-    def _check(self, objects: Objects, rng: Rng) -> Question | None:
+    def _check(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         subject = self._subject(objects, rng)
         if subject is None:
             return None
@@ -262,9 +264,9 @@ class PublicTasks:
         true = rng.uniform() < 0.5
         color = objects[i].color if true else self._other_color(objects[i], objects, rng)
         question = pick(rng, CHECK).format(text, color)
-        return Question("check", question, YES if true else NO, (i,), i)
+        return TaskQuestion("check", question, YES if true else NO, (i,), i)
 
-    def _size(self, objects: Objects, rng: Rng) -> Question | None:
+    def _size(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         """Big or small among those of its kind, which its colour tells apart."""
         for i in rng.permutation(len(objects)):
             o = objects[int(i)]
@@ -281,13 +283,13 @@ class PublicTasks:
             else:
                 asked = pick(rng, ("big", "small"))
                 text, answer = f"is {subject} {asked} ?", YES if asked == size else NO
-            return Question("size", text, answer, pool, int(i))
+            return TaskQuestion("size", text, answer, pool, int(i))
         return None
 
-    def _listing(self, objects: Objects, rng: Rng) -> Question:
+    def _listing(self, objects: Objects, rng: Rng) -> TaskQuestion:
         order = from_left(range(len(objects)), objects)
         names = list(dict.fromkeys(self.name(objects[i].kind) for i in order))[:LISTED]
-        return Question("listing", pick(rng, LISTING), " , ".join(names), tuple(order))
+        return TaskQuestion("listing", pick(rng, LISTING), " , ".join(names), tuple(order))
 
     def _other_kind(self, o: SceneObject, objects: Objects, rng: Rng) -> str:
         near = sorted({p.kind for p in objects} - {o.kind})
