@@ -20,7 +20,7 @@ from clue_ros.lab.language.public_tasks import (
 from clue_ros.lab.language.public_tasks import (
     Entries,
     PublicTasks,
-    Question,
+    TaskQuestion,
     caption_text,
     from_left,
 )
@@ -263,7 +263,7 @@ def detection_query(entries: Entries, objects: Sequence[SceneObject]) -> Query:
     return Query("detect", context, " ; ".join(parts), meant, tuple(pointers), len(meant) != 1)
 
 
-def question_query(question: Question) -> Query:
+def question_query(question: TaskQuestion) -> Query:
     """PaliGemma's "answer en" with a short answer."""
     pointers: tuple[tuple[int, int], ...] = ()
     if question.named is not None:
