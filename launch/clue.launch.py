@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ament_index_python.packages import (
     PackageNotFoundError,
@@ -164,7 +164,7 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
     A function, so that only the arguments that were given override the parameter file.
     """
     value = values_of(context)
-    given = {name: value[name] for name in PASSED_ON if value[name]}
+    given: dict[str, Any] = {name: value[name] for name in PASSED_ON if value[name]}
     given["autostart"] = is_true(value["autostart"])
     voice = is_true(value["voice"])
     language = {"language": value["language"]} if value["language"] else {}

@@ -24,6 +24,8 @@ def start(*command: str) -> subprocess.Popen[str]:
         text=True,
         env=isolate(),
         cwd=ROOT,
+        # As from a terminal: what a shell started in the background ignores Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
