@@ -36,12 +36,20 @@ from clue_ros.model.loading import DEFAULT_MODEL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clue_ros.dialogue.chooser import Standing
+    from clue_ros.model.base_tasks import BaseTasks
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.decoding import Generation, Prefill
     from clue_ros.model.multi_view import Agreement, Window
 
-POLICIES = ("detector", "decoder", "both")
+POLICIES = ("detector", "decoder", "both", "zero-shot")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
+_NEEDS = {
+    "detector": "adapter A (folder detector)",
+    "decoder": "adapter B (folder ivg)",
+    "both": "both adapters (folders detector and ivg)",
+    "zero-shot": "nothing",
+}
 Image = npt.NDArray[np.uint8]
 
 
@@ -54,6 +62,7 @@ class View:
     def __init__(self, image: Image, features: Any, owner: Clue) -> None:
         self._image, self._features, self._owner = image, features, owner
         self._further: Any = None
+        self._base: Any = None  # what the base alone said about it, with policy "zero-shot"
 
     @property
     def image(self) -> Image:
@@ -109,8 +118,10 @@ class Clue:
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
         a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
-        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`); a model with one
-        adapter alone takes that one for "both". threshold: 0..1, None for the model's own.
+        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`), or "zero-shot": the
+        base without its adapters (`clue_ros.model.zero_shot`). A model with one adapter alone takes
+        that one for "both", a base without adapters "zero-shot". threshold: 0..1, None for the
+        model's own.
         num_views: views of the picture that agree on the box, None for the model's own (`looks` is
         its old name). detector: the folder of another detector that `clue train detector` made, or
         a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
@@ -144,8 +155,6 @@ class Clue:
             revision=revision,
             quantization=quantization,
         )
-        if policy == "both" and policy not in checkpoint.policies:
-            policy = checkpoint.policies[-1]  # the one adapter that is there decides alone
         return cls(checkpoint, str(model), policy, threshold, num_views)
 
     @property
@@ -175,15 +184,21 @@ class Clue:
 
     @property
     def policy(self) -> str:
-        """Who decides between asking and pointing: "detector", "decoder" or "both"."""
+        """Who decides between asking and pointing: "detector", "decoder", "both", "zero-shot".
+
+        Where "both" is set and an adapter is missing, the one that is there decides; where both
+        are missing, the base alone does ("zero-shot").
+        """
         return self._policy
 
     @policy.setter
     def policy(self, policy: str) -> None:
         _check_policy(policy)
+        if policy == DEFAULT_POLICY and policy not in self._checkpoint.policies:
+            policy = self._checkpoint.policies[-1]  # one adapter decides alone, or the base
         if policy not in self._checkpoint.policies:
             raise ModelError(
-                f"policy {policy!r} needs both adapters, or adapter B: this model has policies"
+                f"policy {policy!r} needs {_NEEDS[policy]}, which this model lacks; it has policies"
                 f" {', '.join(self._checkpoint.policies)}"
             )
         if policy == "both" and self._checkpoint.stale_fusion:
@@ -199,6 +214,8 @@ class Clue:
         """
         if self._threshold is not None:
             return self._threshold
+        if self._policy == "zero-shot":
+            return self._checkpoint.zero_shot.threshold
         fitted = self._checkpoint.fusion.threshold if self._policy == "both" else None
         return self._checkpoint.detector.settings.threshold if fitted is None else fitted
 
@@ -248,12 +265,12 @@ class Clue:
 
         Raises EmptyExpressionError or BadExpressionError for a sentence that cannot be used.
         """
-        if isinstance(expression, Dialogue):
-            context = expression.context()
-        else:
-            context = clean_text(expression)
+        if not isinstance(expression, Dialogue):
+            expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._judge(view, context)[0]
+            if self.policy == "zero-shot":
+                return self._judge_zero_shot(view, expression)[0]
+            return self._judge(view, expression.context())[0]
 
     def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, Prefill | None]:
         """The estimate, and the context as the decoder has read it if it was asked too."""
@@ -268,6 +285,31 @@ class Clue:
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill
+
+    def _judge_zero_shot(
+        self, view: View, dialogue: Dialogue
+    ) -> tuple[AmbiguityEstimate, Standing]:
+        """The estimate by the base alone, and what the dialogue leaves."""
+        from clue_ros.model.zero_shot import judge
+
+        start = time.perf_counter()
+        judged = judge(self._base(view), dialogue, self._checkpoint.zero_shot)
+        seconds = time.perf_counter() - start
+        estimate = AmbiguityEstimate(
+            judged.probability, self.threshold, judged.attention, judged.peaks, seconds
+        )
+        return estimate, judged.standing
+
+    def _base(self, view: View) -> BaseTasks:
+        """What the base says about a view, kept with it; anew for a view of another Clue."""
+        from clue_ros.model.base_tasks import BaseTasks
+
+        if view._owner is not self:
+            return BaseTasks(self._checkpoint, view.image, self._features(view))
+        if view._base is None:
+            view._base = BaseTasks(self._checkpoint, view.image, view._features)
+        base: BaseTasks = view._base
+        return base
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -293,6 +335,17 @@ class Clue:
         from clue_ros.dialogue.words import named_object
 
         with self._lock:
+            if self.policy == "zero-shot":
+                from clue_ros.model.zero_shot import reply_to
+
+                estimate, standing = self._judge_zero_shot(view, dialogue)
+                return reply_to(
+                    self._base(view),
+                    standing,
+                    estimate,
+                    self._checkpoint.zero_shot,
+                    force_grounding=force_grounding,
+                )
             context = dialogue.context()
             estimate, prefill = self._judge(view, context)
             mode = self._mode(estimate, force_grounding)

@@ -72,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         choices=POLICIES,
         default=DEFAULT_POLICY,
-        help="who decides to ask: the ambiguity detector, the decoder's first token, or both",
+        help="who decides to ask: the ambiguity detector, the decoder's first token, or both; or"
+        " zero-shot: the base model without adapters",
     )
     parser.add_argument(
         "--threshold", type=float, help="ask from this probability on (the model's own)"

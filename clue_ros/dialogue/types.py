@@ -64,8 +64,9 @@ class Box:
 class Peak:
     """A place the words attend to.
 
-    score: the map's value at its top, 0..1. point: the top, (x, y) in pixels; None where it is not
-    known.
+    score: the map's value at its top, 0..1; with policy "zero-shot", whose peaks are the
+    boxes of the candidates, the share of the map in the box. point: the top, (x, y) in pixels; None
+    where it is not known.
     """
 
     box: Box

@@ -13,7 +13,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from clue_ros.model.quantization import (
     out_of_memory,
     with_room,
 )
+from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
 
 SETTINGS_FILE = "ivg.json"
 
@@ -90,10 +91,15 @@ def save_ivg_settings(settings: IvgSettings, folder: str | Path, **notes: Any) -
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
+NO_DETECTOR = (
+    "this model has no detector (folder detector): policy 'zero-shot' needs none. Train one with"
+    " `clue train detector`, or name one (detector=)"
+)
 NO_ADAPTER_B = (
     "this model has no adapter B (folder ivg): it judges whether a sentence is ambiguous, and can"
     " neither ask nor point. Train it with `clue train ivg`, or name one (ivg=)"
 )
+ZERO_SHOT = "zero-shot"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -107,19 +113,30 @@ class Checkpoint:
     processor: Any
     backbone: Backbone
     adapters: Adapters
-    detector: Detector
+    detector_or_none: Detector | None
     ivg: IvgSettings
     vocabulary: Vocabulary
     fusion: Fusion = MEAN
     has_detector: bool = True  # adapter A, or a detector that the caller named
     stale_fusion: str = ""  # why policy "both" cannot be used, or empty
+    zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
 
     @property
     def policies(self) -> tuple[str, ...]:
         """The policies that these adapters allow, the best one last."""
-        if IVG not in self.adapters.names:
-            return ("detector",)
-        return ("detector", "decoder", "both") if self.has_detector else ("detector", "decoder")
+        names = [ZERO_SHOT]
+        if self.detector_or_none is not None:
+            names.append("detector")
+        if IVG in self.adapters.names:
+            names += ["decoder", "both"] if self.has_detector else ["decoder"]
+        return tuple(names)
+
+    @property
+    def detector(self) -> Detector:
+        """The ambiguity detector. Raises ModelError where there is none."""
+        if self.detector_or_none is None:
+            raise ModelError(NO_DETECTOR)
+        return self.detector_or_none
 
     @with_room
     @torch.inference_mode()
@@ -231,7 +248,9 @@ class Checkpoint:
 
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
-        head = sum(p.numel() * p.element_size() for p in self.detector.head.parameters())
+        judge = self.detector_or_none
+        weights = judge.head.parameters() if judge is not None else ()
+        head = sum(p.numel() * p.element_size() for p in weights)
         return self.backbone.memory_bytes() + head
 
 
@@ -287,11 +306,13 @@ def _load(
     adapters = Adapters(backbone)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
     own = detector is None and ivg is None
-    has_detector = detector is not None or (folder / DETECTOR).is_dir() or not dialogue.is_dir()
-    if not has_detector:
+    has_detector = detector is not None or (folder / DETECTOR).is_dir()
+    if not has_detector and dialogue.is_dir():
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
     trained = Path(detector or folder / DETECTOR).expanduser()
-    judge = open_detector(backbone, adapters, processor, detector or trained)
+    judge = None
+    if has_detector or detector is not None:
+        judge = open_detector(backbone, adapters, processor, detector or trained)
     settings = IvgSettings()
     if dialogue.is_dir():
         settings = load_ivg_settings(dialogue)
@@ -310,7 +331,16 @@ def _load(
                 " choose policy 'detector' or 'decoder'"
             )
     return Checkpoint(
-        processor, backbone, adapters, judge, settings, vocabulary, fusion, has_detector, stale
+        processor,
+        backbone,
+        adapters,
+        judge,
+        settings,
+        vocabulary,
+        fusion,
+        has_detector,
+        stale,
+        load_zero_shot(base),
     )
 
 

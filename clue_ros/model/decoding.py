@@ -48,6 +48,8 @@ class Generation:
     probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding, its last one
     via: tuple[Codes, ...] = ()  # the boxes before it
+    # Of each token, and of what came after the last: that the reply ended there instead.
+    ends: tuple[float, ...] = ()
 
     @property
     def is_grounding(self) -> bool:
@@ -115,6 +117,7 @@ class _Row:
         self.mode, self.vocabulary, self.max_boxes = mode, vocabulary, max_boxes
         self.tokens: list[int] = []
         self.probabilities: list[float] = []
+        self.ends: list[float] = []
         self.done = False
 
     def allowed(self) -> torch.Tensor | None:
@@ -157,14 +160,15 @@ class _Row:
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
         said = tuple(self.tokens), tuple(self.probabilities)
+        ends = tuple(self.ends)
         if self.mode != "grounding":
-            return Generation(*said, None)
+            return Generation(*said, None, ends=ends)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
             for i in range(0, len(steps), SIDES + 1)
         ]
-        return Generation(*said, boxes[-1], tuple(boxes[:-1]))
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends)
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,7 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
+        row.ends.append(float(share[row.vocabulary.eos]))
         row.add(token, row.vocabulary.probability(share, token))
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)

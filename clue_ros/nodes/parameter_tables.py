@@ -56,7 +56,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "policy",
         DEFAULT_POLICY,
-        "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both.",
+        "Who decides to ask or point: the ambiguity detector, the decoder's first token, or both;"
+        " zero-shot: the base model without adapters, which both means where there are none.",
         choices=POLICIES,
     ),
     Parameter(

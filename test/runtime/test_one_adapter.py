@@ -27,9 +27,12 @@ def test_a_detector_alone_judges_and_says_that_it_cannot_point(model: Path, pict
     assert 0 <= clue.ambiguity(view, "the red block").probability <= 1
     with pytest.raises(ModelError, match="no adapter B"):
         clue.reply(view, Dialogue("the red block"))
-    for policy in ("decoder", "both"):
-        with pytest.raises(ModelError, match="this model has policies detector"):
-            clue.policy = policy
+    with pytest.raises(
+        ModelError, match=r"'decoder' needs adapter B .* policies zero-shot, detector"
+    ):
+        clue.policy = "decoder"
+    clue.policy = "both"
+    assert clue.policy == "detector"
 
 
 def test_adapter_b_alone_asks_and_points_by_its_own_first_token(model: Path, picture: Any) -> None:
@@ -40,8 +43,8 @@ def test_adapter_b_alone_asks_and_points_by_its_own_first_token(model: Path, pic
     estimate = clue.ambiguity(view, "the red block")
     assert estimate.attention.shape == (clue.grid, clue.grid)
     assert clue.reply(view, Dialogue("the red block"), force_grounding=True).box.area >= 0  # type: ignore[union-attr]
-    with pytest.raises(ModelError, match="policies detector, decoder"):
-        clue.policy = "both"
+    clue.policy = "both"
+    assert clue.policy == "decoder"
 
 
 @pytest.mark.parametrize("kept", [DETECTOR, IVG])
@@ -56,8 +59,16 @@ def test_a_folder_of_one_adapter_beside_its_base_names_that_base(
     assert Clue.load(alone).policy == ("detector" if kept == DETECTOR else "decoder")
 
 
-def test_neither_adapter_is_an_error_that_names_the_folder(model: Path) -> None:
+def test_a_base_without_adapters_is_used_zero_shot(model: Path, picture: Any) -> None:
     shutil.rmtree(model / IVG)
     shutil.rmtree(model / DETECTOR)
-    with pytest.raises(ModelError, match="detector"):
-        Clue.load(model)
+    clue = Clue.load(model)
+    assert clue.policy == "zero-shot"
+    view = clue.look(picture)
+    assert 0 <= clue.ambiguity(view, "the red block").probability <= 1
+    with pytest.raises(ModelError, match=r"'detector' needs adapter A \(folder detector\)"):
+        clue.policy = "detector"
+    with pytest.raises(ModelError, match=r"'decoder' needs adapter B \(folder ivg\)"):
+        clue.policy = "decoder"
+    clue.policy = "both"
+    assert clue.policy == "zero-shot"

@@ -53,7 +53,7 @@ class PolicyOptions(DetectorModelOptions):
     policy: str = option(
         DEFAULT_POLICY,
         "what decides to ask: the ambiguity detector (adapter A), the decoder's first token"
-        " (adapter B), or both",
+        " (adapter B), both, or the base without adapters (zero-shot)",
         choices=POLICIES,
     )
     threshold: float | None = option(

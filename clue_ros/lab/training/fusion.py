@@ -2,7 +2,8 @@
 
 A logistic regression on the log odds of the two, on validation requests that neither learned from,
 and the threshold with the best F1 there (the middle of its plateau). Three numbers from a thousand
-requests; nothing else of the model changes.
+requests; nothing else of the model changes. `--policy zero-shot` fits that policy instead
+(`clue_ros.lab.training.zero_shot`).
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from clue_ros.lab.options import add_options, option, read_options, required
+from clue_ros.errors import ClueError
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
+from clue_ros.lab.training.zero_shot import train_zero_shot
 from clue_ros.model.adapters import DETECTOR, IVG
-from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
+from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
 from clue_ros.model.fusion import MEAN, Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
+from clue_ros.model.zero_shot import SETTINGS_FILE
 
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
 
@@ -39,6 +43,20 @@ class PolicyOptions(SourceOptions):
     """The options of `clue train policy`."""
 
     model: str = required("model to fit: a folder, a name or a hub id")
+    policy: str = option(
+        "both",
+        "both: weights of detector and decoder, in fusion.json; zero-shot: how surely the base"
+        " alone finds one thing, in zero_shot.json",
+        choices=("both", ZERO_SHOT),
+    )
+    out: Path | None = option(
+        None, "file to write with --policy zero-shot; default: zero_shot.json beside the base"
+    )
+    pictures: int | None = option(
+        None,
+        "largest number of validation pictures of a data set with --policy zero-shot; default: all",
+        type=at_least(1),
+    )
     detector: Path | None = option(
         None, "folder of adapter A, where the weights are written; default: the model's"
     )
@@ -57,7 +75,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train_policy(options: PolicyOptions) -> None:
-    """Fit, and write fusion.json into the detector's folder."""
+    """Fit, and write fusion.json into the detector's folder, or zero_shot.json beside the base."""
+    if options.policy == ZERO_SHOT:
+        if options.detector is not None or options.ivg is not None:
+            raise ClueError("--policy zero-shot uses no adapters: leave out --detector and --ivg")
+        out = options.out or named_folder(options.model, SETTINGS_FILE, "--out")
+        train_zero_shot(options, options.model, out, options.pictures)
+        return
     options.start_device()
     detector = options.detector
     if detector is None:

@@ -1,0 +1,263 @@
+"""Things that a request can mean, and the question that tells them apart in few words.
+
+A `Candidate` comes from any detector: the base model's own boxes, an external one, or peaks of the
+attention map. `question_about` names each by its colour, kind or size, where these are known, and
+by its place among the others, which always is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
+
+from clue_ros.dialogue.phrases import LAST_ONE, phrase_words, read_phrase
+from clue_ros.dialogue.types import Box
+from clue_ros.dialogue.words import ASKS_WHERE, plain
+
+MAX_NAMED = 3  # options that a question lists at most
+COLOR, KIND, SIZE = "color", "kind", "size"
+SAME_OBJECT = 0.7  # IoU from which two boxes are of one thing
+INSIDE = 0.8  # share of the smaller of two boxes from which it lies within the other
+SIZE_RATIO = 1.5  # of the sides of two boxes, from which one is called big and the other small
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One thing that was found.
+
+    box: in pixels. label: the detector's name for it. score: 0..1. source: of the box ("detect",
+    "attention", a topic's name). attributes: what is known of it, "color", "kind" and "size".
+    """
+
+    box: Box
+    label: str = ""
+    score: float = 1.0
+    source: str = ""
+    attributes: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+    def known(self, **attributes: str) -> Candidate:
+        """The candidate with more attributes; those that are known already stay."""
+        return replace(self, attributes=MappingProxyType({**attributes, **self.attributes}))
+
+
+def with_label_attributes(candidate: Candidate, language: str = "en") -> Candidate:
+    """The candidate with the colour and the kind that its label says.
+
+    >>> dict(with_label_attributes(Candidate(Box(0, 0, 1, 1), "brown pen")).attributes)
+    {'color': 'brown', 'kind': 'pen'}
+    """
+    if not plain(candidate.label):
+        return candidate
+    phrase = read_phrase(candidate.label, phrase_words(language))
+    found = {COLOR: phrase.colors[0]} if phrase.colors else {}
+    return candidate.known(**found, **({KIND: phrase.noun} if phrase.noun else {}))
+
+
+def merge(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """One candidate for each thing, the surer of two boxes, in the order in which they came."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda c: -c.score):
+        if not any(is_same(candidate, other) for other in kept):
+            kept.append(candidate)
+    return tuple(c for c in candidates if any(c is k for k in kept))
+
+
+def unite(
+    candidates: Sequence[Candidate], others: Sequence[Candidate], iou: float
+) -> tuple[Candidate, ...]:
+    """Candidates of two answers about one image: a box of both, from this IoU on, once."""
+    kept = list(candidates)
+    for other in others:
+        same = [n for n, c in enumerate(kept) if c.box.iou(other.box) >= iou or is_same(c, other)]
+        if not same:
+            kept.append(other)
+            continue
+        nearest = max(same, key=lambda n: kept[n].box.iou(other.box))
+        if other.score > kept[nearest].score:
+            kept[nearest] = other
+    return tuple(kept)
+
+
+def is_same(a: Candidate, b: Candidate) -> bool:
+    """Whether two boxes are of one thing: nearly equal, or of one label and one within the other.
+
+    A second box of the same name inside the first is mostly a part of the thing.
+    """
+    iou = a.box.iou(b.box)
+    if iou >= SAME_OBJECT:
+        return True
+    shared = iou / (1 + iou) * (a.box.area + b.box.area)
+    smaller = min(a.box.area, b.box.area)
+    return a.label == b.label and smaller > 0 and shared >= INSIDE * smaller
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about candidates: its text, the options it offers, and what each can mean."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    groups: tuple[tuple[Candidate, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class QuestionWords:
+    """The robot's words of one language."""
+
+    the_one: str  # "the {} one"
+    the_kind: str  # "the {}"
+    this_one: str  # the only one
+    between: str  # before the last option
+    propose: str  # a question about a single candidate
+    which_color: str
+    where: str
+    first: str  # a question which of several comes first
+    missing: str  # what is said of a thing that is not there
+    another: str  # the thing that is missing when all were refused
+
+
+ENGLISH = QuestionWords(
+    the_one="the {} one",
+    the_kind="the {}",
+    this_one="this one",
+    between="or",
+    propose="do you mean {}?",
+    which_color="which color?",
+    where=ASKS_WHERE,
+    first="which one first, {}?",
+    missing="I don't see {}.",
+    another="another {}",
+)  # fmt: skip
+_WORDS = {"en": ENGLISH}
+
+
+def question_words(language: str) -> QuestionWords:
+    """The robot's words; English for a language without a table."""
+    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
+
+
+def question_about(
+    candidates: Sequence[Candidate], language: str = "en", *, one_by_one: bool = False
+) -> Asked:
+    """The question that tells candidates apart, or proposes a single one to be confirmed.
+
+    The options stand in the order of the candidates from left to right, or from the top where they
+    lie one above the other. `one_by_one`: ask which comes first.
+    """
+    words = question_words(language)
+    if not candidates:
+        return Asked(words.where)
+    if len(candidates) == 1:
+        name = name_of(candidates[0], words)
+        return Asked(words.propose.format(name), ("yes", "no"), ((candidates[0],), ()))
+    groups = best_partition(candidates, words)
+    if groups is None:
+        colors = {c.attributes.get(COLOR) for c in candidates}
+        text = words.which_color if None not in colors and len(colors) > MAX_NAMED else words.where
+        return Asked(text)
+    options = tuple(groups)
+    listed = f"{', '.join(options[:-1])} {words.between} {options[-1]}"
+    text = words.first.format(listed) if one_by_one else f"{listed}?"
+    return Asked(text, options, tuple(groups.values()))
+
+
+Groups = dict[str, tuple[Candidate, ...]]
+"""An option's words -> the candidates that it names."""
+
+
+def best_partition(candidates: Sequence[Candidate], words: QuestionWords) -> Groups | None:
+    """At most `MAX_NAMED` options that leave the fewest candidates each, in the fewest words."""
+    found = [groups for groups in _partitions(candidates, words) if 1 < len(groups) <= MAX_NAMED]
+    if not found:
+        return None
+
+    def cost(groups: Groups) -> tuple[int, int]:
+        return max(map(len, groups.values())), sum(len(option.split()) for option in groups)
+
+    return min(found, key=cost)
+
+
+def _partitions(candidates: Sequence[Candidate], words: QuestionWords) -> list[Groups]:
+    ordered = in_reading_order(candidates)
+    sizes = sizes_of(ordered)
+    kinds = [c.attributes.get(KIND) for c in ordered]
+    readings: list[Callable[[int], str | None]] = [
+        lambda n: _adjective(ordered[n].attributes.get(COLOR), words),
+        lambda n: None if kinds[n] is None else words.the_kind.format(kinds[n]),
+    ]
+    if len(ordered) <= MAX_NAMED:
+        places = places_of(ordered)
+        readings.append(lambda n: _adjective(places[n], words))
+    readings.append(lambda n: _adjective(sizes[n], words))  # boxes tell sizes badly
+    found = []
+    for reading in readings:
+        options = [option for n in range(len(ordered)) if (option := reading(n)) is not None]
+        if len(options) == len(ordered):
+            found.append(_grouped(options, ordered))
+    return found
+
+
+def _adjective(word: str | None, words: QuestionWords) -> str | None:
+    return None if word is None else words.the_one.format(word)
+
+
+def _grouped(options: Sequence[str], candidates: Sequence[Candidate]) -> Groups:
+    groups: Groups = {}
+    for option, candidate in zip(options, candidates, strict=True):
+        groups[option] = (*groups.get(option, ()), candidate)
+    return groups
+
+
+def name_of(candidate: Candidate, words: QuestionWords) -> str:
+    """A single candidate by what is known of it: "the red mug", "the red one", "this one"."""
+    color, kind = candidate.attributes.get(COLOR), candidate.attributes.get(KIND)
+    if kind is not None:
+        return words.the_kind.format(" ".join(filter(None, (color, kind))))
+    return words.this_one if color is None else words.the_one.format(color)
+
+
+def in_reading_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """From left to right, or from the top where they are spread more from top to bottom."""
+    axis = spread_axis(candidates)
+    return sorted(candidates, key=lambda c: c.box.center[axis])
+
+
+def spread_axis(candidates: Sequence[Candidate]) -> int:
+    """0 if the centres are spread more in x, 1 if in y, in pixels."""
+    xs, ys = zip(*(c.box.center for c in candidates), strict=True)
+    return int(max(ys) - min(ys) > max(xs) - min(xs))
+
+
+def places_of(ordered: Sequence[Candidate]) -> list[str]:
+    """A different place for each of at most `MAX_NAMED` candidates in reading order."""
+    ends = ("upper", "lower") if spread_axis(ordered) else ("left", "right")
+    return [ends[0], *["middle"] * (len(ordered) - 2), ends[1]] if len(ordered) > 1 else [ends[0]]
+
+
+def sizes_of(candidates: Sequence[Candidate]) -> list[str | None]:
+    """Call each "big" or "small" where the boxes fall into two sizes; None for each otherwise.
+
+    Of things of one kind only: a big pen is smaller than a small box.
+    """
+    nothing: list[str | None] = [None] * len(candidates)
+    kinds = {c.attributes.get(KIND, "") for c in candidates}
+    sides = [c.box.area**0.5 for c in candidates]
+    if len(kinds) > 1 or len(sides) < 2 or min(sides) <= 0:
+        return nothing
+    ordered = sorted(sides)
+    gaps = [b / a for a, b in pairwise(ordered)]
+    at = max(range(len(gaps)), key=gaps.__getitem__)
+    if gaps[at] < SIZE_RATIO:
+        return nothing
+    return ["small" if side <= ordered[at] else "big" for side in sides]
+
+
+def option_of(order: int, count: int) -> int | None:
+    """The index of the "second" or "last" of so many options; None if there are too few."""
+    if order == LAST_ONE:
+        return count - 1 if count else None
+    return order - 1 if 0 < order <= count else None

@@ -1,0 +1,293 @@
+"""A rule-based chooser: candidates and a dialogue in, the candidates that still match out.
+
+`follow` reads a whole dialogue each time, so that a reply depends on what is seen and said alone.
+What words and geometry cannot tell (`clue_ros.dialogue.narrowing`) it asks a `Finder`, the
+detector's side: the base model in policy "zero-shot" (`clue_ros.model.zero_shot`), or any detector
+with labels (`LabelledObjects`). `question_for` words the robot's next question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from clue_ros.dialogue.candidates import (
+    COLOR,
+    KIND,
+    Asked,
+    Candidate,
+    option_of,
+    question_about,
+    question_words,
+    with_label_attributes,
+)
+from clue_ros.dialogue.narrowing import (
+    ANSWER_GAP,
+    REQUEST_GAP,
+    SAME_BOX,
+    Finder,
+    is_among,
+    narrow,
+    same_noun,
+)
+from clue_ros.dialogue.phrases import ENGLISH, Phrase, PhraseWords, read_phrase
+from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.words import (
+    asks_yes_or_no,
+    means_no,
+    means_yes,
+    missing_thing,
+    offered_answers,
+    plain,
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is left after a dialogue.
+
+    candidates: those that match. phrase: of the request, with what the answers added. narrowed:
+    whether the last answer left out any. confirmed: whether the person has settled it. refused:
+    what the person said it is not. one_by_one: the person wants several. rules: whether words or
+    geometry left out some of what was found.
+    """
+
+    phrase: Phrase
+    candidates: tuple[Candidate, ...]
+    found: tuple[Candidate, ...] = ()
+    narrowed: bool = True
+    confirmed: bool = False
+    refused: tuple[Candidate, ...] = ()
+    one_by_one: bool = False
+    rules: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerWords:
+    """Sentences that say how to choose, language by language; patterns of plain text."""
+
+    yes: str
+    no: str
+    other: str
+    any_of_them: str
+    all_of_them: str
+    none_of_them: str
+    request: str
+
+
+ENGLISH_ANSWERS = AnswerWords(
+    yes=r"(?:yes|yeah|yep|right|exactly|correct|sure|ok|okay|that one|this one|that is it|"
+    r"that's it|that's right|that is right|that's the one)(?: please| that one)*",
+    no=r"(?:no|nope|nah|wrong)(?: please| thanks| not that one| not this one)*|"
+    r"not (?:that|this) one",
+    other=r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?",
+    any_of_them=r"any|any of (?:them|those|these)|any one|either|either one|either of them|"
+    r"whatever|whichever|you choose|you decide|it does not matter|it doesn't matter|"
+    r"does not matter|doesn't matter|i do not care|i don't care|i do not know|i don't know|"
+    r"don't know|one of (?:them|those|these)",
+    all_of_them=r"both|both of them|both please|all|all of them|all please|the two|all of those",
+    none_of_them=r"neither|neither one|neither of them|none|none of (?:them|those|these)",
+    request=r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
+    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$",
+)  # fmt: skip
+
+
+def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> Standing:
+    """Read a dialogue from its request on, and return what it leaves."""
+    turns = dialogue.turns
+    standing = begin(read_phrase(turns[0].text, words), finder)
+    question = ""
+    for turn in turns[1:]:
+        if turn.speaker == "robot":
+            question = turn.text
+        else:
+            standing = hear(standing, question, turn.text, finder, words)
+            question = ""
+    return standing
+
+
+def begin(phrase: Phrase, finder: Finder) -> Standing:
+    """Find what a request names, and keep what its other words allow."""
+    found = finder.find(phrase)
+    located = finder.locate(phrase) if phrase.has_geometry or phrase.excluded else ()
+    if located:
+        return Standing(phrase, located, found)
+    kept, _ = narrow(found, phrase, finder, REQUEST_GAP)
+    if found and not kept:
+        kept = finder.choose(phrase, found)
+    return Standing(phrase, kept, found, rules=len(kept) < len(found))
+
+
+def hear(
+    before: Standing, question: str, answer: str, finder: Finder, words: PhraseWords = ENGLISH
+) -> Standing:
+    """Take one answer to a question."""
+    said, table = plain(answer), ENGLISH_ANSWERS
+    options = offered_answers(question)
+    proposal = asks_yes_or_no(options)
+    offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
+    proposed = _meant(question, before, finder, words) if proposal else ()
+    after = replace(before, narrowed=False, one_by_one=False)
+    if not before.candidates or missing_thing(question) is not None:
+        return _renamed(after, said, finder, words)
+    if re.fullmatch(table.any_of_them, said):
+        first = next((group for group in offered if group), before.candidates)
+        best = max(first, key=lambda c: c.score) if first is before.candidates else first[0]
+        return _left(after, (best,), confirmed=True)
+    if re.fullmatch(table.all_of_them, said):
+        return replace(after, one_by_one=True)
+    says_yes = re.fullmatch(table.yes, said) or means_yes(said)
+    if says_yes and proposed:
+        return _left(after, proposed, confirmed=len(proposed) == 1)
+    if says_yes and read_phrase(said, words).place is None:  # "right" is a place
+        return after
+    if re.fullmatch(table.other, said):
+        return _without(after, proposed)
+    if re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said) or means_no(said):
+        return _without(after, proposed or tuple(c for group in offered for c in group))
+    if proposed and re.match(rf"(?:{table.no})\b", said):
+        after = _without(after, proposed)
+    phrase = read_phrase(said, words)
+    order = phrase.order
+    if order is not None and order[1] is None and len(offered) > 1:
+        at = option_of(order[0], len(offered))
+        return _left(after, offered[at]) if at is not None and offered[at] else after
+    return _answered(after, phrase, finder, is_request=bool(re.search(table.request, said)))
+
+
+def _answered(
+    after: Standing, phrase: Phrase, finder: Finder, *, is_request: bool = False
+) -> Standing:
+    """Narrow by the words of an answer, else by the detector's opinion; or begin anew."""
+    merged = after.phrase.merged(phrase)
+    if not phrase.says_anything:
+        return after
+    if phrase.noun and not _names(phrase.noun, after):
+        return _other_noun(after, phrase, finder, is_request=is_request)
+    pool = after.candidates
+    if phrase.colors or (phrase.excluded is not None and phrase.excluded.colors):
+        pool = finder.described(pool, COLOR, after.phrase.noun)
+    kept, understood = narrow(pool, replace(phrase, noun=""), finder, ANSWER_GAP)
+    if not kept:  # none is known to match: others that were found may, or the detector knows
+        kept, understood = narrow(after.found, replace(phrase, noun=""), finder, ANSWER_GAP)
+        kept = tuple(c for c in kept if not is_among(c, after.refused))
+    if not kept or (not understood and len(kept) > 1):
+        kept = finder.choose(merged, pool)
+    return replace(_left(after, kept or pool), phrase=merged)
+
+
+def _other_noun(after: Standing, phrase: Phrase, finder: Finder, *, is_request: bool) -> Standing:
+    """An answer with a noun that is not the request's: another word for it, or another thing."""
+    found = finder.find(phrase)
+    same = tuple(c for c in after.candidates if any(c.box.iou(f.box) >= SAME_BOX for f in found))
+    if same and len(same) < len(after.candidates):
+        return (
+            _answered(_left(after, same), replace(phrase, noun=""), finder)
+            if (phrase.has_geometry or phrase.excluded)
+            else _left(after, same)
+        )
+    if same:
+        return _answered(after, replace(phrase, noun=""), finder)
+    if not found and not is_request:
+        return _left(after, finder.choose(after.phrase.merged(phrase), after.candidates))
+    return begin(phrase, finder)
+
+
+def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> Standing:
+    """The person names something else, once nothing was found."""
+    phrase = read_phrase(said, words)
+    if not phrase.says_anything:
+        return after
+    if not phrase.noun:
+        phrase = after.phrase.merged(phrase)
+    return begin(phrase, finder)
+
+
+def _names(noun: str, standing: Standing) -> bool:
+    """Whether a noun is the request's, or that of a candidate's label."""
+    known = [standing.phrase.noun, *(c.attributes.get(KIND, "") for c in standing.candidates)]
+    return any(same_noun(noun, other) for other in known if other)
+
+
+def _meant(
+    text: str, standing: Standing, finder: Finder, words: PhraseWords
+) -> tuple[Candidate, ...]:
+    """The candidates that an option of a question names."""
+    phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)), words)
+    pool = standing.candidates
+    if phrase.colors:
+        pool = finder.described(pool, COLOR, standing.phrase.noun)
+    if phrase.noun and not standing.phrase.noun:
+        pool = finder.described(pool, KIND, "")
+    kept, _ = narrow(pool, phrase, finder, ANSWER_GAP)
+    return kept
+
+
+def _left(after: Standing, kept: tuple[Candidate, ...], *, confirmed: bool = False) -> Standing:
+    if not kept:
+        return after
+    return replace(
+        after,
+        candidates=kept,
+        narrowed=confirmed or len(kept) < len(after.candidates),
+        confirmed=confirmed,
+        rules=True,
+    )
+
+
+def _without(after: Standing, refused: tuple[Candidate, ...]) -> Standing:
+    """The standing without what the person refused; where nothing would be left, nothing is."""
+    if not refused:
+        return after
+    kept = tuple(c for c in after.candidates if not is_among(c, refused))
+    narrowed = len(kept) < len(after.candidates)
+    return replace(
+        after, candidates=kept, refused=(*after.refused, *refused), narrowed=narrowed, rules=True
+    )
+
+
+def question_for(standing: Standing, finder: Finder, language: str = "en") -> Asked:
+    """What tells the candidates apart; where it is, if the last answer told nothing."""
+    if not standing.narrowed and len(standing.candidates) > 1 and not standing.one_by_one:
+        return Asked(question_words(language).where)
+    noun = standing.phrase.noun
+    candidates = finder.described(standing.candidates, COLOR, noun)
+    if noun:
+        candidates = tuple(c.known(**{KIND: noun}) for c in candidates)
+    else:
+        candidates = finder.described(candidates, KIND, "")
+    return question_about(candidates, language, one_by_one=standing.one_by_one)
+
+
+class LabelledObjects:
+    """A `Finder` over what any detector has listed with labels: "red mug", "mug"."""
+
+    def __init__(self, objects: Sequence[Candidate], size: tuple[int, int]) -> None:
+        self.objects = tuple(with_label_attributes(c) for c in objects)
+        self.size = size
+
+    def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """The objects of the phrase's noun, and of its colours where theirs are known."""
+        return tuple(c for c in self.objects if _is_called(c, phrase))
+
+    def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """Nothing: labels know no places."""
+        return ()
+
+    def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """All of them: the labels say no more."""
+        return tuple(candidates)
+
+    def described(
+        self, candidates: Sequence[Candidate], attribute: str, noun: str
+    ) -> tuple[Candidate, ...]:
+        """As they are."""
+        return tuple(candidates)
+
+
+def _is_called(candidate: Candidate, phrase: Phrase) -> bool:
+    known = candidate.attributes
+    if phrase.noun and not (KIND in known and same_noun(phrase.noun, known[KIND])):
+        return False
+    return not phrase.colors or known.get(COLOR, phrase.colors[0]) in phrase.colors

@@ -1,0 +1,413 @@
+"""What a noun phrase says: the thing it names, and the parts that tell it from others.
+
+"the second red mug from the left, not the big one" names a mug, that is red, the second from the
+left, and not big. Reading needs no model: tables of words, one language each. What a table does not
+know stays in the noun, so that a detector is still asked about it: "coffee mug with a handle".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeVar
+
+from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
+from clue_ros.dialogue.words import plain
+
+SIDES: dict[str, tuple[float, float]] = {
+    "left": (-1.0, 0.0),
+    "right": (1.0, 0.0),
+    "upper": (0.0, -1.0),
+    "lower": (0.0, 1.0),
+    "upper left": (-0.7, -0.7),
+    "upper right": (0.7, -0.7),
+    "lower left": (-0.7, 0.7),
+    "lower right": (0.7, 0.7),
+}
+"""Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
+NameT = TypeVar("NameT", str, int)
+KINDS = frozenset(COMMAND_WORDS.kinds)
+_SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
+LAST_ONE = -1
+"""The number of "the last one"."""
+
+
+@dataclass(frozen=True, eq=False)
+class PhraseWords:
+    """The words of one language. Each table maps what people say to the name used here.
+
+    colors, sizes ("big", "small"), places (of `SIDES`, or "middle"), numbers (of an order),
+    relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
+    extremes: the forms of a place that only the first one in its direction has. generic: nouns that
+    name nothing. openings, endings: words before and after what a request names. fillers: words
+    without meaning around a noun. from_side: pattern of "from the left", its group the side.
+    negation: pattern of what opens an exclusion. clauses: pattern of "that is", "whose color is".
+    details: pattern of what opens a detail that only a model can judge ("with a handle").
+    """
+
+    colors: Mapping[str, str]
+    sizes: Mapping[str, str]
+    places: Mapping[str, str]
+    extremes: frozenset[str]
+    numbers: Mapping[str, int]
+    relations: Mapping[str, str]
+    several: Mapping[str, int]
+    generic: frozenset[str]
+    openings: frozenset[str]
+    endings: frozenset[str]
+    fillers: frozenset[str]
+    from_side: str
+    negation: str
+    clauses: str
+    details: str
+
+
+def _both_orders(rows: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    return {form: name for name, forms in rows.items() for form in forms}
+
+
+_ENDS = {
+    "upper": ("upper", "top", "back", "rear", "far"),
+    "lower": ("lower", "bottom", "front", "near"),
+}
+
+
+def _english_places() -> dict[str, str]:
+    """Every form of a place: "left", "on the left side", "in the upper right corner"."""
+    names: dict[str, str] = {}
+    for side in ("left", "right"):
+        names[side] = side
+        for end, forms in _ENDS.items():
+            for form in forms:
+                names |= {form: end, f"{form} {side}": f"{end} {side}"}
+                names[f"{side} {form}"] = f"{end} {side}"
+    names |= dict.fromkeys(("middle", "center", "centre", "central"), "middle")
+    found = dict(names)
+    for form, name in names.items():
+        for before in ("on the", "to the", "at the", "in the"):
+            for after in ("", " side", " part", " corner", " of the table", " of the image"):
+                found[f"{before} {form}{after}"] = name
+        found |= {f"{form} side": name, f"{form} corner": name, f"{form} hand": name}
+    for side in ("left", "right"):
+        for form in (f"{side}most", f"furthest {side}", f"farthest {side}", f"far {side}",
+                     f"furthest to the {side}", f"on the far {side}"):  # fmt: skip
+            found[form] = side
+    found |= {"behind": "upper", "in front": "lower"}
+    found |= {
+        "topmost": "upper", "uppermost": "upper", "highest": "upper", "furthest": "upper",
+        "farthest": "upper", "furthest away": "upper", "farthest away": "upper",
+        "bottommost": "lower", "lowest": "lower", "nearest": "lower", "closest": "lower",
+        "nearest to me": "lower", "closest to me": "lower",
+    }  # fmt: skip
+    return found
+
+
+ENGLISH = PhraseWords(
+    colors={
+        "red": "red", "green": "green", "blue": "blue", "yellow": "yellow", "purple": "purple",
+        "violet": "purple", "orange": "orange", "white": "white", "black": "black",
+        "brown": "brown", "pink": "pink", "gray": "gray", "grey": "gray", "silver": "silver",
+        "golden": "gold", "gold": "gold", "beige": "beige", "turquoise": "turquoise",
+        "cyan": "cyan",
+    },
+    sizes=_both_orders({
+        "big": ("big", "large", "bigger", "larger", "biggest", "largest", "huge"),
+        "small": ("small", "little", "smaller", "smallest", "tiny"),
+    }),
+    places=_english_places(),
+    extremes=frozenset((
+        "leftmost", "rightmost", "furthest left", "furthest right", "farthest left",
+        "farthest right", "far left", "far right", "topmost", "uppermost", "highest", "bottommost",
+        "lowest", "nearest", "closest", "furthest", "farthest", "top", "bottom",
+    )),
+    numbers={
+        "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "1st": 1,
+        "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
+    },
+    relations=_both_orders({
+        "left": ("to the left of", "on the left of", "on the left side of", "left of"),
+        "right": ("to the right of", "on the right of", "on the right side of", "right of"),
+        "behind": ("at the back of", "behind", "above"),
+        "front": ("in front of", "below", "before", "under", "underneath"),
+        "next": ("next to", "beside", "close to", "closest to", "nearest to", "near", "by"),
+    }),
+    several={
+        "both": 2, "both of": 2, "two": 2, "the two": 2, "three": 3, "four": 4, "five": 5,
+        "six": 6, "all": 0, "all of": 0, "one of": 0, "some of": 0, "any of": 0,
+    },
+    generic=frozenset((
+        "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
+        "anything", "it", "that", "this", "those", "these", "them",
+    )),
+    openings=frozenset((
+        "please", "could", "can", "would", "will", "may", "you", "robot", "hey", "i", "i'm", "i'd",
+        "am", "want", "need", "like", "to", "have", "let", "me", "us", "pick", "take", "grab",
+        "grasp", "get", "fetch", "bring", "give", "hand", "pass", "show", "find", "point", "touch",
+        "lift", "hold", "move", "go", "look", "looking", "select", "choose", "push", "locate",
+        "detect", "where", "where's", "is", "are", "up", "at", "out", "over", "for", "now", "then",
+        "so", "well", "no", "sorry", "wait", "ok", "okay", "oh", "mean", "meant", "it", "it's",
+        "just", "think", "say", "said",
+    )),
+    endings=frozenset((
+        "please", "now", "here", "up", "thanks", "thank", "you", "instead", "then", "to", "me",
+    )),
+    fillers=frozenset((
+        "the", "a", "an", "please", "is", "are", "it's", "its", "that's", "i", "mean", "meant",
+        "want", "with", "color", "colour", "colored", "coloured", "and", "on", "to", "in", "at",
+        "of", "there", "here", "just", "only", "then", "ok", "okay", "sorry", "wait", "instead",
+        "side", "part", "now", "robot", "hey",
+    )),
+    from_side=r"(?:counting |counted )?from (?:the )?(left|right|top|back|bottom|front)",
+    negation=r"(?:\bbut |\bthat is |\bthat's |\bwhich is |\bit's |\bit is )?"
+    r"\b(?:not|isn't|except|excluding|other than|non)\b",
+    clauses=r"\b(?:which|whose|that|it)(?:'s)? (?:colou?r )?is\b|\bthat's\b",
+    details=r"\b(?:with|without|that has|which has|having|holding|containing|wearing|full of)\b",
+)  # fmt: skip
+
+_WORDS = {"en": ENGLISH}
+_TOP = {"top": "upper", "back": "upper", "bottom": "lower", "front": "lower"}
+
+
+def phrase_words(language: str) -> PhraseWords:
+    """The words of a language tag; English for a language without a table."""
+    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """The parts of a noun phrase; empty or None where it does not say.
+
+    text: all of it. noun: the name, with whatever was not understood; empty for "the one".
+    detail: "with a blue handle". is_generic: it says "one" or "object" for a noun.
+    order: number from a side (None: of what was offered), counted from 1, or `LAST_ONE`.
+    relation: position relative to a landmark, and the landmark's own phrase. several: how many
+    things it names, 0 for "the mugs"; None for one. excluded: what it says it is not.
+    """
+
+    text: str
+    noun: str = ""
+    detail: str = ""
+    is_generic: bool = False
+    colors: tuple[str, ...] = ()
+    size: str | None = None
+    place: str | None = None
+    is_extreme: bool = False
+    order: tuple[int, str | None] | None = None
+    relation: tuple[str, str] | None = None
+    several: int | None = None
+    excluded: Phrase | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """Colour, noun and detail: what a detector can be asked for; "object" for "the one"."""
+        is_bare = self.is_generic or not self.colors
+        noun = self.noun or ("object" if is_bare else "")
+        return " ".join(filter(None, (*self.colors, noun, self.detail)))
+
+    @property
+    def full(self) -> str:
+        """The whole phrase as it was said, for a detector that understands places too."""
+        return self.text or self.name
+
+    @property
+    def has_geometry(self) -> bool:
+        """Whether it says where the thing is, or how big."""
+        return any((self.place, self.order, self.relation, self.size))
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether it tells one thing from another at all."""
+        parts = (self.noun, self.detail, self.colors, self.has_geometry, self.excluded)
+        return any(parts)
+
+    def merged(self, answer: Phrase, words: PhraseWords = ENGLISH) -> Phrase:
+        """This phrase with what an answer adds, or says instead: "mug" and "the left one"."""
+        added = {
+            name: getattr(answer, name) or getattr(self, name)
+            for name in (
+                "noun",
+                "detail",
+                "colors",
+                "size",
+                "place",
+                "order",
+                "relation",
+                "excluded",
+            )
+        }
+        own = " ".join(filter(None, (*self.colors, self.noun))) or "object"
+        tokens = answer.text.split()
+        generic = [i for i, token in enumerate(tokens) if token in words.generic]
+        if generic:
+            tokens[generic[-1]] = own
+        elif not answer.noun:
+            tokens.append(own)
+        return replace(self, text=" ".join(tokens), several=None, **added)
+
+
+def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
+    """Read a request or an answer in any words; never fails.
+
+    >>> p = read_phrase("pick up the second red mug from the left")
+    >>> p.noun, p.colors, p.order
+    ('mug', ('red',), (2, 'left'))
+    >>> read_phrase("the bowl next to the blue box, not the big one").excluded.size
+    'big'
+    """
+    said = _named(" ".join(spelled(token, words) for token in plain(text).split()), words)
+    kept, excluded = _cut(said, words.negation)
+    kept = re.sub(words.clauses, " ", kept)
+    negated = read_phrase(excluded, words) if excluded else None
+    found = re.search(words.details, kept)
+    kept, detail = (kept[: found.start()].strip(), kept[found.start() :]) if found else (kept, "")
+    kept, order = _order(kept, words)
+    kept, relation = _relation(kept, words)
+    kept, all_of = _take(kept, words.several)
+    kept, count = _take(kept, words.several)
+    several = max((n for n in (all_of, count) if n is not None), default=None)
+    kept, place, form = _take_with_form(kept, words.places)
+    kept, size = _take(kept, words.sizes)
+    tokens = kept.split()
+    colors = tuple(dict.fromkeys(words.colors[t] for t in tokens if t in words.colors))
+    rest = [t for t in tokens if t not in words.colors]
+    noun = _noun(rest, words)
+    is_generic = bool(rest) and rest[-1] in words.generic
+    if is_generic and noun:  # "the darker one"
+        noun, detail = "", f"{noun} {detail}".strip()
+    if not noun and not is_generic and len(colors) > 1:  # "the red orange"
+        noun, colors = colors[-1], colors[:-1]
+    return Phrase(
+        text=said,
+        noun=noun,
+        detail=detail,
+        is_generic=is_generic,
+        colors=colors,
+        size=size,
+        place=place,
+        is_extreme=form in words.extremes,
+        order=order,
+        relation=relation,
+        several=several,
+        excluded=negated,
+    )
+
+
+def _named(text: str, words: PhraseWords) -> str:
+    """What a request names, without its verb, its politeness and the article."""
+    tokens = text.split()
+    while tokens and tokens[-1] in words.endings:
+        tokens.pop()
+    begin = 0
+    while begin < len(tokens) and tokens[begin] in words.openings:
+        begin += 1
+    if begin < len(tokens) and tokens[begin] in ("the", "a", "an", "my", "your", "some"):
+        begin += 1
+    return " ".join(tokens[begin:] or tokens[-1:])
+
+
+@lru_cache(maxsize=4096)
+def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
+    """A misspelt colour, place, size or number as it is spelled; any other word as it is.
+
+    >>> spelled("grene"), spelled("seccond"), spelled("bowl")
+    ('green', 'second', 'bowl')
+    """
+    known = _closed_words(words)
+    if len(token) < _SHORTEST or token in known or token in _other_words(words):
+        return token
+    near = {word for word in known if word[0] == token[0] and is_one_slip(token, word)}
+    return near.pop() if len(near) == 1 else token
+
+
+@lru_cache(maxsize=8)
+def _closed_words(words: PhraseWords) -> frozenset[str]:
+    tables = (words.colors, words.sizes, words.places, words.numbers)
+    found = {token for table in tables for form in table for token in form.split()}
+    return frozenset(token for token in found if len(token) >= _SHORTEST)
+
+
+@lru_cache(maxsize=8)
+def _other_words(words: PhraseWords) -> frozenset[str]:
+    """Words that are spelled right, though they look like a colour or a place."""
+    relations = {token for form in words.relations for token in form.split()}
+    several = {token for form in words.several for token in form.split()}
+    return frozenset(
+        (*KINDS, *words.generic, *words.openings, *words.endings, *words.fillers, *relations)
+    ) | frozenset(several)
+
+
+def is_one_slip(a: str, b: str) -> bool:
+    """Whether two words differ by a letter left out, put in, changed, or swapped with its next."""
+    if abs(len(a) - len(b)) > 1:
+        return False
+    at = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+    x, y = a[at:], b[at:]
+    swapped = x[:2] == y[1::-1] and x[2:] == y[2:] if len(x) > 1 and len(y) > 1 else False
+    return swapped or x[1:] == y[1:] or x[1:] == y or x == y[1:]
+
+
+def _cut(text: str, pattern: str) -> tuple[str, str]:
+    """What stands before a pattern, and what follows it."""
+    found = re.search(pattern, text)
+    if found is None:
+        return text, ""
+    return text[: found.start()].strip(), text[found.end() :].strip()
+
+
+def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] | None]:
+    """Take "second ... from the left", or a bare "second", out of a text."""
+    side = re.search(words.from_side, text)
+    found = _any_of(tuple(words.numbers)).search(text)
+    if found is None:
+        return (re.sub(words.from_side, " ", text) if side else text), None
+    number = words.numbers[found[0]]
+    rest = f"{text[: found.start()]} {text[found.end() :]}"
+    if side is None:
+        return rest, (number, None)
+    name = _TOP.get(side[1], side[1])
+    return re.sub(words.from_side, " ", rest), (number, name)
+
+
+def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | None]:
+    found = _any_of(tuple(words.relations)).search(text)
+    if found is None:
+        return text, None
+    rest = [token for token in text[found.end() :].split() if token not in ("me", "you")]
+    landmark = _noun(rest, words)
+    if not landmark:
+        return text, None
+    return text[: found.start()].strip(), (words.relations[found[0]], landmark)
+
+
+def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
+    text, value, _ = _take_with_form(text, table)
+    return text, value
+
+
+def _take_with_form(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None, str]:
+    """The first form of a table in a text: the text without it, its name, the form."""
+    found = _any_of(tuple(table)).search(text)
+    if found is None:
+        return text, None, ""
+    return f"{text[: found.start()]} {text[found.end() :]}", table[found[0]], found[0]
+
+
+@lru_cache(maxsize=32)
+def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of whole words that are one of these forms, the longest where several begin."""
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
+
+
+def _noun(tokens: Iterable[str], words: PhraseWords) -> str:
+    """The tokens that name the thing; fillers inside stay ("cup of tea"), those around go."""
+    kept = [token for token in tokens if token not in words.generic]
+    while kept and kept[0] in words.fillers:
+        kept.pop(0)
+    while kept and kept[-1] in words.fillers:
+        kept.pop()
+    return " ".join(kept)

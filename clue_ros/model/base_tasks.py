@@ -1,0 +1,188 @@
+"""What the base model says about one image when no adapter is active: its own tasks.
+
+"detect THING" lists boxes, "answer en QUESTION" answers about the image or about crops of it in one
+batch, and the middle block's attention says where the words look (equations 1 and 2). Answers are
+kept, so that a dialogue about the image is cheap to read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
+from clue_ros.dialogue.types import Box
+from clue_ros.model.attention import image_attention, min_max
+from clue_ros.model.config import half_depth_block
+from clue_ros.model.decoding import Generation, generate, read_prompts
+from clue_ros.model.detector_variants import NO, YES
+from clue_ros.model.location_tokens import STEPS, decode_box
+from clue_ros.model.prompts import Prompts, encode_prompts
+from clue_ros.model.tasks import (
+    ANSWER,
+    ANSWER_TOKENS,
+    DETECT,
+    DETECT_TOKENS,
+    ListedBox,
+    clean_label,
+    read_boxes,
+)
+
+if TYPE_CHECKING:
+    from clue_ros.model.checkpoint import Checkpoint
+
+MARGIN = 0.15  # of a box's sides, added around it for a crop
+LEAST_CROP = 32  # pixels of a crop's shorter side
+OPINION = 0.5  # least probability of yes and no together for an answer to count
+
+Image = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """An answer to "detect".
+
+    candidates: boxes in pixels, near-duplicates merged. going_on: probability that the answer goes
+    on after its first box.
+    """
+
+    candidates: tuple[Candidate, ...]
+    going_on: float
+
+
+class BaseTasks:
+    """The base model of a checkpoint, asked about one image (H, W, 3) and its features (1, N, D).
+
+    size: width and height of the image in pixels.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, image: Image, features: torch.Tensor) -> None:
+        self._checkpoint, self._image, self._features = checkpoint, image, features
+        self.size = (int(image.shape[1]), int(image.shape[0]))
+        self._detections: dict[str, Detection] = {}
+        self._answers: dict[tuple[str, Box], str] = {}
+        self._odds: dict[tuple[str, Box | None], float | None] = {}
+        self._maps: dict[str, npt.NDArray[np.float32]] = {}
+
+    def detect(self, names: Sequence[str]) -> list[Detection]:
+        """The boxes of each name; what was not asked before, in one batch."""
+        new = [name for name in dict.fromkeys(names) if name not in self._detections]
+        if new:
+            said = self.generate(DETECT, new, None, DETECT_TOKENS)
+            self._detections |= {n: self._listed(g) for n, g in zip(new, said, strict=True)}
+        return [self._detections[name] for name in names]
+
+    def answer(self, question: str, boxes: Sequence[Box]) -> list[str]:
+        """The answer to a question about the crop of each box."""
+        new = [box for box in dict.fromkeys(boxes) if (question, box) not in self._answers]
+        if new:
+            said = self.generate(ANSWER, [question] * len(new), new, ANSWER_TOKENS)
+            for box, generation in zip(new, said, strict=True):
+                self._answers[question, box] = self._checkpoint.words(generation)
+        return [self._answers[question, box] for box in boxes]
+
+    def yes_or_no(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
+        """Log odds of yes over no, about the crop of each box (None: the whole image).
+
+        None where the base would rather answer something else.
+        """
+        new = [box for box in dict.fromkeys(boxes) if (question, box) not in self._odds]
+        if new:
+            for box, odds in zip(new, self.odds(question, new), strict=True):
+                self._odds[question, box] = odds
+        return [self._odds[question, box] for box in boxes]
+
+    def map(self, text: str) -> npt.NDArray[np.float32]:
+        """The attention map (grid, grid) in 0..1 of "detect TEXT" at the base's middle block."""
+        if text not in self._maps:
+            backbone = self._checkpoint.backbone
+            prompts = self._prompts(DETECT, [text])
+            with torch.inference_mode():
+                block = half_depth_block(backbone.blocks)
+                weights = backbone.attention_at(block, self._features, prompts)
+                maps = min_max(image_attention(weights, prompts.query_mask, backbone.grid))
+            self._maps[text] = maps[0].float().cpu().numpy()
+        return self._maps[text]
+
+    def crop(self, box: Box) -> Image:
+        """The pixels around a box, at least `LEAST_CROP` wide and high where the image is."""
+        width, height = self.size
+        (x, y), w, h = box.center, box.x_max - box.x_min, box.y_max - box.y_min
+        half_w, half_h = (max(side * (0.5 + MARGIN), LEAST_CROP / 2) for side in (w, h))
+        left = min(max(0, int(x - half_w)), width - 1)
+        top = min(max(0, int(y - half_h)), height - 1)
+        right = max(math.ceil(x + half_w), left + 1)
+        bottom = max(math.ceil(y + half_h), top + 1)
+        return np.ascontiguousarray(self._image[top:bottom, left:right])
+
+    # The model's passes.
+
+    def generate(
+        self,
+        instruction: str,
+        contexts: Sequence[str],
+        boxes: Sequence[Box | None] | None,
+        most: int,
+    ) -> list[Generation]:
+        """Greedy answers of at most `most` tokens, about each box's crop (None: the image)."""
+        parts = self._checkpoint
+        features, prompts = self._look(boxes), self._prompts(instruction, contexts)
+        return generate(
+            parts.backbone,
+            parts.vocabulary,
+            features,
+            prompts,
+            "unconstrained",
+            max_new_tokens=most,
+        )
+
+    def odds(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
+        """See `yes_or_no`."""
+        parts, tokenizer = self._checkpoint, self._checkpoint.processor.tokenizer
+        yes, no = (tokenizer(w, add_special_tokens=False)["input_ids"][0] for w in (YES, NO))
+        if yes == no or tokenizer.unk_token_id in (yes, no):
+            return [None] * len(boxes)
+        features, prompts = self._look(boxes), self._prompts(ANSWER, [question] * len(boxes))
+        with torch.inference_mode():
+            prefill = read_prompts(parts.backbone, features, prompts)
+            shares = parts.backbone.logits(prefill.hidden).softmax(-1)[:, [yes, no]].tolist()
+        return [math.log(y / n) if y + n >= OPINION and y * n > 0 else None for y, n in shares]
+
+    def _look(self, boxes: Sequence[Box | None] | None) -> torch.Tensor:
+        if boxes is None or all(box is None for box in boxes):
+            return self._features
+        crops = [self._image if box is None else self.crop(box) for box in boxes]
+        return self._checkpoint.look(*crops)
+
+    def _prompts(self, instruction: str, contexts: Sequence[str]) -> Prompts:
+        """Prompts for the base alone: no adapter is active from here on."""
+        parts = self._checkpoint
+        parts.adapters.use(None)
+        return encode_prompts(parts.processor, instruction, contexts).to(parts.backbone.device)
+
+    def _listed(self, said: Generation) -> Detection:
+        first = self._checkpoint.vocabulary.first_location
+        steps = [t - first if first <= t < first + STEPS else None for t in said.tokens]
+        boxes = read_boxes(steps)
+        going_on = 1 - _end_after(boxes[0], said.ends) if boxes else 0.0
+        return Detection(merge([self._candidate(box, said) for box in boxes]), going_on)
+
+    def _candidate(self, box: ListedBox, said: Generation) -> Candidate:
+        tokens = list(said.tokens[box.label[0] : box.label[1]])
+        label = clean_label(self._checkpoint.processor.tokenizer.decode(tokens))
+        logs = [math.log(max(said.probabilities[i], 1e-12)) for i in box.at]
+        score = math.exp(sum(logs) / len(logs))
+        pixels = decode_box(box.codes, *self.size)
+        return with_label_attributes(Candidate(pixels, label, score, DETECT))
+
+
+def _end_after(box: ListedBox, ends: Sequence[float]) -> float:
+    """Probability that an answer ends after this box, at the likeliest place behind it."""
+    first, last = box.label
+    return max(ends[first : last + 1], default=0.0)

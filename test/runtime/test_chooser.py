@@ -1,0 +1,213 @@
+"""Words and geometry choose among candidates, turn by turn, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clue_ros.dialogue import Box, Dialogue, Turn
+from clue_ros.dialogue.candidates import Candidate, merge, question_about
+from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
+from clue_ros.dialogue.phrases import read_phrase
+
+SIZE = (640, 480)
+
+
+def at(x: float, y: float, label: str, side: float = 60, score: float = 0.9) -> Candidate:
+    """A square candidate around a point in pixels."""
+    half = side / 2
+    return Candidate(Box(x - half, y - half, x + half, y + half), label, score, "scripted")
+
+
+TABLE = (
+    at(100, 240, "red mug"),
+    at(320, 240, "blue mug"),
+    at(540, 240, "red mug", side=100),
+    at(320, 400, "green bowl"),
+    at(120, 100, "yellow box"),
+)
+
+
+def say(*said: str, objects: Sequence[Candidate] = TABLE) -> tuple[Standing, str]:
+    """A request, then answers to whatever the robot asks; the standing, and the next question."""
+    finder = LabelledObjects(objects, SIZE)
+    dialogue = Dialogue(said[0])
+    for answer in said[1:]:
+        dialogue.add_question(question_for(follow(dialogue, finder), finder).text)
+        dialogue.add_answer(answer)
+    standing = follow(dialogue, finder)
+    text = question_for(standing, finder).text if standing.candidates else ""
+    return standing, text
+
+
+def where(standing: Standing) -> list[tuple[float, float]]:
+    """The centres of what is left."""
+    return [c.box.center for c in standing.candidates]
+
+
+@pytest.mark.parametrize(
+    ("request_", "centers"),
+    [
+        ("pick up the bowl", [(320, 400)]),
+        ("pick up the red mug", [(100, 240), (540, 240)]),
+        ("the red mug on the left", [(100, 240)]),
+        ("grab the rightmost mug", [(540, 240)]),
+        ("the mug in the middle", [(320, 240)]),
+        ("take the second mug from the left", [(320, 240)]),
+        ("take the third mug from the right please", [(100, 240)]),
+        ("the last mug from the left", [(540, 240)]),
+        ("the mug that is not red", [(320, 240)]),
+        ("the mug, but not the red one", [(320, 240)]),
+        ("the biggest mug", [(540, 240)]),
+        ("the mug above the bowl", [(320, 240)]),
+        ("the mug left of the blue mug", [(100, 240)]),
+        ("the mug below the yellow box", [(100, 240)]),
+        ("both red mugs", [(100, 240), (540, 240)]),
+        ("the grene bowl", [(320, 400)]),
+        ("the banana", []),
+    ],
+)
+def test_a_request_keeps_what_its_words_allow(
+    request_: str, centers: list[tuple[float, float]]
+) -> None:
+    assert where(say(request_)[0]) == centers
+
+
+@pytest.mark.parametrize(
+    ("answers", "centers"),
+    [
+        (["the blue one"], [(320, 240)]),
+        (["blue"], [(320, 240)]),
+        (["the red one on the right"], [(540, 240)]),
+        (["the red one", "left"], [(100, 240)]),
+        (["the red one", "right"], [(540, 240)]),
+        (["not the red one"], [(320, 240)]),
+        (["not the blue one"], [(100, 240), (540, 240)]),
+        (["the second from the left"], [(320, 240)]),
+        (["the last one"], [(540, 240)]),
+        (["the big one"], [(540, 240)]),
+        (["the one next to the bowl"], [(320, 240)]),
+        (["both"], [(100, 240), (320, 240), (540, 240)]),
+        (["yes"], [(100, 240), (320, 240), (540, 240)]),
+        (["right"], [(540, 240)]),
+        (["hello world"], [(100, 240), (320, 240), (540, 240)]),
+        (["sorry, i mean the bowl"], [(320, 400)]),
+        (["pick up the yellow box"], [(120, 100)]),
+        (["i want the banana"], []),
+        (["neither"], []),
+    ],
+)
+def test_an_answer_narrows(answers: list[str], centers: list[tuple[float, float]]) -> None:
+    assert where(say("the mug", *answers)[0]) == centers
+
+
+def test_each_of_three_candidates_is_named_in_few_words() -> None:
+    _, text = say("the mug")
+    assert text == "the left one, the middle one or the right one?"
+    _, text = say("the red mug")
+    assert text == "the left one or the right one?"
+
+
+def test_the_same_set_after_an_answer_is_asked_where() -> None:
+    standing, text = say("the mug", "hmm that one over there maybe")
+    assert len(standing.candidates) == 3
+    assert text == "where is it?"
+    standing, _ = say("the mug", "the nice one", "on the left")
+    assert where(standing) == [(100, 240)]
+
+
+def test_both_is_asked_which_first_and_whatever_is_settled() -> None:
+    assert say("the red mug", "both")[1] == "which one first, the left one or the right one?"
+    standing, _ = say("the red mug", "whatever")
+    assert standing.confirmed
+    assert len(standing.candidates) == 1
+
+
+def test_a_single_candidate_is_proposed_and_no_or_yes_settles_it() -> None:
+    finder = LabelledObjects(TABLE, SIZE)
+    question = question_for(follow(Dialogue("the bowl"), finder), finder)
+    assert question.text == "do you mean the green bowl?"
+    assert question.options == ("yes", "no")
+
+    def after(answer: str) -> Standing:
+        turns = [Turn("robot", question.text), Turn("user", answer)]
+        return follow(Dialogue("the bowl", turns), finder)
+
+    assert after("yes please").confirmed
+    assert after("no").candidates == ()
+    assert where(after("no, the yellow box")) == [(120, 100)]
+
+
+def test_no_to_a_proposal_leaves_the_others_and_so_does_the_other_one() -> None:
+    finder = LabelledObjects(TABLE, SIZE)
+    for answer in ("no", "the other one", "no, the other one", "not that one"):
+        turns = [Turn("robot", "is it the left one?"), Turn("user", answer)]
+        assert where(follow(Dialogue("the red mug", turns), finder)) == [(540, 240)], answer
+
+
+def test_right_is_a_place_where_it_is_offered_and_yes_where_it_is_proposed() -> None:
+    finder = LabelledObjects(TABLE, SIZE)
+    turns = [Turn("robot", "the left one or the right one?"), Turn("user", "right")]
+    assert where(follow(Dialogue("the red mug", turns), finder)) == [(540, 240)]
+    turns = [Turn("robot", "is it the left one?"), Turn("user", "right")]
+    assert where(follow(Dialogue("the red mug", turns), finder)) == [(100, 240)]
+
+
+def test_many_candidates_are_asked_about_by_colour_or_by_place() -> None:
+    row = [at(60 + 100 * n, 200, f"{c} pen") for n, c in enumerate(("red", "blue", "red", "blue"))]
+    assert say("the pen", objects=row)[1] == "the red one or the blue one?"
+    row = [
+        at(60 + 100 * n, 200, f"{c} pen") for n, c in enumerate(("red", "blue", "green", "pink"))
+    ]
+    assert say("the pen", objects=row)[1] == "which color?"
+    row = [at(60 + 100 * n, 200, "pen") for n in range(5)]
+    assert say("the pen", objects=row)[1] == "where is it?"
+    assert where(say("the pen", "the second from the right", objects=row)[0]) == [(360, 200)]
+
+
+def test_options_and_candidates_of_a_question_are_in_one_order() -> None:
+    row = (at(500, 100, "red mug"), at(100, 100, "blue mug"))
+    asked = question_about(LabelledObjects(row, SIZE).objects)
+    assert asked.options == ("the blue one", "the red one")
+    assert [group[0].box.center[0] for group in asked.groups] == [100, 500]
+
+
+def test_boxes_of_one_thing_are_merged_and_the_surer_stays() -> None:
+    inside = at(90, 90, "mug", side=30, score=0.5)
+    assert merge([at(100, 100, "mug"), inside]) == (at(100, 100, "mug"),)
+    assert len(merge([at(100, 100, "plate"), inside])) == 2
+    twice = [at(100, 100, "mug", score=0.4), at(104, 100, "mug", score=0.8), at(300, 100, "mug")]
+    assert [c.score for c in merge(twice)] == [0.8, 0.9]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
+def test_no_words_break_the_chooser(said: list[str]) -> None:
+    usable = [text for text in said if any(c.isalnum() for c in text) and text.isprintable()]
+    if usable:
+        standing, _ = say(*usable)
+        assert isinstance(standing, Standing)
+
+
+WORDS = (
+    *("the", "not", "red", "one", "left", "second", "from", "right", "of", "no", "yes", "mug"),
+    *("other", "but", "and", "in", "front", "bowl", ",", "both"),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7), min_size=1, max_size=3))
+def test_no_order_of_known_words_breaks_the_chooser(said: list[list[str]]) -> None:
+    texts = [" ".join(words) for words in said if any(w.isalpha() for w in words)]
+    if texts:
+        standing, _ = say(*texts)
+        assert len(standing.candidates) <= len(TABLE)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=80))
+def test_any_text_is_read_as_a_phrase(text: str) -> None:
+    assert isinstance(read_phrase(text).name, str)
