@@ -51,6 +51,7 @@ from clue_ros.model.decoding import Vocabulary, generate
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.location_tokens import decode_box, nearest_valid
 from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.tasks import ANSWER, DETECT
 
 RIGHT = 0.5  # IoU of a box that is right
 CROPS = 2  # objects of a scene that are asked about in crops
@@ -138,7 +139,7 @@ def _detections(
              for form in DETECTIONS]  # fmt: skip
     asked = [(form, entries) for form, entries in drawn if entries is not None]
     prompts = [" ; ".join(text for text, _ in entries) for _, entries in asked]
-    said = base.answers(features, "detect", prompts, DETECT_TOKENS)
+    said = base.answers(features, DETECT, prompts, DETECT_TOKENS)
     height, width = scene.image.shape[:2]
     for (form, entries), prompt, text in zip(asked, prompts, said, strict=True):
         wanted = [pixel_box(scene, i) for _, found in entries for i in found]
@@ -160,7 +161,7 @@ def _answers(
     drawn = [_first(lambda s=sort: public.question(scene.objects, rng, s)) for sort in QUESTIONS]
     questions = [question for question in drawn if question is not None]
     texts = [question.text for question in questions]
-    said = base.answers(features, "answer en", texts, ANSWER_TOKENS)
+    said = base.answers(features, ANSWER, texts, ANSWER_TOKENS)
     for question, text in zip(questions, said, strict=True):
         right = same_answer(text, question.answer, public)
         yield {"task": "answer", "sort": question.sort, "prompt": question.text,
@@ -173,7 +174,7 @@ def _crop_answers(
     for i in rng.permutation(len(scene.objects))[:CROPS]:
         questions = [public.question_about(int(i), scene.objects, rng, s) for s in CROP_QUESTIONS]
         features = base.look(crop(scene.image, pixel_box(scene, int(i))))
-        said = base.answers(features, "answer en", [q.text for q in questions], ANSWER_TOKENS)
+        said = base.answers(features, ANSWER, [q.text for q in questions], ANSWER_TOKENS)
         for question, text in zip(questions, said, strict=True):
             right = same_answer(text, question.answer, public)
             yield {"task": "crop", "sort": question.sort, "prompt": question.text,
