@@ -314,7 +314,18 @@ class Client:
         """Return the lifecycle state's label."""
         from lifecycle_msgs.srv import GetState
 
-        return str(self.call(self._get_state, GetState.Request()).current_state.label)
+        # DDS may lose the response of a server whose reader is matched before its writer: ask again.
+        found: list[Any] = []
+
+        def answered() -> bool:
+            assert self._get_state.wait_for_service(TIMEOUT), "no service get_state"
+            future = self._get_state.call_async(GetState.Request())
+            if within(5.0, future.done):
+                found.append(future.result())
+            return bool(found)
+
+        wait_until(answered, "the response of get_state")
+        return str(found[0].current_state.label)
 
     def set(self, **values: Any) -> str:
         """Set parameters one by one; returns "" or the first refusal's reason."""
