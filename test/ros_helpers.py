@@ -314,7 +314,7 @@ class Client:
         """Return the lifecycle state's label."""
         from lifecycle_msgs.srv import GetState
 
-        # DDS may lose the response of a server whose reader is matched before its writer: ask again.
+        # DDS may lose a response while a server is being discovered: ask again.
         found: list[Any] = []
 
         def answered() -> bool:
