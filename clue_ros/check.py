@@ -16,8 +16,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from clue_ros.model.loading import add_model_argument
-from clue_ros.model.quantization import QUANTIZATIONS
+from clue_ros.ground import add_load_arguments
 
 if TYPE_CHECKING:
     from clue_ros.model.preflight import Report
@@ -28,20 +27,7 @@ BASELINES = ("decoder-yes-no", "candidate-count", "decoder-first")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue check``."""
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default=QUANTIZATIONS[0],
-        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
-    )
-    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
-    parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument(
-        "--mask-decoder", metavar="FILE.safetensors", help="PaliGemma's mask decoder"
-    )
+    add_load_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -49,6 +49,26 @@ _SAVED_AS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _TYPED_TOKEN = re.compile(r"<(?:loc\d{4}|seg\d{3}|image|bos|eos|pad|unk|mask)>", re.IGNORECASE)
 
 
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say what to load, and how: `clue ground` and `clue check`."""
+    add_model_argument(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default=QUANTIZATIONS[0],
+        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
+    )
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument(
+        "--mask-decoder",
+        metavar="FILE.safetensors",
+        help="PaliGemma's mask decoder (the one in the model's folder, if any)",
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue ground``."""
     parser.add_argument("image", metavar="IMAGE", type=Path, help="a picture file")
@@ -67,22 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the objects' pixels too: in --json as COCO's uncompressed RLE, in --save as a tint",
     )
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default=QUANTIZATIONS[0],
-        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
-    )
-    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
-    parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument(
-        "--mask-decoder",
-        metavar="FILE.safetensors",
-        help="PaliGemma's mask decoder (the one in the model's folder, if any)",
-    )
+    add_load_arguments(parser)
     parser.add_argument(
         "--policy",
         choices=POLICIES,
