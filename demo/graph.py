@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import rclpy
-from clue_msgs.msg import ClarificationQuestion, GroundingResult
+from clue_msgs.msg import ClarificationQuestion, DialogueState, GroundingResult
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
@@ -34,6 +34,10 @@ from clue_ros.nodes import messages
 from clue_ros.nodes.topics import LATEST
 
 CALL_TIMEOUT = 30.0  # seconds, for a service of another node
+ENDS_IN = {
+    "configure": "inactive", "activate": "active", "deactivate": "inactive",
+    "cleanup": "unconfigured",
+}  # fmt: skip
 LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
 
 
@@ -123,6 +127,7 @@ class Watcher:
         self.newest_stamp = 0.0  # of the camera's newest picture, seconds
         self.perception_sees = 0  # pictures that perception has received
         self.state = ""
+        self.dialogue_id = ""  # of the dialogue that perception has begun last
         self.on_question: Callable[[], object] = lambda: None
         put = self.events.put
         listen = self.node.create_subscription
@@ -130,6 +135,7 @@ class Watcher:
         listen(GroundingResult, "grounding", lambda m: put(("grounding", m)), 10)
         listen(String, "say", lambda m: put(("say", m.data)), 10)
         listen(Image, "perception/attention_map", self._on_attention, LATEST)
+        listen(DialogueState, "dialogue_state", self._on_dialogue, LATEST)
         listen(CameraInfo, "camera_info", self._on_camera, qos_profile_sensor_data)
         listen(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         self._change = self.node.create_client(ChangeState, "perception/change_state")
@@ -146,6 +152,9 @@ class Watcher:
     def _on_question(self, message: ClarificationQuestion) -> None:
         self.on_question()
         self.events.put(("question", message))
+
+    def _on_dialogue(self, message: DialogueState) -> None:
+        self.dialogue_id = message.dialogue_id or self.dialogue_id
 
     def _on_attention(self, message: Image) -> None:
         self.attention = message
@@ -186,11 +195,18 @@ class Watcher:
     def transition(self, name: str, seconds: float = CALL_TIMEOUT) -> None:
         """Ask perception for a lifecycle transition.
 
+        The state in its diagnostics counts as well as the service's response: the response is lost
+        where perception has not discovered this node's end of the service yet.
+
         Raises GraphError when it fails, with its log's end.
         """
         number = getattr(Transition, f"TRANSITION_{name.upper()}")
         request = ChangeState.Request(transition=Transition(id=number))
-        if not self._call(self._change, request, f"perception's {name}", seconds).success:
+        what, self.state = f"perception's {name}", ""
+        self.wait(self._change.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
+        future = self._change.call_async(request)
+        self.wait(lambda: future.done() or self.state == ENDS_IN[name], what, seconds)
+        if future.done() and not future.result().success:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
 
     def show(self, image: Path) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 REPLY_TIMEOUT = 300.0  # seconds
 TOGETHER = 0.4  # seconds within which `say` and `question` or `grounding` bring the same reply
+BEGIN_TIMEOUT = 20.0  # seconds for perception to hear the first request
 ANSWER_TIMEOUT = 3600.0  # seconds; a person who types may think
 
 say = partial(print, flush=True)
@@ -197,7 +198,7 @@ class Player:
         self.watcher.attention = None
         if self.scene.say:
             say(f"  person: {self.scene.say}")
-            self._speak(self.scene.say)
+            self._speak_first(self.scene.say)
         elif not self._type("your request> "):
             return ""
         self.began = True
@@ -211,6 +212,23 @@ class Player:
         """Give a text to the speech node."""
         self._said.append(f"person: {text}")
         self.processes.type_line("speech", text)
+
+    def _speak_first(self, text: str) -> None:
+        """Give a request to the speech node, once more if perception does not hear it.
+
+        What the speech node publishes before perception has discovered it is lost.
+        """
+        before = self.watcher.dialogue_id
+        self._speak(text)
+        deadline = time.monotonic() + BEGIN_TIMEOUT
+        while (
+            self.number == 1 and self.watcher.dialogue_id == before and self.watcher.events.empty()
+        ):
+            self.processes.check()
+            if time.monotonic() > deadline:
+                self.processes.type_line("speech", text)
+                return
+            time.sleep(0.02)
 
     def _type(self, prompt: str) -> bool:
         """Give a line that the person types to the speech node; False for none."""
