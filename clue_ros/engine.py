@@ -368,6 +368,9 @@ class Clue:
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound, a Question), or point.
 
+        What the tokenizer has no word for is never pointed at: the robot says that it does not know
+        it (NotFound; `clue_ros.model.unknown_words`), unless `force_grounding` is set.
+
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
@@ -380,6 +383,8 @@ class Clue:
                 from clue_ros.model.zero_shot import reply_to
 
                 estimate, standing = self._judge_zero_shot(view, dialogue)
+                if not force_grounding and (doubt := self._unknown(dialogue, estimate)):
+                    return doubt
                 return reply_to(
                     self._base(view),
                     standing,
@@ -389,6 +394,8 @@ class Clue:
                 )
             context = dialogue.context()
             estimate, prefill = self._judge(view, context)
+            if not force_grounding and (doubt := self._unknown(dialogue, estimate)):
+                return doubt
             mode = self._mode(estimate, force_grounding)
             said = self._checkpoint.speak(self._features(view), context, mode, prefill)
             if said.codes is None:
@@ -396,6 +403,13 @@ class Clue:
             found = self._agreement(said, view, context)
         label = named_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
+
+    def _unknown(self, dialogue: Dialogue, estimate: AmbiguityEstimate) -> NotFound | None:
+        """The reply to a word that the tokenizer lacks, None where it has the noun."""
+        from clue_ros.model.unknown_words import unknown_object
+
+        thing, text = unknown_object(self._checkpoint.processor.tokenizer, dialogue.turns)
+        return NotFound(text, (), (), estimate, thing) if thing else None
 
     def _mode(
         self, estimate: AmbiguityEstimate, force_grounding: bool

@@ -231,6 +231,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
+_UNKNOWN = re.compile(r"^I don't know (what|the word)\b")
 ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
@@ -257,11 +258,14 @@ def noun_phrase(request: str) -> str:
 def named_object(turns: Sequence[Turn]) -> str:
     """What a dialogue is about: what its request names, or what replaced it.
 
-    Once the robot has said that it does not see that, the person's next words name something else.
+    Once the robot has said that it does not see that, or does not know the word, the person's next
+    words name something else.
     """
     said = turns[0].text
     for asked, answered in pairwise(turns):
-        if asked.speaker == "robot" and _UNSEEN.search(asked.text):
+        if asked.speaker != "robot":
+            continue
+        if _UNSEEN.search(asked.text) or _UNKNOWN.match(asked.text):
             said = answered.text
     return noun_phrase(said)
 
