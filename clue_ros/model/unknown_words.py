@@ -27,7 +27,7 @@ def unknown_object(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, str]:
     Empty texts where the noun of the phrase is known, or where it has no noun ("the red one"). In
     "tape dispenser" the last word counts; where only that one is unknown, the robot names it.
 
-    >>> unknown_object(tokenizer, [Turn("person", "pick up the stapler")])
+    >>> unknown_object(tokenizer, [Turn("user", "pick up the stapler")])
     ('a stapler', "I don't know what a stapler is. Say its colour, or where it is.")
     """
     noun = read_phrase(named_object(turns)).noun.split()

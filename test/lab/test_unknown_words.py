@@ -1,4 +1,4 @@
-"""The robot says that it does not know a word that its tokenizer lacks, and never doubts its own."""
+"""The robot says that it does not know a word that its tokenizer lacks, and doubts no other."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def tokenizer(clue: Clue) -> Any:
     ],
 )
 def test_the_noun_alone_counts(tokenizer: Any, request_text: str, thing: str) -> None:
-    assert unknown_object(tokenizer, [Turn("person", request_text)])[0] == thing
+    assert unknown_object(tokenizer, [Turn("user", request_text)])[0] == thing
 
 
 def test_after_the_doubt_the_persons_next_words_are_what_the_dialogue_is_about(
     tokenizer: Any,
 ) -> None:
-    turns = [Turn("person", "pick up the stapler")]
+    turns = [Turn("user", "pick up the stapler")]
     turns += [Turn("robot", unknown_object(tokenizer, turns)[1])]
-    assert unknown_object(tokenizer, [*turns, Turn("person", "the red one")]) == ("", "")
-    assert unknown_object(tokenizer, [*turns, Turn("person", "the eraser")])[0] == "an eraser"
+    assert unknown_object(tokenizer, [*turns, Turn("user", "the red one")]) == ("", "")
+    assert unknown_object(tokenizer, [*turns, Turn("user", "the eraser")])[0] == "an eraser"
 
 
 @pytest.mark.parametrize("policy", ["detector", "decoder", "both", "zero-shot"])
@@ -77,7 +77,7 @@ def test_no_request_of_the_training_language_is_doubted(tokenizer: Any) -> None:
     for _ in range(600):
         for state in grammar.dialogue(random_objects(rng), rng)[:1]:
             text = detokenize(state.context)
-            assert unknown_object(tokenizer, [Turn("person", text)]) == ("", ""), text
+            assert unknown_object(tokenizer, [Turn("user", text)]) == ("", ""), text
             requests += 1
     assert requests > 400
 
@@ -88,4 +88,4 @@ def test_no_command_of_it2p_is_doubted(tokenizer: Any) -> None:
         pytest.skip("CLUE_IT2P names no folder")
     for image in load_it2p(root).images:
         for command in image.commands:
-            assert unknown_object(tokenizer, [Turn("person", command.text)]) == ("", ""), command
+            assert unknown_object(tokenizer, [Turn("user", command.text)]) == ("", ""), command

@@ -116,14 +116,14 @@ def test_the_detector_decides(clue: Clue, view: View) -> None:
 def test_saying_that_there_is_none_is_a_reply_of_its_own(
     clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "i don't see a banana."
+    said = "i don't see a block."
     monkeypatch.setattr(clue.checkpoint, "words", lambda _generation: said)
     clue.threshold = 0.0
-    reply = clue.reply(view, Dialogue("pick up the banana"))
+    reply = clue.reply(view, Dialogue("pick up the block"))
     assert isinstance(reply, NotFound)
     assert isinstance(reply, Question), "whoever knows questions alone asks on"
-    assert (reply.text, reply.missing, reply.candidates) == (said, "a banana", ())
-    forced = clue.reply(view, Dialogue("pick up the banana"), force_grounding=True)
+    assert (reply.text, reply.missing, reply.candidates) == (said, "a block", ())
+    forced = clue.reply(view, Dialogue("pick up the block"), force_grounding=True)
     assert isinstance(forced, Grounding)
 
 
