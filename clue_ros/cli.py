@@ -5,7 +5,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos                 measure a model
-    clue train base|detector|ivg|policy|full       train one
+    clue train base|detector|ivg|oracle|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
 
@@ -70,6 +70,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
+        "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
     },

@@ -419,11 +419,20 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
     dialogue = Dialogue(sample.request)
     pairs = []
     for question, answer in sample.exchanges:
-        pairs.append((dialogue.context(), _TOKEN_LIKE.sub("< ", question)))
+        pairs.append((dialogue.context(), without_tokens(question)))
         dialogue.add_question(question)
         dialogue.add_answer(answer)
     codes = encode_box(Box(*sample.box), 1, 1)
     return (*pairs, (dialogue.context(), to_text(codes)))
+
+
+def without_tokens(text: str) -> str:
+    """Text for a suffix, where what looks like a token is taken apart.
+
+    >>> without_tokens("the <loc0001> one")
+    'the < loc0001> one'
+    """
+    return _TOKEN_LIKE.sub("< ", text)
 
 
 def write_invig(

@@ -17,11 +17,11 @@ import argparse
 import contextlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,13 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.options import add_options, add_recipe, option, read_options
 from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
-from clue_ros.lab.training.ivg_data import DIALOGUES, IvgDataOptions, Slot, load_ivg_data
+from clue_ros.lab.training.ivg_data import (
+    CLARIFY,
+    DIALOGUES,
+    IvgDataOptions,
+    Slot,
+    load_ivg_data,
+)
 from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, prefetch, train
 from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions
 from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
@@ -40,7 +46,7 @@ from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.vision import LOC_BINS, soft_bins
 from clue_ros.model.adapters import IVG, Adapters, lora_config
 from clue_ros.model.backbone import Backbone
-from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
+from clue_ros.model.checkpoint import IvgSettings, existing_folder, save_ivg_settings
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.multi_view import MAX_VIEWS
 
@@ -265,6 +271,12 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
     weight_decay: float = option(1e-4, "weight decay of AdamW")
     rank: int = option(16, "rank of the LoRA")
     alpha: int = option(32, "alpha of the LoRA")
+    init: Path | None = option(
+        None,
+        "folder of an adapter to go on from, of this base; default: a new one. Its own rank, alpha"
+        " and dropout hold",
+        metavar="ADAPTER",
+    )
     dropout: float = option(0.05, "dropout of the LoRA")
     average: str = option(
         AVERAGES[0],
@@ -415,22 +427,49 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def train_ivg(options: IvgOptions, processes: Processes) -> None:
-    """Train adapter B and write its folder."""
+@dataclass(frozen=True)
+class DialogueAdapter:
+    """An adapter that learns moments of dialogues.
+
+    name: of the adapter and its folder. instruction: of its samples (`ivg_data.IvgData`). save:
+    writes its settings beside the weights, from the options, the folder and the notes.
+    """
+
+    name: str
+    instruction: str
+    save: Callable[..., None]
+
+
+def _save_ivg(options: IvgOptions, folder: Path, **notes: Any) -> None:
+    reply = IvgSettings(
+        max_new_tokens=options.max_new_tokens,
+        max_boxes=MAX_BOXES if options.via else 1,
+        num_views=options.views,
+    )
+    save_ivg_settings(reply, folder, **notes)
+
+
+ADAPTER_B = DialogueAdapter(IVG, CLARIFY, _save_ivg)
+
+
+def train_ivg(
+    options: IvgOptions, processes: Processes, learner: DialogueAdapter = ADAPTER_B
+) -> None:
+    """Train adapter B, or another one that learns dialogues, and write its folder."""
     options.check_shares(processes.count)
-    out = options.folder(IVG)
+    name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
     backbone, processor = frozen_base(options, base, processes.device)
-    adapters = _new_adapter(options, backbone, out)
+    adapters = _first_adapter(options, backbone, name, out)
     decoder = PackedDecoder(
         backbone.model, processor.tokenizer, processes.device, processes.precision
     )
     trainer = IvgTrainer(decoder, options.teaching, processes, options.accumulate)
-    folder = options.run_folder(options.model) / IVG
+    folder = options.run_folder(options.model) / name
     # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else _silence():
         report = folder / "left_out.txt" if processes.is_main else None
-        data = load_ivg_data(options, processor, report)
+        data = load_ivg_data(options, processor, report, learner.instruction)
     teaching = options.teaching
     notes = {
         "fingerprint": fingerprint(base),
@@ -446,6 +485,8 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
         "alpha": options.alpha,
         "dropout": options.dropout,
     }
+    if options.init is not None:
+        notes["init"] = str(options.init)
     if DIALOGUES & set(options.data):
         notes |= {"pairs": options.pairs, "invig_share": data.dialogue_share}
         notes |= {"invig_language": options.invig_language}
@@ -465,7 +506,7 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
     with prefetch(draw, workers, options.steps) as shares:
         train(
             lambda step: trainer.step(shares(step)),
-            [Group([p for p in adapters.parameters(IVG) if p.requires_grad])],
+            [Group([p for p in adapters.parameters(name) if p.requires_grad])],
             options.settings,
             folder,
             evaluate=evaluate,
@@ -476,26 +517,24 @@ def train_ivg(options: IvgOptions, processes: Processes) -> None:
     if not figures:  # nothing was left to train
         evaluate()
     if processes.is_main:
-        adapters.save(IVG, out)
-        recipe = {name: getattr(options, name) for name in ("steps", "batch", "lr", "seed")}
-        reply = IvgSettings(
-            max_new_tokens=options.max_new_tokens,
-            max_boxes=MAX_BOXES if options.via else 1,
-            num_views=options.views,
-        )
-        save_ivg_settings(reply, out, validation=figures, training={**recipe, **notes})
+        adapters.save(name, out)
+        recipe = {key: getattr(options, key) for key in ("steps", "batch", "lr", "seed")}
+        learner.save(options, out, validation=figures, training={**recipe, **notes})
         print(json.dumps({"out": str(out), **figures}))
 
 
-def _new_adapter(options: IvgOptions, backbone: Backbone, out: Path) -> Adapters:
-    """A new adapter B on the base, ready to learn."""
+def _first_adapter(options: IvgOptions, backbone: Backbone, name: str, out: Path) -> Adapters:
+    """A new adapter on the base, or that of `--init`, ready to learn."""
     adapters = Adapters(backbone)
-    config = lora_config(
-        range(backbone.blocks), rank=options.rank, alpha=options.alpha, dropout=options.dropout
-    )
-    adapters.add(IVG, config)
-    config.base_model_name_or_path = base_name(options.model, out)
-    adapters.use(IVG, train=True)
+    if options.init is not None:
+        adapters.load(name, existing_folder(options.init, "an adapter"))
+    else:
+        config = lora_config(
+            range(backbone.blocks), rank=options.rank, alpha=options.alpha, dropout=options.dropout
+        )
+        adapters.add(name, config)
+        config.base_model_name_or_path = base_name(options.model, out)
+    adapters.use(name, train=True)
     if options.gradient_checkpointing:
         checkpoint_activations(backbone)
     return adapters

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import load_episodes
-from clue_ros.lab.data.invig import Invig, InvigSample, load_invig, reveal_pairs
+from clue_ros.lab.data.invig import Invig, InvigSample, load_invig, reveal_pairs, without_tokens
 from clue_ros.lab.options import option
 from clue_ros.lab.training.datasets import (
     PHOTOS,
@@ -34,10 +35,13 @@ from clue_ros.lab.training.samples import (
     adapter_samples,
     held_out_adapter_samples,
 )
+from clue_ros.model.location_tokens import encode_box
+from clue_ros.model.oracle import ANSWER, DESCRIBE, instruction_for
 
 HELD_OUT = 100  # pictures of a data set at most
 _ONE_IN = 50  # pictures held out if the source has no validation split of its own
 
+CLARIFY = "clarify"
 INVIG, EPISODES = "invig", "episodes"
 MASKED = {SIMULATED, PHOTOS}  # data sets with the objects' masks
 DIALOGUES = {INVIG, EPISODES}  # data sets of dialogues, without masks
@@ -78,7 +82,8 @@ class IvgData:
     """scenes: the simulator's and IT2P's. dialogues: of InViG, of a robot's episodes, or both.
 
     dialogue_share: share of a step's pictures that come from the dialogues. dialogues_held_out: by
-    data set. counts: training dialogues of each data set.
+    data set. counts: training dialogues of each data set. instruction: "clarify" for what adapter B
+    says, ANSWER for what the oracle says.
     """
 
     scenes: TrainingData | None
@@ -86,6 +91,7 @@ class IvgData:
     dialogue_share: float
     dialogues_held_out: dict[str, list[Slot]]
     counts: dict[str, int]
+    instruction: str = CLARIFY
 
     def slots(self, settings: TrainingSettings, step: int) -> list[Slot]:
         """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
@@ -96,13 +102,13 @@ class IvgData:
         if self.scenes is None or len(out) == settings.batch:
             return out
         rest = replace(settings, batch=settings.batch - len(out))
-        return _slots(adapter_samples(self.scenes, rest, step, "clarify")) + out
+        return _slots(adapter_samples(self.scenes, rest, step, self.instruction)) + out
 
     def held_out(self) -> dict[str, list[Slot]]:
         """Fixed validation pictures of each data set, with their queries."""
         out: dict[str, list[Slot]] = {}
         if self.scenes is not None:
-            samples = held_out_adapter_samples(self.scenes, "clarify", per_picture=2)
+            samples = held_out_adapter_samples(self.scenes, self.instruction, per_picture=2)
             out = {name: _slots(pictures[:HELD_OUT]) for name, pictures in samples.items()}
         return {**out, **self.dialogues_held_out}
 
@@ -119,10 +125,12 @@ def _itself(sample: Sample) -> Sample:
     return sample
 
 
-def load_ivg_data(options: IvgDataOptions, processor: Any, report: Path | None) -> IvgData:
+def load_ivg_data(
+    options: IvgDataOptions, processor: Any, report: Path | None, instruction: str = CLARIFY
+) -> IvgData:
     """Read the data sets of `--data`; the dialogues' photographs stay on disk.
 
-    report: a file for rows that cannot be used. Raises ClueError that says what is missing.
+    report: a file for rows that cannot be used. instruction: see `IvgData`. Raises ClueError that says what is missing.
     """
     scenes = None
     if masked := MASKED & set(options.data):
@@ -132,6 +140,7 @@ def load_ivg_data(options: IvgDataOptions, processor: Any, report: Path | None) 
     held_out: dict[str, list[Slot]] = {}
     counts: dict[str, int] = {}
     fit = fit_to(processor)
+    queries = oracle_queries if instruction == ANSWER else dialogue_queries
     for name in sorted(DIALOGUES & set(options.data)):
         if name == EPISODES:
             samples, kept = split_episodes(options.episodes, report)
@@ -141,13 +150,13 @@ def load_ivg_data(options: IvgDataOptions, processor: Any, report: Path | None) 
         train += samples
         counts[name] = len(samples)
         if kept:
-            fixed = DialoguePictures(kept, fit, pairs=options.pairs, seed=0)
+            fixed = DialoguePictures(kept, fit, pairs=options.pairs, seed=0, queries=queries)
             held_out[name] = [partial(fixed, i) for i in range(len(fixed))]
     if not counts:
-        return IvgData(scenes, None, 0.0, {}, {})
-    pictures = DialoguePictures(train, fit, pairs=options.pairs, seed=options.seed)
+        return IvgData(scenes, None, 0.0, {}, {}, instruction)
+    pictures = DialoguePictures(train, fit, pairs=options.pairs, seed=options.seed, queries=queries)
     share = options.invig_share if scenes is not None else 1.0
-    return IvgData(scenes, pictures, share, held_out, counts)
+    return IvgData(scenes, pictures, share, held_out, counts, instruction)
 
 
 def dialogue_queries(sample: InvigSample) -> list[Query]:
@@ -157,15 +166,41 @@ def dialogue_queries(sample: InvigSample) -> list[Query]:
     return [*asked, Query("clarify", context, box, (), (), False)]
 
 
-class DialoguePictures(RandomPhotographs[InvigSample]):
-    """Dialogues about photographs. pairs: drawn from a dialogue at most; 0 for all of them."""
+def oracle_queries(sample: InvigSample) -> list[Query]:
+    """What the person of a dialogue says: the request, then each answer."""
+    codes, escaped = encode_box(Box(*sample.box), 1, 1), without_tokens
+    describe = instruction_for(DESCRIBE, codes)
+    queries = [Query(describe, "", escaped(sample.request), (), (), False)]
+    dialogue = Dialogue(sample.request)
+    for question, answer in sample.exchanges:
+        dialogue.add_question(question)
+        context, said = dialogue.context(), escaped(answer)
+        queries.append(Query(instruction_for(ANSWER, codes), context, said, (), (), False))
+        dialogue.add_answer(answer)
+    return queries
 
-    def __init__(self, samples: Sequence[InvigSample], fit: Fit, *, pairs: int, seed: int) -> None:
+
+class DialoguePictures(RandomPhotographs[InvigSample]):
+    """Dialogues about photographs.
+
+    pairs: drawn from a dialogue at most; 0 for all of them. queries: those of a dialogue.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[InvigSample],
+        fit: Fit,
+        *,
+        pairs: int,
+        seed: int,
+        queries: Callable[[InvigSample], list[Query]] = dialogue_queries,
+    ) -> None:
         super().__init__(samples, fit, most=pairs, seed=seed, name="InViG")
+        self._queries = queries
 
     def queries(self, item: InvigSample) -> list[Query]:
         """The training pairs of a dialogue."""
-        return dialogue_queries(item)
+        return self._queries(item)
 
 
 def load_splits(

@@ -92,7 +92,8 @@ def pack(samples: Sequence[Sample], tokenizer: Any, grid: int) -> Packed:
             row["queries"] += [int(v) for v in text["query_mask"]]
             row["owner"] += [q] * length
             row["positions"] += list(range(length))
-            if len(shares):  # a picture without masks teaches no map
+            # A picture without masks teaches no map, and neither does an instruction without words.
+            if len(shares) and any(text["query_mask"]):
                 map_rows.append((b, q))
                 maps.append(target_map(shares, query.meant))
             for at, i in query.pointers:

@@ -31,6 +31,7 @@ from clue_ros.lab.training.datasets import TrainingData
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.vision import side_bins
 from clue_ros.model.location_tokens import BETWEEN, to_text
+from clue_ros.model.oracle import ANSWER, DESCRIBE
 from clue_ros.model.prompts import split_words
 
 PLAIN = grammar_of()
@@ -55,6 +56,7 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
+DESCRIBED = 0.15  # share of the oracle's samples that are requests, beside those drawn as answers
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
 
@@ -185,7 +187,10 @@ def _base_queries(data: TrainingData, count: int) -> Ask:
 def _moments(
     data: TrainingData, instruction: str, count: int = PER_PICTURE, *, balanced: bool = True
 ) -> Ask:
-    """Moments of random dialogues: for "clarify" what adapter B says, else the detector's view."""
+    """Moments of random dialogues: for "clarify" what adapter B says, for ANSWER what the oracle
+
+    says, else the detector's view.
+    """
 
     def one(picture: Picture, rng: np.random.Generator) -> Query | None:
         scene, language = picture.scene, data.language
@@ -197,6 +202,8 @@ def _moments(
             return None
         # The first moment is what is measured first: half of the samples.
         state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
+        if instruction == ANSWER:
+            return oracle_query(states, scene.objects, rng)
         if instruction == "clarify":
             return dialogue_query(state, scene.objects)
         return detect_query(state.context, state.candidates, instruction)
@@ -225,6 +232,30 @@ def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Quer
     pointers = tuple((5 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
     suffix = BETWEEN.join(box_suffix(objects[i]) for i in boxes)
     return Query(instruction, state.context, suffix, meant, pointers, False)
+
+
+def oracle_query(
+    states: Sequence[DialogueState], objects: Sequence[SceneObject], rng: np.random.Generator
+) -> Query | None:
+    """What the person says at a random moment of a dialogue: the request, or an answer.
+
+    None where the dialogue leaves its object open, or the person changes their mind on the way.
+    """
+    if states[-1].question is not None or len(states[-1].candidates) != 1:
+        return None
+    (target,) = states[-1].candidates
+    if any(state.candidates and target not in state.candidates for state in states):
+        return None
+    codes = box_suffix(objects[target])
+    at = 0 if rng.uniform() < DESCRIBED else int(rng.integers(len(states)))
+    if at == 0:
+        instruction, context, said = f"{DESCRIBE} {codes}", "", states[0].context
+    else:
+        before = states[at - 1]
+        instruction, context = f"{ANSWER} {codes}", f"{before.context} assistant: {before.question}"
+        said = states[at].context.removeprefix(f"{context} user: ")
+    pointers = tuple((k, target) for k in range(len(split_words(said))))
+    return Query(instruction, context, said, (target,), pointers, False)
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:

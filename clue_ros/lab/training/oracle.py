@@ -1,0 +1,40 @@
+"""`clue train oracle`: the adapter that plays the person of a dialogue (InViG's Oracle, M-VQA).
+
+It learns the person's next words, token cross-entropy on the suffix, from the box that the person
+has in mind and the dialogue so far (`clue_ros.model.oracle`), and the request that begins a
+dialogue from the box alone. The data, the loop, the loss and the options are those of `clue train
+ivg`; the attention losses, where objects have masks, teach the words to look at the box's object.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from clue_ros.lab.options import add_options, add_recipe, read_options
+from clue_ros.lab.training.ivg import EMBEDDED, DialogueAdapter, IvgOptions, train_ivg
+from clue_ros.lab.training.parallel import start_processes
+from clue_ros.model.oracle import ANSWER, ORACLE, OracleSettings, save_oracle_settings
+
+
+def _save(options: IvgOptions, folder: Path, **notes: Any) -> None:
+    save_oracle_settings(OracleSettings(options.max_new_tokens), folder, **notes)
+
+
+THE_PERSON = DialogueAdapter(ORACLE, ANSWER, _save)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `clue train oracle`, which are those of `clue train ivg`."""
+    add_options(parser, IvgOptions)
+    add_recipe(parser, "embedded", EMBEDDED)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train the oracle and write its folder."""
+    options = read_options(IvgOptions, args)
+    processes = start_processes(str(options.start_device()), options.precision)
+    train_ivg(options, processes, THE_PERSON)
+    processes.close()
+    return 0

@@ -1,0 +1,137 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The third adapter, "oracle": the person of a dialogue, who has one box in mind.
+
+It answers the robot's questions (InViG's task M-VQA) and says the request that begins a dialogue.
+The box stands as location tokens in the instruction, which is ours and not a person's words:
+
+    answer <locY1><locX1><locY2><locX2> {request} assistant: {q1} user: {a1} ... assistant: {qT}
+    describe <locY1><locX1><locY2><locX2>
+
+The paper's own form of the task does not have the box; whoever answers "is it the left one?" needs
+it. Evaluations and data generation load this adapter; a robot does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clue_ros.errors import ModelError
+from clue_ros.model.checkpoint import Checkpoint, existing_folder
+from clue_ros.model.decoding import generate
+from clue_ros.model.loading import is_number, read_settings, write_json
+from clue_ros.model.location_tokens import Codes, to_text
+from clue_ros.model.prompts import encode_prompts
+
+ORACLE = "oracle"
+ANSWER, DESCRIBE = "answer", "describe"
+SETTINGS_FILE = "oracle.json"
+
+
+@dataclass
+class OracleSettings:
+    """oracle.json: max_new_tokens of an answer or a request."""
+
+    max_new_tokens: int = 48
+
+
+def load_oracle_settings(folder: str | Path) -> OracleSettings:
+    """Read and check oracle.json. Raises ModelError."""
+    path = Path(folder) / SETTINGS_FILE
+    settings = read_settings(path, OracleSettings)
+    limit = settings.max_new_tokens
+    if not is_number(limit, 1) or not isinstance(limit, int):
+        raise ModelError(f"{path}: max_new_tokens {limit!r}, want a whole number above 0")
+    return settings
+
+
+def save_oracle_settings(settings: OracleSettings, folder: str | Path, **notes: Any) -> None:
+    """Write oracle.json; `notes` (data, date, scores) are kept beside the settings."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
+
+
+def instruction_for(task: str, codes: Codes) -> str:
+    """The instruction of a task (ANSWER or DESCRIBE) about a box.
+
+    >>> instruction_for("answer", (1, 2, 3, 4))
+    'answer <loc0001><loc0002><loc0003><loc0004>'
+    """
+    return f"{task} {to_text(codes)}"
+
+
+class Oracle:
+    """The oracle adapter of a loaded model, which may have the other adapters too."""
+
+    def __init__(self, checkpoint: Checkpoint, folder: str | Path) -> None:
+        """Load the adapter in a folder that `clue train oracle` wrote. Raises ModelError."""
+        path = existing_folder(folder, "an oracle (`clue train oracle`)")
+        self.settings = load_oracle_settings(path)
+        self._checkpoint = checkpoint
+        checkpoint.adapters.load(ORACLE, path)
+
+    def answer(self, features: torch.Tensor, codes: Codes, context: str) -> str:
+        """The person's answer. context: the dialogue, which ends with the robot's question.
+
+        features: (1, N, D). codes: the box that the person has in mind.
+        """
+        return self._say(features, instruction_for(ANSWER, codes), context)
+
+    def describe(self, features: torch.Tensor, codes: Codes) -> str:
+        """The person's request for the object in a box, which may fit other objects too."""
+        return self._say(features, instruction_for(DESCRIBE, codes), "")
+
+    @torch.inference_mode()
+    def _say(self, features: torch.Tensor, instruction: str, context: str) -> str:
+        parts = self._checkpoint
+        self.use()
+        prompts = encode_prompts(parts.processor, instruction, [context])
+        (said,) = generate(
+            parts.backbone,
+            parts.vocabulary,
+            features,
+            prompts.to(parts.backbone.device),
+            "question",  # words, which begin with neither a location nor <eos>
+            max_new_tokens=self.settings.max_new_tokens,
+        )
+        return parts.words(said)
+
+    def use(self) -> None:
+        """Make this adapter the active one."""
+        self._checkpoint.adapters.use(ORACLE)
+
+
+def suffix_log_probs(
+    checkpoint: Checkpoint,
+    adapter: str,
+    features: torch.Tensor,
+    instruction: str,
+    context: str,
+    suffixes: Sequence[str],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Teacher forcing of n suffixes to one prompt, in one batch: log-probabilities and lengths, (n,).
+
+    Each sum is over the suffix's tokens and its <eos>, in nats. The prompt is read once and its
+    cache is shared. features: (1, N, D). suffixes are tokenised with their tokens: `escape` text
+    that a person said.
+    """
+    parts, device = checkpoint, checkpoint.backbone.device
+    parts.adapters.use(adapter)
+    with torch.inference_mode():
+        prompts = encode_prompts(
+            parts.processor, instruction, [context] * len(suffixes), list(suffixes)
+        ).to(device)
+        hidden, _ = parts.backbone.forward(features, prompts)
+        labels = prompts.labels[:, 1:]
+        told = labels != -100
+        logits = parts.backbone.logits(hidden[:, :-1][told])
+        each = torch.nn.functional.cross_entropy(logits, labels[told], reduction="none")
+        sums = torch.zeros(labels.shape, device=device)
+        sums[told] = -each
+    return sums.sum(1).cpu(), told.sum(1).cpu()
