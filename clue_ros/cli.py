@@ -4,7 +4,7 @@
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue check --model M                           say whether a model would load here
-    clue eval it2p|tabletop|photos                 measure a model
+    clue eval it2p|tabletop|photos|dialogue        measure a model
     clue train base|detector|ivg|oracle|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue bench engine                              measure speed
@@ -47,6 +47,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
         "ivg": Command(
             "clue_ros.lab.evaluation.table3_guesser", "whole dialogues, must point (Table III)"
+        ),
+        "dialogue": Command(
+            "clue_ros.lab.evaluation.dialogue_tasks", "InViG's four tasks: vqa, vqg, vg, ivg"
         ),
         "detectors": Command(
             "clue_ros.lab.evaluation.table1_detectors", "every detector (Table I)"

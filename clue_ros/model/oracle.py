@@ -115,11 +115,10 @@ def suffix_log_probs(
     context: str,
     suffixes: Sequence[str],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Teacher forcing of n suffixes to one prompt, in one batch: log-probabilities and lengths, (n,).
+    """Teacher forcing of n suffixes to one prompt, in one batch: log-probabilities, lengths; (n,).
 
-    Each sum is over the suffix's tokens and its <eos>, in nats. The prompt is read once and its
-    cache is shared. features: (1, N, D). suffixes are tokenised with their tokens: `escape` text
-    that a person said.
+    Each sum is over the suffix's tokens and its <eos>, in nats. features: (1, N, D). suffixes are
+    tokenised with their tokens: take apart what a person said (`without_tokens`).
     """
     parts, device = checkpoint, checkpoint.backbone.device
     parts.adapters.use(adapter)

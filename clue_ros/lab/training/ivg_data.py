@@ -130,7 +130,8 @@ def load_ivg_data(
 ) -> IvgData:
     """Read the data sets of `--data`; the dialogues' photographs stay on disk.
 
-    report: a file for rows that cannot be used. instruction: see `IvgData`. Raises ClueError that says what is missing.
+    report: a file for rows that cannot be used. instruction: see `IvgData`.
+    Raises ClueError that says what is missing.
     """
     scenes = None
     if masked := MASKED & set(options.data):

@@ -187,9 +187,9 @@ def _base_queries(data: TrainingData, count: int) -> Ask:
 def _moments(
     data: TrainingData, instruction: str, count: int = PER_PICTURE, *, balanced: bool = True
 ) -> Ask:
-    """Moments of random dialogues: for "clarify" what adapter B says, for ANSWER what the oracle
+    """Moments of random dialogues.
 
-    says, else the detector's view.
+    For "clarify" what adapter B says, for ANSWER what the oracle says, else the detector's view.
     """
 
     def one(picture: Picture, rng: np.random.Generator) -> Query | None:

@@ -1,0 +1,482 @@
+"""The four tasks of InViG (Zhang and others, 2023): `clue eval dialogue --task vqa|vqg|vg|ivg`.
+
+vqa   M-VQA: answer a question, with the box in mind (the oracle, `clue train oracle`)
+vqg   M-VQG: ask the next question (adapter B)
+vg    M-VG: point at the end of a dialogue, whole or without its last 1, 2 or 3 turns; by the
+      decoded box, and by the best of the proposals: the mean log-probability of the four location
+      tokens of each
+ivg   I-VG: the robot asks, the oracle answers, the robot points
+
+Sentences are scored against the true one (`text_scores`) and by retrieval: the true sentence is
+ranked by mean log-probability a token among candidates from the dialogues of similar images
+(`retrieval_candidates`). Proposals are the targets of all dialogues about an image, in simulated
+scenes all objects.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.episodes import load_episodes
+from clue_ros.lab.data.invig import InvigSample, load_invig, without_tokens
+from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
+from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evaluate
+from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
+from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
+from clue_ros.lab.evaluation.text_scores import text_scores
+from clue_ros.lab.language.export_invig import sample_dialogues
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.model.location_tokens import encode_box, to_text
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue
+    from clue_ros.model.oracle import Oracle
+
+TASKS = ("vqa", "vqg", "vg", "ivg")
+DATA = ("invig", "tabletop", "episodes")
+LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
+TEXT_COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "r@1", "r@5",
+                "rank")  # fmt: skip
+PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
+    "vqa": {
+        "XVLM 21K": (24.6, 15.8, 10.4, 7.2, 16.0, 28.3, 72.8, 49.8, 73.9, 5.0),
+        "InViG-Base 21K": (26.7, 17.8, 12.1, 8.6, 16.9, 30.2, 81.9, 50.9, 75.0, 4.8),
+        "InViG-Base 500K": (23.2, 14.5, 9.5, 6.7, 15.4, 22.8, 52.3, 39.7, 61.5, 7.1),
+        "InViG-Base 500+21K": (27.7, 19.3, 14.0, 10.5, 17.8, 33.4, 96.2, 49.9, 74.3, 4.8),
+    },
+    "vqg": {
+        "InViG-Base-MT 21K": (31.0, 24.9, 21.1, 18.3, 16.2, 48.2, 117.4, 38.0, 63.6, 5.8),
+        "InViG-Base-BBOX 21K": (34.2, 27.1, 22.8, 19.5, 17.3, 49.2, 120.5, 49.9, 68.2, 5.4),
+        "InViG-Base 21K": (34.7, 27.6, 23.1, 19.9, 17.4, 49.7, 122.2, 49.9, 67.9, 5.4),
+        "InViG-Base 500K": (24.0, 15.8, 10.9, 7.9, 13.9, 38.7, 36.8, 33.1, 58.1, 6.9),
+        "InViG-Base 500+21K": (34.2, 27.7, 23.5, 20.4, 17.6, 50.3, 128.2, 52.6, 74.7, 4.5),
+    },
+}
+"""Tables II and III of the InViG paper, in the order of TEXT_COLUMNS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options of `clue eval dialogue`."""
+
+    task: str = required("the task", choices=TASKS)
+    data: str = required("the data set", choices=DATA)
+    source: str | None = option(
+        None,
+        f"folder of the data; for invig also a file or a hub id; default for tabletop: "
+        f"{DEFAULT_FOLDER}, for episodes: episodes",
+        metavar="PATH",
+    )
+    split: str = option("test", "split of the data", choices=SPLITS)
+    world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
+    limit: int | None = option(None, "use the first N images only", type=at_least(1))
+    per_image: int = option(2, "simulated dialogues about an image", type=at_least(1))
+    seed: int = option(0, "seed of simulated dialogues and of the candidates")
+    oracle: str | None = option(
+        None,
+        "folder of the oracle; for ivg on simulated scenes default: the rule-based person",
+        metavar="DIR",
+    )
+    candidates: int = option(30, "sentences that the true one is ranked among; 0: none")
+    max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
+    model: PolicyOptions
+    output: RecordsOptions
+
+
+# -------------------------------------------------------------------------------------------------
+# The dialogues, and the candidates of retrieval.
+
+
+def load_task_samples(options: TaskOptions) -> tuple[list[InvigSample], list[str]]:
+    """The dialogues of a data set, and what could not be used. Raises ClueError."""
+    if options.data == "tabletop":
+        folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
+        scenes = load_scenes(folder, options.split, options.limit, options.world)
+        if world_spec(options.world).language != "rich":
+            found = tabletop_dialogues(scenes, per_image=options.per_image, seed=options.seed)
+            return found, []
+        told = sample_dialogues(
+            scenes,
+            grammar_of(options.world),
+            name="scene",
+            per_image=options.per_image,
+            seed=options.seed,
+        )
+        return [sample for sample, _ in told], []
+    if options.data == "episodes":
+        read = load_episodes(options.source or "episodes")
+    elif options.source is None:
+        raise ClueError("give InViG's folder, file or hub id with --source")
+    else:
+        read = load_invig(options.source, split=options.split)
+    names = list(dict.fromkeys(sample.image_id for sample in read.samples))[: options.limit]
+    return [sample for sample in read.samples if sample.image_id in set(names)], list(read.problems)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One sentence to predict: its dialogue, what was said before, and the sentence."""
+
+    sample: InvigSample
+    context: str
+    truth: str
+
+
+def moments(samples: Sequence[InvigSample], task: str) -> list[Moment]:
+    """The answers (vqa) or the questions (vqg) of the dialogues, one moment each."""
+    found = []
+    for sample in samples:
+        dialogue = Dialogue(sample.request)
+        for question, answer in sample.exchanges:
+            if task == "vqg":
+                found.append(Moment(sample, dialogue.context(), question))
+            dialogue.add_question(question)
+            if task == "vqa":
+                found.append(Moment(sample, dialogue.context(), answer))
+            dialogue.add_answer(answer)
+    return found
+
+
+def retrieval_candidates(
+    all_moments: Sequence[Moment],
+    features: Mapping[str, npt.NDArray[np.float32]],
+    count: int,
+    seed: int,
+) -> list[list[str]]:
+    """For each moment, one sentence from each of the `count` most similar other images.
+
+    features: of each image, of unit length; similar is the cosine. Sentences equal to the true one
+    (in lower case) are left out, so that there may be fewer.
+    """
+    rng = np.random.default_rng([seed, 31])
+    said: dict[str, list[str]] = {}
+    for moment in all_moments:
+        said.setdefault(moment.sample.image_id, []).append(moment.truth)
+    names = list(said)
+    matrix = np.stack([features[name] for name in names])
+    found = []
+    for moment in all_moments:
+        order = np.argsort(-(matrix @ features[moment.sample.image_id]), kind="stable")
+        others = [names[i] for i in order if names[i] != moment.sample.image_id]
+        drawn = []
+        for name in others:
+            texts = [t for t in said[name] if t.lower() != moment.truth.lower()]
+            if texts and len(drawn) < count:
+                drawn.append(texts[int(rng.integers(len(texts)))])
+        found.append(drawn)
+    return found
+
+
+def rank_of_first(scores: Sequence[float]) -> float:
+    """The rank of the first score, 1 for the highest; ties share their mean rank.
+
+    >>> rank_of_first([2.0, 3.0, 1.0]), rank_of_first([1.0, 1.0])
+    (2.0, 1.5)
+    """
+    higher = sum(score > scores[0] for score in scores[1:])
+    equal = sum(score == scores[0] for score in scores[1:])
+    return 1 + higher + equal / 2
+
+
+# -------------------------------------------------------------------------------------------------
+# The tasks.
+
+
+class _Images:
+    """The features of the image that was looked at last, which the next dialogue often shares."""
+
+    def __init__(self, clue: Clue) -> None:
+        self._clue, self._name = clue, ""
+        self._last: Any = None
+
+    def look(self, sample: InvigSample) -> Any:
+        if self._name != sample.image_id:
+            self._name, self._last = sample.image_id, self._clue.checkpoint.look(sample.load())
+        return self._last
+
+    def vector(self, sample: InvigSample) -> npt.NDArray[np.float32]:
+        """The mean feature of an image, of unit length."""
+        pooled = self.look(sample)[0].float().mean(0).cpu().numpy()
+        return np.asarray(pooled / (np.linalg.norm(pooled) + 1e-12), dtype=np.float32)
+
+
+def measure_sentences(
+    clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence."""
+    from clue_ros.model.adapters import IVG
+    from clue_ros.model.oracle import ANSWER, ORACLE, instruction_for, suffix_log_probs
+
+    asked, images, parts = moments(samples, options.task), _Images(clue), clue.checkpoint
+    if not asked:
+        raise ClueError("no dialogue has a question: nothing to measure")
+    vectors = {}
+    for moment in asked:
+        if moment.sample.image_id not in vectors:
+            vectors[moment.sample.image_id] = images.vector(moment.sample)
+    others = retrieval_candidates(asked, vectors, options.candidates, options.seed)
+    records: list[dict[str, Any]] = []
+    for moment, drawn in with_progress(list(zip(asked, others, strict=True)), "sentence"):
+        features = images.look(moment.sample)
+        codes = encode_box(Box(*moment.sample.box), 1, 1)
+        if oracle is not None:
+            said = oracle.answer(features, codes, moment.context)
+            adapter, instruction = ORACLE, instruction_for(ANSWER, codes)
+        else:
+            said = parts.words(parts.speak(features, moment.context, "question"))
+            adapter, instruction = IVG, parts.ivg.instruction
+        record = {"id": moment.sample.id, "context": moment.context, "truth": moment.truth}
+        record["said"] = said
+        if drawn:
+            texts = [without_tokens(text) for text in (moment.truth, *drawn)]
+            sums, lengths = suffix_log_probs(
+                parts, adapter, features, instruction, moment.context, texts
+            )
+            record |= {"rank": rank_of_first((sums / lengths).tolist()), "among": len(texts)}
+        records.append(record)
+    return sentence_summary(records), records
+
+
+def sentence_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Text scores and retrieval (R@1, R@5 times 100, mean rank) of the records."""
+    text = text_scores([(record["said"], record["truth"]) for record in records])
+    scores: dict[str, Any] = {k: None if v is None else round(v, 2) for k, v in text.items()}
+    ranks = [record["rank"] for record in records if "rank" in record]
+    for k in (1, 5):
+        scores[f"r@{k}"] = rounded(100 * ratio(sum(rank <= k for rank in ranks), len(ranks)))
+    scores["rank"] = rounded(mean(ranks))
+    return scores | {"n": len(records)}
+
+
+def measure_grounding(
+    clue: Clue, samples: Sequence[InvigSample], proposals: Mapping[str, Sequence[Box]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """M-VG, whole (Turn-0) and without the last 1, 2, 3 turns, by box and by choice.
+
+    proposals: of each image, in fractions.
+    """
+    from clue_ros.model.adapters import IVG
+    from clue_ros.model.oracle import suffix_log_probs
+
+    parts, records = clue.checkpoint, list[dict[str, Any]]()
+    for sample in with_progress(samples, "dialogue"):
+        view = clue.look(sample.load())
+        features, truth = parts.look(view.image), Box(*sample.box)
+        boxes = proposals[sample.image_id]
+        suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
+        for dropped in range(min(3, len(sample.exchanges)) + 1):
+            kept = sample.exchanges[: len(sample.exchanges) - dropped]
+            dialogue = replace(sample, exchanges=kept).dialogue()
+            reply = clue.reply(view, dialogue, force_grounding=True)
+            assert isinstance(reply, Grounding)
+            x0, y0, x1, y1 = reply.box.as_list()
+            box = Box(x0 / view.width, y0 / view.height, x1 / view.width, y1 / view.height)
+            sums, _ = suffix_log_probs(
+                parts, IVG, features, parts.ivg.instruction, dialogue.context(), suffixes
+            )
+            chosen = boxes[int(sums.argmax())]
+            record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
+            record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
+            records.append(record | {"iou_chosen": chosen.iou(truth), "proposals": len(boxes)})
+    return grounding_summary(records), records
+
+
+def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The share of boxes at each IoU of LEVELS, by the number of turns left out.
+
+    A dialogue counts for Turn-m if it has m turns; `same_whole` is the share at 0.5 of the same
+    dialogues with all turns.
+    """
+    out: dict[str, Any] = {}
+    whole = {record["id"]: record for record in records if record["dropped"] == 0}
+    for dropped in sorted({record["dropped"] for record in records}):
+        part = [record for record in records if record["dropped"] == dropped]
+        scores: dict[str, Any] = {
+            name: {
+                str(level): rounded(ratio(sum(r[key] >= level for r in part), len(part)))
+                for level in LEVELS
+            }
+            for name, key in (("box", "iou"), ("choice", "iou_chosen"))
+        }
+        same = [whole[record["id"]] for record in part]
+        right = sum(record["iou"] >= 0.5 for record in same)
+        out[f"turn-{dropped}"] = scores | {
+            "same_whole": rounded(ratio(right, len(same))),
+            "n": len(part),
+        }
+    return out
+
+
+class OracleUser:
+    """The oracle as the person of a dialogue: it keeps the dialogue and answers each question."""
+
+    def __init__(self, oracle: Oracle, features: Callable[[], Any], box: Box, request: str) -> None:
+        """features: of the image, (1, N, D). box: the person's object, in fractions."""
+        self._oracle, self._features = oracle, features
+        self._codes = encode_box(box, 1, 1)
+        self._dialogue = Dialogue(request)
+
+    def __call__(self, question: str) -> str:
+        """Answer a question."""
+        self._dialogue.add_question(question)
+        said = self._oracle.answer(self._features(), self._codes, self._dialogue.context())
+        if not any(c.isalnum() for c in said):
+            said = "i am not sure"
+        self._dialogue.add_answer(said)
+        return said
+
+
+def play_samples(
+    clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
+) -> list[EvalSample]:
+    """The games of I-VG: for simulated scenes those of `clue eval tabletop`, by either person."""
+    images = _Images(clue)
+    if options.data != "tabletop":
+        if oracle is None:
+            raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
+        return [_game(oracle, images, sample) for sample in samples]
+    folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
+    scenes = load_scenes(folder, options.split, options.limit, options.world)
+    many = {"per_image": options.per_image, "seed": options.seed}
+    if world_spec(options.world).language == "rich":
+        games = rich_samples(scenes, options.world, **many)
+    else:
+        games = tabletop_samples(scenes, **many)
+    out = []
+    for scene, game in zip(scenes, games, strict=True):
+        requests = game.interactive
+        if oracle is not None:
+            height, width = scene.image.shape[:2]
+            features = _once(lambda image=scene.image: clue.checkpoint.look(image))
+            requests = tuple(
+                replace(r, answer=OracleUser(oracle, features, _target(r, width, height), r.text))
+                for r in requests
+            )
+        out.append(replace(game, clear=(), ambiguous=(), absent=(), interactive=requests))
+    return out
+
+
+def _target(request: DialogueRequest, width: int, height: int) -> Box:
+    if "truth" not in request.about:
+        raise ClueError("--oracle plays on the rich worlds and on photographs only")
+    x0, y0, x1, y1 = request.about["truth"][0]
+    return Box(x0 / width, y0 / height, x1 / width, y1 / height)
+
+
+def _once(make: Callable[[], Any]) -> Callable[[], Any]:
+    kept: list[Any] = []
+
+    def get() -> Any:
+        if not kept:
+            kept.append(make())
+        return kept[0]
+
+    return get
+
+
+def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
+    truth, shape = Box(*sample.box), list[int]()
+
+    def load() -> npt.NDArray[np.uint8]:
+        image = sample.load()
+        shape[:] = image.shape[:2]
+        return image
+
+    def right(box: Box) -> bool:
+        height, width = shape
+        x0, y0, x1, y1 = box.as_list()
+        return Box(x0 / width, y0 / height, x1 / width, y1 / height).iou(truth) >= 0.5
+
+    user = OracleUser(oracle, lambda: images.look(sample), truth, sample.request)
+    return EvalSample(
+        sample.id, load, interactive=(DialogueRequest(sample.request, {"accuracy": right}, user),)
+    )
+
+
+def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> dict[str, list[Box]]:
+    found: dict[str, list[Box]] = {}
+    if options.data == "tabletop":
+        folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
+        scenes = load_scenes(folder, options.split, options.limit, options.world)
+        names = {s.image_id: int(s.image_id.replace("-", " ").split()[-1]) for s in samples}
+        return {n: [Box(*o.box) for o in scenes[i].objects] for n, i in names.items()}
+    for sample in samples:
+        found.setdefault(sample.image_id, []).append(Box(*sample.box))
+    return {name: list(dict.fromkeys(boxes)) for name, boxes in found.items()}
+
+
+# -------------------------------------------------------------------------------------------------
+# The command.
+
+
+def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
+    """The result as a table; of vqa and vqg in Markdown with the paper's rows."""
+    rows: list[list[Cell]]
+    if task in PUBLISHED:
+        rows = [["this model", *(result[name] for name in TEXT_COLUMNS), result["n"]]]
+        if markdown:
+            rows += [[f"{k} (paper, InViG)", *v, None] for k, v in PUBLISHED[task].items()]
+        return table([task, *TEXT_COLUMNS, "n"], rows, markdown=markdown)
+    if task == "vg":
+        rows = [
+            [f"{name}, {how}", *part[how].values(), part["n"]]
+            for name, part in result.items()
+            for how in ("box", "choice")
+        ]
+        return table(["vg, IoU of at least", *map(str, LEVELS), "n"], rows, markdown=markdown)
+    return table(["ivg", *result], [["self-play", *result.values()]], markdown=markdown)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `clue eval dialogue`."""
+    add_options(parser, TaskOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `clue eval dialogue`; the exit status."""
+    options = read_options(TaskOptions, args)
+    if options.task == "vqa" and options.oracle is None:
+        raise ClueError("--task vqa needs --oracle DIR (`clue train oracle`)")
+    samples, problems = load_task_samples(options)
+    if not samples:
+        raise ClueError("no dialogues to evaluate: check the source and the split")
+    note(problems)
+    clue = options.model.load()
+    oracle = None
+    if options.oracle is not None:
+        from clue_ros.model.oracle import Oracle
+
+        oracle = Oracle(clue.checkpoint, options.oracle)
+    if options.task in PUBLISHED:
+        player = oracle if options.task == "vqa" else None
+        result, records = measure_sentences(clue, player, samples, options)
+    elif options.task == "vg":
+        result, records = measure_grounding(clue, samples, _proposals(samples, options))
+    else:
+        games, lost = play_samples(clue, oracle, samples, options), list[str]()
+        report = evaluate(
+            clue, with_progress(games), max_questions=options.max_turns, problem=lost.append
+        )
+        note(lost)
+        result, records = report.summary()["interactive"], report.records
+    options.output.write_records(records)
+    head = {"task": options.task, "data": options.data, "split": options.split}
+    options.output.show(
+        {**head, **result}, lambda markdown: task_table(options.task, result, markdown=markdown)
+    )
+    return 0

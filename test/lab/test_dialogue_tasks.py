@@ -1,0 +1,125 @@
+"""`clue eval dialogue`: ranks and curves worked out by hand, and the oracle from training on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_scenes import random_scenes
+from tiny_model import write_random_model
+
+from clue_ros.cli import main
+from clue_ros.lab.data.invig import InvigSample, write_invig
+from clue_ros.lab.evaluation.dialogue_tasks import (
+    grounding_summary,
+    moments,
+    rank_of_first,
+    retrieval_candidates,
+    sentence_summary,
+)
+from clue_ros.lab.language.vocabulary import vocabulary
+from clue_ros.lab.simulator import shards
+
+
+def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
+    def load() -> Any:
+        return np.full((40, 60, 3), 90, np.uint8)
+
+    return InvigSample(name, name, load, "take the cup", exchanges, (0.1, 0.2, 0.5, 0.9))
+
+
+def test_the_truth_is_ranked_by_its_score_and_ties_share_their_rank() -> None:
+    assert rank_of_first([0.9, 0.1, 0.5]) == 1
+    assert rank_of_first([0.1, 0.9, 0.5]) == 3
+    assert rank_of_first([0.5, 0.5, 0.5]) == 2, "a constant score is no knowledge"
+
+
+def test_a_model_that_copies_the_truth_has_recall_one_and_rank_one() -> None:
+    record = {"said": "the red one", "truth": "the red one", "rank": 1.0}
+    scores = sentence_summary([record, record | {"said": "no way", "truth": "no way"}])
+    assert (scores["r@1"], scores["r@5"], scores["rank"]) == (100, 100, 1)
+    scores = sentence_summary([record, record | {"rank": 7.0}])
+    assert (scores["r@1"], scores["r@5"], scores["rank"]) == (50, 50, 4)
+
+
+def test_candidates_come_from_the_most_similar_other_images() -> None:
+    samples = [sample("a", ("q1", "yes")), sample("b", ("q2", "no")), sample("c", ("q3", "left"))]
+    near, far = np.array([1, 0], np.float32), np.array([0, 1], np.float32)
+    features = {"a": near, "b": near, "c": far}
+    found = retrieval_candidates(moments(samples, "vqa"), features, 1, seed=0)
+    assert found[:2] == [["no"], ["yes"]]
+    assert retrieval_candidates(moments(samples, "vqa"), features, 30, 0)[0] == ["no", "left"]
+
+
+def test_moments_hold_what_was_said_before() -> None:
+    two = sample("a", ("which?", "red"), ("this?", "yes"))
+    answers, questions = moments([two], "vqa"), moments([two], "vqg")
+    assert [m.truth for m in answers] == ["red", "yes"]
+    assert [m.truth for m in questions] == ["which?", "this?"]
+    assert questions[0].context == "take the cup"
+    assert answers[0].context == "take the cup assistant: which?"
+
+
+def test_a_dialogue_counts_only_where_it_has_turns_to_leave_out() -> None:
+    rows = [("a", 0, 0.55), ("a", 1, 0.2), ("b", 0, 0.95)]
+    records = [{"id": i, "dropped": d, "iou": v, "iou_chosen": 1.0} for i, d, v in rows]
+    found = grounding_summary(records)
+    assert found["turn-0"]["box"]["0.5"] == 1
+    assert found["turn-0"]["box"]["0.6"] == 0.5
+    assert found["turn-0"]["choice"]["1.0"] == 1
+    assert found["turn-1"]["box"]["0.2"] == 1
+    assert found["turn-1"]["box"]["0.3"] == 0
+    assert (found["turn-1"]["n"], found["turn-1"]["same_whole"]) == (1, 1)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model, drawn scenes, and dialogues about two photographs."""
+    root = tmp_path_factory.mktemp("tasks")
+    write_random_model(root / "model", vocabulary())
+    for split, count, seed in (("train", 6, 0), ("val", 2, 1)):
+        path = shards.shard_path(root / "scenes", split, 0, 0)
+        shards.write_shard(path, random_scenes(count, seed, size=64))
+    talk = (("the red one or the blue one?", "the red one"), ("is it the left one?", "yes"))
+    samples = [sample("a", *talk), sample("b", talk[0]), sample("c")]
+    write_invig(samples, root / "invig", split="test")
+    return root
+
+
+@pytest.fixture(scope="module")
+def oracle(root: Path) -> Path:
+    """An oracle of two steps, which goes on from adapter B."""
+    out = root / "oracle"
+    words = ["train", "oracle", "--model", root / "model", "--out", out, "--run", root / "run"]
+    words += ["--data", "tabletop", "--tabletop", root / "scenes", "--steps", 2, "--batch", 2]
+    words += ["--init", root / "model" / "ivg", "--recipe", "embedded", "--device", "cpu"]
+    assert main([str(word) for word in words]) == 0
+    return out
+
+
+def test_each_task_runs_on_invig_with_a_trained_oracle(
+    root: Path, oracle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = ["eval", "dialogue", "--data", "invig", "--source", str(root / "invig"), "--json"]
+    shared += ["--model", str(root / "model"), "--oracle", str(oracle), "--device", "cpu"]
+    found = {}
+    for task in ("vqa", "vqg", "vg", "ivg"):
+        capsys.readouterr()
+        assert main([*shared, "--task", task]) == 0
+        found[task] = json.loads(capsys.readouterr().out)
+    assert found["vqa"]["n"] == found["vqg"]["n"] == 3
+    assert 1 <= found["vqa"]["rank"] <= 3
+    assert found["vg"]["turn-0"]["n"] == 3
+    assert found["vg"]["turn-2"]["n"] == 1
+    assert found["ivg"]["n"] == 3
+
+
+def test_a_task_that_needs_the_oracle_says_so(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "dialogue", "--data", "invig", "--source", str(root / "invig")]
+    assert main([*words, "--task", "vqa"]) == 2
+    assert "clue train oracle" in capsys.readouterr().err
