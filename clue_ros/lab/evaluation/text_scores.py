@@ -109,7 +109,8 @@ def _meteor(pairs: Sequence[tuple[Words, Words]]) -> float | None:
     except ImportError:
         return None
     one = meteor.single_meteor_score
-    return 100 * sum(one(b, a, wordnet=_NoSynonyms()) for a, b in pairs) / len(pairs)
+    total = sum(one(b, a, wordnet=_NoSynonyms()) for a, b in pairs)
+    return 100 * float(total) / len(pairs)
 
 
 class _NoSynonyms:
