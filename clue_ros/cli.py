@@ -72,6 +72,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
+        "wrapper": Command(
+            "clue_ros.lab.training.wrapper", "a language model that chooses among boxes"
+        ),
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
