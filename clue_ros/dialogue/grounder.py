@@ -18,24 +18,17 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Ques
 ViewT = TypeVar("ViewT")
 
 
-class Looked(Protocol):
-    """An image that was looked at."""
+class Replier(Protocol):
+    """The part that holds a conversation (`clue_ros.dialogue.conversation.converse`)."""
 
-    @property
-    def image(self) -> npt.NDArray[np.uint8]:
-        """The original, uint8 RGB (H, W, 3)."""
-
-    @property
-    def width(self) -> int:
-        """Width of the original in pixels."""
-
-    @property
-    def height(self) -> int:
-        """Height of the original in pixels."""
+    def reply(
+        self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
 
 
-class Grounder(Protocol[ViewT]):
-    """Asks and points. A view is what `look` returns, for the same grounder."""
+class Judge(Protocol[ViewT]):
+    """The part that judges requests. A view is what `look` returns, for the same grounder."""
 
     def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
         """Look once at uint8 RGB (H, W, 3), for all dialogues about it. Raises BadImageError."""
@@ -43,18 +36,17 @@ class Grounder(Protocol[ViewT]):
     def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge whether a sentence, or a dialogue so far, names exactly one thing."""
 
-    def reply(
-        self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
-    ) -> Question | Grounding:
-        """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
+
+class Grounder(Judge[ViewT], Replier, Protocol[ViewT]):
+    """Asks and points."""
+
+    @property
+    def policy(self) -> str:
+        """Who decides between a question and a box, such as "both" or "wrapper"."""
 
 
 class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
-    """What the nodes and the command line need besides: its name and place, settings and masks."""
-
-    policy: str
-    threshold: Any
-    num_views: Any
+    """What the nodes and the command line need besides: its name, its place, and masks."""
 
     @property
     def model_name(self) -> str:

@@ -10,6 +10,7 @@ has no such step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -53,7 +54,7 @@ def color_name(image: npt.NDArray[np.uint8], box: Box) -> str | None:
     w, h = box.x_max - box.x_min, box.y_max - box.y_min
     x0, y0 = max(0, int(box.x_min - RING * w)), max(0, int(box.y_min - RING * h))
     x1, y1 = min(width, int(box.x_max + RING * w) + 1), min(height, int(box.y_max + RING * h) + 1)
-    crop = image[y0:y1, x0:x1]
+    crop: npt.NDArray[Any] = image[y0:y1, x0:x1]
     if crop.size == 0 or w <= 0 or h <= 0:
         return None
     scale = min(1.0, LARGEST / max(crop.shape[:2]))

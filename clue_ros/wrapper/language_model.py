@@ -164,7 +164,8 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         """Where the model runs."""
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     def memory_bytes(self) -> int:
         """Bytes of its weights."""

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, ReferringOptions
 from clue_ros.lab.evaluation.metrics import count, ratio
 from clue_ros.lab.options import add_options, add_recipe, at_least, option, read_options, required
 from clue_ros.lab.training.detector import fit_threshold
@@ -34,10 +35,10 @@ from clue_ros.lab.training.wrapper_data import (
     PackedPrompt,
     answer_logits,
     extra_permutations,
+    listing_samples,
     pack,
     right_answers,
 )
-from clue_ros.lab.training.wrapper_sources import WrapperDataOptions
 from clue_ros.wrapper.deciding import ambiguity_of
 from clue_ros.wrapper.language_model import (
     LanguageModel,
@@ -54,12 +55,20 @@ SMALL_RECIPE = {
     "units": "percent", "final_rate": 0.05,
 }  # fmt: skip
 HELD_OUT = 24  # packed validation samples that are measured at each saved state
+HELD_OUT_SCENES = 100  # simulated validation scenes
+SHOWN = 5  # rows left out that are named
 JUDGED = 150  # validation dialogues that the threshold is chosen on
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrapperTrainingOptions(WrapperDataOptions):
+class WrapperTrainingOptions(ReferringOptions):
     """The options of ``clue train wrapper``."""
+
+    scenes: int | None = option(None, "largest number of simulated scenes; default: all")
+    together: int = option(
+        1, "dialogues about a picture in one sequence, which reads its boxes once", type=at_least(1)
+    )
+    seed: int = option(0, "seed of dialogues, orders, weights and dropout")
 
     language_model: str = required("hub id, folder or GGUF file of a causal language model")
     out: Path = required("folder to write the adapter to")
@@ -82,7 +91,6 @@ class WrapperTrainingOptions(WrapperDataOptions):
         choices=("auto", "none", "int8", "nf4"),
     )
     gradient_checkpointing: bool = option(False, "use less memory and more time")
-    device: str = option("auto", "auto, cpu or cuda")
     threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
     save_every: int = option(100, "steps between two saved states")
 
@@ -109,7 +117,7 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     processes = start_processes(options.device)
-    data = options.load()
+    data = load_data(options)
     if not data.train:
         raise ClueError("no training samples: name data with --simulated, --it2p, --invig, ...")
     model = adapted_model(options, processes)
@@ -151,6 +159,34 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
         write_adapter(model, options, {**notes, "validation": figures}, threshold)
         print(json.dumps({"out": str(options.out), "threshold": threshold, **figures}))
     processes.close()
+
+
+@dataclass
+class WrapperData:
+    """Samples to train on and to validate on; notes: what they were made of."""
+
+    train: list[ListingSample]
+    val: list[ListingSample]
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def load_data(options: WrapperTrainingOptions) -> WrapperData:
+    """The samples of all data sets that were named."""
+    notes: dict[str, Any] = {"per_picture": options.per_picture, "together": options.together}
+    if options.candidates not in ((), CANDIDATES):
+        notes["candidates"] = options.candidates
+    data = WrapperData([], [], notes)
+    for split in ("train", "val"):
+        seed = options.seed if split == "train" else EVALUATION_SEED
+        most = options.scenes if split == "train" else HELD_OUT_SCENES
+        for name, items in options.read(split, seed, most):
+            for problem in items.problems[:SHOWN]:
+                print(f"note: {problem}", file=sys.stderr)
+            finder = options.finder(name, items.items, seed)
+            samples, left_out = listing_samples(items.items, finder, together=options.together)
+            (data.train if split == "train" else data.val).extend(samples)
+            notes[f"{name} {split}"] = {"items": len(items.items), "left out": left_out}
+    return data
 
 
 def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:
@@ -232,7 +268,7 @@ def _step(
     ]
     counts = {
         "tokens": float(sum(len(p.answers) for p in packed)),
-        "right": float(sum(len(p.group[p.answers].unique()) for p in packed)),
+        "right": float(sum(len(set(p.group[p.answers].tolist())) for p in packed)),
     }
 
     def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:

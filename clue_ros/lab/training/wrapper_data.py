@@ -7,7 +7,7 @@ prompt is too long; and the order of the boxes is permuted, so that an index tel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.lab.data.referring import ReferringItem, ReferringPicture
+from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.evaluation.metrics import MIN_IOU
+from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import MAX_PROMPT, LanguageModel
 from clue_ros.wrapper.prompt import answer_text
 
 IGNORED = -100  # target of a token that is no part of an answer
-Find = Callable[[ReferringPicture, Sequence[ReferringItem]], tuple[Candidate, ...]]
-"""The candidates of a picture, given what is said about it."""
+Query = tuple[str, tuple[int, ...]]
+"""A dialogue's context C(k), and the indices of the candidates that it means."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class ListingSample:
 
     candidates: tuple[Candidate, ...]
     size: tuple[int, int]
-    queries: tuple[tuple[str, tuple[int, ...]], ...]
+    queries: tuple[Query, ...]
 
     def permuted(self, rng: np.random.Generator) -> ListingSample:
         """The same with the candidates in a random order."""
@@ -64,32 +65,35 @@ def meant_indices(
 
 
 def listing_samples(
-    items: Iterable[ReferringItem], find: Find, *, together: int = 1
+    items: Iterable[ReferringItem], finder: Wrapper, *, together: int = 1
 ) -> tuple[list[ListingSample], dict[str, int]]:
-    """Samples of at most `together` dialogues each, and how many items were left out, by reason."""
+    """Samples of at most `together` dialogues each, and how many items were left out, by reason.
+
+    finder: its sources list the candidates.
+    """
     by_picture: dict[str, list[ReferringItem]] = {}
     for item in items:
         by_picture.setdefault(item.picture.name, []).append(item)
     samples: list[ListingSample] = []
     left_out = {"fewer than 2 candidates": 0, "no candidate over IoU 0.5": 0}
     for said in by_picture.values():
-        picture = said[0].picture
-        pixels = picture.load() if picture.scene is None else picture.scene.image
-        size = (pixels.shape[1], pixels.shape[0])
-        candidates = find(picture, said)
-        if len(candidates) < 2:
-            left_out["fewer than 2 candidates"] += len(said)
-            continue
-        queries = []
+        view = finder.look(said[0].picture.load())
+        size = (view.width, view.height)
+        listed: dict[int, tuple[tuple[Candidate, ...], list[Query]]] = {}
         for item in said:
+            candidates = finder.candidates(view, item.dialogue)
             meant = meant_indices(item, candidates, size)
-            if meant is None:
+            if len(candidates) < 2:
+                left_out["fewer than 2 candidates"] += 1
+            elif meant is None:
                 left_out["no candidate over IoU 0.5"] += 1
             else:
+                queries = listed.setdefault(id(candidates), (candidates, []))[1]
                 queries.append((item.dialogue.context(), meant))
-        for first in range(0, len(queries), together):
-            chunk = tuple(queries[first : first + together])
-            samples.append(ListingSample(candidates, size, chunk))
+        for candidates, queries in listed.values():
+            for first in range(0, len(queries), together):
+                chunk = tuple(queries[first : first + together])
+                samples.append(ListingSample(candidates, size, chunk))
     return samples, left_out
 
 
