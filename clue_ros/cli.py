@@ -62,6 +62,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
+        "rec": Command(
+            "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
+        ),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
         ),
