@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -106,4 +107,15 @@ class OpenVocabularyDetector:
     def _candidates(self, result: Any) -> list[Candidate]:
         labels = result.get("text_labels") or result["labels"]
         rows = zip(result["boxes"].tolist(), labels, result["scores"].tolist(), strict=True)
-        return [Candidate(Box(*box), str(label), score, self.name) for box, label, score in rows]
+        return [
+            Candidate(Box(*box), _label(str(label)), score, self.name) for box, label, score in rows
+        ]
+
+
+def _label(text: str) -> str:
+    """A label without the tokenizer's own tokens, which a low text threshold lets in.
+
+    >>> _label("[CLS] mug. [SEP]")
+    'mug'
+    """
+    return " ".join(re.sub(r"\[[A-Z]+\]|\.", " ", text).split())

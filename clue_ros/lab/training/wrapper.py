@@ -91,6 +91,9 @@ class WrapperTrainingOptions(ReferringOptions):
         choices=("auto", "none", "int8", "nf4"),
     )
     gradient_checkpointing: bool = option(False, "use less memory and more time")
+    easy_first: bool = option(
+        False, "begin with pictures of few boxes, whose prompts are short, not in random order"
+    )
     threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
     save_every: int = option(100, "steps between two saved states")
 
@@ -121,7 +124,7 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
     if not data.train:
         raise ClueError("no training samples: name data with --simulated, --it2p, --invig, ...")
     model = adapted_model(options, processes)
-    epoch = epoch_order(data.train, options.seed, options.epochs)
+    epoch = epoch_order(data.train, options.seed, options.epochs, easy_first=options.easy_first)
     steps = options.steps or math.ceil(len(epoch) / options.batch)
     settings = TrainingSettings(
         steps=steps,
@@ -192,7 +195,7 @@ def load_data(options: WrapperTrainingOptions) -> WrapperData:
 def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:
     """What decides the run beside its settings and data."""
     names = ("language_model", "rank", "alpha", "dropout", "style", "units", "no_scores",
-             "no_colors", "quantization")  # fmt: skip
+             "no_colors", "quantization", "easy_first")  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
 
@@ -240,13 +243,21 @@ Epoch = list[tuple[ListingSample, int]]
 """Samples in the order of training, each with the seed of its permutation."""
 
 
-def epoch_order(samples: Sequence[ListingSample], seed: int, epochs: int) -> Epoch:
-    """Every sample in its own order of boxes and in further ones, shuffled."""
+def epoch_order(
+    samples: Sequence[ListingSample], seed: int, epochs: int, *, easy_first: bool = False
+) -> Epoch:
+    """Every sample with further orders of its boxes, as many as the paper has, shuffled.
+
+    easy_first: the first epoch goes from few boxes to many.
+    """
     order: Epoch = []
     for number in range(epochs):
         rng = np.random.default_rng([seed, number])
         copies = [s for s in samples for _ in range(1 + extra_permutations(len(s.candidates)))]
-        order += [(copies[i], int(rng.integers(2**31))) for i in rng.permutation(len(copies))]
+        places = [int(i) for i in rng.permutation(len(copies))]
+        if easy_first and number == 0:
+            places.sort(key=lambda i: len(copies[i].candidates) + rng.normal())
+        order += [(copies[i], int(rng.integers(2**31))) for i in places]
     return order
 
 
@@ -267,7 +278,7 @@ def _step(
         if (p := pack(model, sample.permuted(np.random.default_rng(seed)))) is not None
     ]
     counts = {
-        "tokens": float(sum(len(p.answers) for p in packed)),
+        "answer": float(sum(len(p.answers) for p in packed)),
         "right": float(sum(len(set(p.group[p.answers].tolist())) for p in packed)),
     }
 
@@ -282,9 +293,9 @@ def _losses(
     model: LanguageModel, packed: PackedPrompt, totals: Mapping[str, float]
 ) -> dict[str, Tensor]:
     logits, targets = answer_logits(model, packed)
-    loss = F.cross_entropy(logits, targets, reduction="sum") / max(1.0, totals["tokens"])
+    loss = F.cross_entropy(logits, targets, reduction="sum") / max(1.0, totals["answer"])
     right = sum(right_answers(packed, logits.detach())) / max(1.0, totals["right"])
-    return {"loss": loss, "right": torch.tensor(right)}
+    return {"loss": loss, "answer": loss.detach(), "right": torch.tensor(right)}
 
 
 @torch.inference_mode()
