@@ -20,6 +20,7 @@ from clue_ros.lab.data.referring import (
     it2p_items,
     simulated_items,
 )
+from clue_ros.lab.data.referring_files import hcrefloco_items, refcoco_items, talk2car_items
 from clue_ros.lab.data.simulated_detector import SceneSource, SimulatedDetector
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import at_least, option
@@ -45,6 +46,14 @@ class ReferringOptions:
     )
     it2p: Path | None = option(None, "IT2P folder ($CLUE_IT2P is not used)", metavar="DIR")
     invig: str | None = option(None, "InViG: a folder, a file or a hub id")
+    refcoco: Path | None = option(
+        None, "folder of RefCOCO, + or g: refs(*).p and instances.json", metavar="DIR"
+    )
+    coco: Path | None = option(
+        None, "COCO's train2014 pictures; default: images in --refcoco", metavar="DIR"
+    )
+    talk2car: Path | None = option(None, "folder of Talk2Car", metavar="DIR")
+    hcrefloco: Path | None = option(None, "folder of HC-RefLoCo (val and test)", metavar="DIR")
     episodes: Path | None = option(None, "folder of recorded dialogues", metavar="DIR")
     candidates: tuple[str, ...] = option(
         (),
@@ -72,6 +81,12 @@ class ReferringOptions:
             yield "it2p", it2p_items(data, split, per_picture=self.per_picture, seed=seed)
         if self.invig is not None:
             yield "invig", invig_items(self.invig, "validation" if split == "val" else split)
+        if self.refcoco is not None:
+            yield self.refcoco.name.lower(), refcoco_items(self.refcoco, self.coco, split)
+        if self.talk2car is not None:
+            yield "talk2car", talk2car_items(self.talk2car, split)
+        if self.hcrefloco is not None and split != "train":
+            yield "hcrefloco", hcrefloco_items(self.hcrefloco, split)
         if self.episodes is not None and split == "train":
             yield "episodes", episode_items(self.episodes)
 
