@@ -65,6 +65,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
+        "rec": Command(
+            "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
+        ),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
         ),
@@ -76,6 +79,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
+        "wrapper": Command(
+            "clue_ros.lab.training.wrapper", "a language model that chooses among boxes"
+        ),
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),

@@ -268,7 +268,7 @@ class Clue:
         The view refers to a contiguous image's memory: do not write to it afterwards. Raises
         BadImageError.
         """
-        _check_image(image)
+        check_image(image)
         image = np.ascontiguousarray(image)
         with self._lock:
             return View(image, self._checkpoint.look(image), self)
@@ -475,7 +475,7 @@ def _check_views(number: int) -> None:
         raise ModelError(f"num_views {number!r}: want a whole number from 1 to {MAX_VIEWS}")
 
 
-def _check_image(image: Image) -> None:
+def check_image(image: Image) -> None:
     """Raises BadImageError unless this is uint8 RGB (H, W, 3), not empty, at most MAX_PIXELS."""
     if not isinstance(image, np.ndarray):
         raise BadImageError(f"the image must be a numpy array, not {type(image).__name__}")

@@ -17,12 +17,13 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.conversation import Conversation, Outcome, converse
+from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     AmbiguityEstimate,
@@ -35,13 +36,11 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
+from clue_ros.grounders import add_wrapper_arguments, load_grounder
 from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import QUANTIZATIONS
-
-if TYPE_CHECKING:
-    from clue_ros.engine import Clue, View
 
 WAITING, CANCELED = 3, 4
 Mask = npt.NDArray[np.bool_]
@@ -88,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the objects' pixels too: in --json as COCO's uncompressed RLE, in --save as a tint",
     )
     add_load_arguments(parser)
+    add_wrapper_arguments(parser)
     parser.add_argument(
         "--policy",
         choices=POLICIES,
@@ -163,14 +163,14 @@ def _note_typed_tokens(text: str) -> None:
         print(f"clue: note: {match[0]} in the text is read as plain words", file=sys.stderr)
 
 
-def _load(args: argparse.Namespace) -> Clue:
+def _load(args: argparse.Namespace) -> RobotGrounder[Any]:
     # The libraries' own notices would mix with the one line that a refusal is.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from clue_ros.engine import Clue
-
-    return Clue.load(
+    return load_grounder(
         args.model,
+        candidates=args.candidates,
+        language_model=args.language_model,
         device=args.device,
         dtype=args.dtype,
         policy=args.policy,
@@ -185,8 +185,8 @@ def _load(args: argparse.Namespace) -> Clue:
 
 def _converse(
     args: argparse.Namespace,
-    clue: Clue,
-    view: View,
+    clue: RobotGrounder[Any],
+    view: Any,
     conversation: Conversation,
     answers: deque[str],
 ) -> tuple[Reply, Outcome | None]:
@@ -241,7 +241,7 @@ def _as_text(reply: Reply) -> str:
     return f"{name}: box [{corners}]  (score {reply.score:.2f}, {likely})"
 
 
-def _masks(clue: Clue, view: View, reply: Reply) -> tuple[Mask, ...]:
+def _masks(clue: RobotGrounder[Any], view: Any, reply: Reply) -> tuple[Mask, ...]:
     """The masks of a question's candidates, or the one of a grounding, bool (H, W)."""
     if isinstance(reply, Grounding):
         return (clue.mask(view, reply),)

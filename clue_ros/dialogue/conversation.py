@@ -30,8 +30,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
+from clue_ros.dialogue.grounder import Replier
 from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read
 from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say
 from clue_ros.dialogue.types import (
@@ -273,17 +274,8 @@ def wanted(request: str) -> str:
     return said.text
 
 
-class Grounder(Protocol):
-    """The part of `clue_ros.engine.Clue` that a conversation needs."""
-
-    def reply(
-        self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False
-    ) -> Question | Grounding:
-        """Ask or point; with `force_grounding` point."""
-
-
 def converse(
-    clue: Grounder,
+    clue: Replier,
     view: Any,
     conversation: Conversation,
     answer: Callable[[Question], str | None],

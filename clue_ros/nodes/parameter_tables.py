@@ -19,8 +19,22 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
         DEFAULT_MODEL,
-        "The model: 'household' or 'tabletop' (embedded), a folder, or a Hugging Face hub id (with "
-        "@revision behind it, if need be).",
+        "The model: 'household' or 'tabletop' (embedded), a folder, a Hugging Face hub id (with "
+        "@revision behind it, if need be), or 'wrapper' (docs/wrapper.md).",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "candidates",
+        "base:household",
+        "With model 'wrapper', where boxes come from, separated by commas: topic:NAME, base:MODEL,"
+        " grounding-dino:NAME, owlv2:NAME, json:FILE or python:MODULE:FUNCTION.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "language_model",
+        "",
+        "With model 'wrapper', who chooses among boxes: a hub id, a folder, a .gguf file, or the "
+        "folder of `clue train wrapper`; empty: rules.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(

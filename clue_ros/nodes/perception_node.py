@@ -28,8 +28,10 @@ from clue_ros.dialogue.conversation import Ask, Outcome, in_words
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
+from clue_ros.grounders import WRAPPER, load_grounder
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
+from clue_ros.nodes.candidate_topic import CandidateTopic
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
 from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
@@ -59,6 +61,8 @@ class PerceptionNode(ManagedNode):
     def __init__(self, executor: Executor, **kwargs: Any) -> None:
         super().__init__("perception", executor, **kwargs)
         self._clue: Any = None
+        self._candidates: list[Any] = []  # sources, with model "wrapper"
+        self._candidate_topics: list[CandidateTopic] = []
         self._canceled: set[str] = set()  # goals that are being canceled
         self._depths = DepthSubscriber(lambda: DepthSettings(*map(self.value, DEPTH)))
         self._camera = Camera(depths=self._depths)
@@ -115,6 +119,7 @@ class PerceptionNode(ManagedNode):
         self._outputs.objects.configure()
         model = self.value("model")
         try:
+            self._candidates = self._sources() if model == WRAPPER else []
             self._clue = self._worker.call(self.load)
         except Exception as error:
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "
@@ -127,10 +132,11 @@ class PerceptionNode(ManagedNode):
 
     def load(self) -> Any:
         """Return the model that the parameters name. In the worker's thread."""
-        from clue_ros.engine import Clue  # imports torch: seconds, and only needed here
-
-        clue = Clue.load(
+        wraps = self.value("model") == WRAPPER
+        clue = load_grounder(
             self.value("model"),
+            candidates=self._candidates,
+            language_model=self.value("language_model") or None if wraps else None,
             device=self.value("device"),
             dtype=self.value("dtype"),
             policy=self.value("policy"),
@@ -139,13 +145,31 @@ class PerceptionNode(ManagedNode):
             quantization=self.value("quantization"),
             mask_decoder=self.value("mask_decoder") or None,
         )
-        if clue.policy != self.value("policy"):
+        if not wraps and clue.policy != self.value("policy"):
             self.get_logger().warning(
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
         memory.freeze_garbage()
         return clue
+
+    def _sources(self) -> list[Any]:
+        """The sources of candidates that the parameter names; topics are subscribed to."""
+        self._unsubscribe()
+        lines = [line.strip() for line in self.value("candidates").split(",") if line.strip()]
+        sources: list[Any] = []
+        for line in lines:
+            if line.startswith("topic:"):
+                topic = CandidateTopic(self, line.removeprefix("topic:"))
+                self._candidate_topics.append(topic)
+                sources.append(topic)
+            else:
+                sources.append(line)
+        return sources
+
+    def _unsubscribe(self) -> None:
+        while self._candidate_topics:
+            self._candidate_topics.pop().close()
 
     def begin(self) -> None:
         """Subscribe to the camera."""
@@ -163,6 +187,7 @@ class PerceptionNode(ManagedNode):
 
     def free(self) -> None:
         """Drop the model and free its memory."""
+        self._unsubscribe()
         if self._clue is not None:
             self._clue = None
             memory.trim(everything=True)
@@ -178,6 +203,8 @@ class PerceptionNode(ManagedNode):
     # A dialogue.
 
     def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
+        for topic in self._candidate_topics:
+            topic.expect(frame.header)
         return Session(
             dialogue_id,
             text,
@@ -195,9 +222,11 @@ class PerceptionNode(ManagedNode):
     def _apply_decision(self) -> None:
         """Hand the parameters that may change at any time to the model, before each reply."""
         threshold, clue = self.value("threshold"), self._clue
-        if clue is not None:
+        if clue is None:
+            return
+        clue.threshold = None if threshold < 0 else threshold
+        if self.value("model") != WRAPPER:  # which decides for itself
             clue.policy = self.value("policy")
-            clue.threshold = None if threshold < 0 else threshold
             clue.num_views = self.value("num_views") or None
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.grounder import Judge
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Peak
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2pImage, load_it2p, nearest
@@ -31,7 +32,6 @@ from clue_ros.lab.evaluation.options import (
     note,
     with_progress,
 )
-from clue_ros.lab.evaluation.protocol import Judge
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
 from clue_ros.lab.options import add_options, at_least, option, read_options

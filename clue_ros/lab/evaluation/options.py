@@ -78,13 +78,24 @@ class PolicyOptions(DetectorModelOptions):
         old_name="looks",
     )
 
-    def load(self) -> Clue:
-        """Load the model. Raises ModelError."""
-        from clue_ros.engine import Clue
+    candidates: tuple[str, ...] = option(
+        (),
+        "with --model wrapper, a source of boxes, such as base:household; once more for an"
+        " ensemble",
+        action="append",
+        metavar="KIND:ARGUMENT",
+    )
+    language_model: str | None = option(
+        None, "with --model wrapper, who chooses among boxes; default: rules", metavar="NAME"
+    )
+
+    def load(self) -> Any:
+        """Load the model, a `Grounder`. Raises ModelError."""
+        from clue_ros.grounders import load_grounder
 
         settings = {**vars(self), "num_views": self.views}
         del settings["views"]
-        return Clue.load(**settings)
+        return load_grounder(**settings)
 
 
 @dataclass(frozen=True, kw_only=True)

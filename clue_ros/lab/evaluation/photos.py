@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.grounder import Grounder
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
@@ -30,7 +31,6 @@ from clue_ros.lab.evaluation.metrics import (
     wilson,
 )
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
-from clue_ros.lab.evaluation.protocol import Grounder
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import demo_folder

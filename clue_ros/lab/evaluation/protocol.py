@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.conversation import Conversation, converse
+from clue_ros.dialogue.grounder import Grounder
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
-    AmbiguityEstimate,
     Box,
     Dialogue,
     Grounding,
@@ -37,30 +37,6 @@ from clue_ros.lab.options import at_least, option
 
 Grade = Callable[[Box], bool]
 Record = dict[str, Any]
-ViewT = TypeVar("ViewT")
-
-
-class Judge(Protocol[ViewT]):
-    """The part of :class:`clue_ros.engine.Clue` that judges requests."""
-
-    def look(self, image: npt.NDArray[np.uint8]) -> ViewT:
-        """Look once at uint8 RGB (H, W, 3)."""
-
-    def ambiguity(self, view: ViewT, expression: str | Dialogue) -> AmbiguityEstimate:
-        """Judge a request."""
-
-
-class Grounder(Judge[ViewT], Protocol[ViewT]):
-    """The part of :class:`clue_ros.engine.Clue` that is measured."""
-
-    @property
-    def policy(self) -> str:
-        """Decides between a question and a box: "detector", "decoder" or "both"."""
-
-    def reply(
-        self, view: ViewT, dialogue: Dialogue, *, force_grounding: bool = False
-    ) -> Question | Grounding:
-        """Ask or point."""
 
 
 @dataclass(frozen=True)

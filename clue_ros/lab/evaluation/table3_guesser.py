@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from clue_ros.dialogue.grounder import Grounder
 from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
@@ -44,7 +45,6 @@ from clue_ros.lab.evaluation.options import (
     note,
     with_progress,
 )
-from clue_ros.lab.evaluation.protocol import Grounder
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.simulated_user import question_axis
 from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about

@@ -1,0 +1,70 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Load what asks and points: CLUE's own model, or `model` "wrapper" around any detector."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clue_ros.dialogue.grounder import RobotGrounder
+from clue_ros.errors import ModelError
+
+WRAPPER = "wrapper"
+DEFAULT_CANDIDATES = "base:household"
+
+
+def add_wrapper_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `--model wrapper`."""
+    parser.add_argument(
+        "--candidates",
+        action="append",
+        default=[],
+        metavar="KIND:ARGUMENT",
+        help="with --model wrapper, where boxes come from: base:MODEL, grounding-dino:NAME,"
+        " owlv2:NAME, json:FILE or python:MODULE:FUNCTION; once more for an ensemble"
+        f" (default: {DEFAULT_CANDIDATES})",
+    )
+    parser.add_argument(
+        "--language-model",
+        metavar="NAME",
+        help="with --model wrapper, who chooses among the boxes: a hub id, a folder, a .gguf file,"
+        " or the folder of `clue train wrapper` (default: rules)",
+    )
+
+
+def load_grounder(
+    model: str | Path,
+    *,
+    candidates: Sequence[Any] = (),
+    language_model: str | Path | None = None,
+    **settings: Any,
+) -> RobotGrounder[Any]:
+    """The grounder that a model's name means.
+
+    candidates: for "wrapper" alone, lines that name sources (`clue_ros.wrapper.sources`), or
+    sources; none: DEFAULT_CANDIDATES. language_model: for "wrapper" alone. settings: of
+    `Clue.load`; a wrapper takes device, dtype, quantization and threshold, and refuses others that
+    are set. Raises ModelError.
+    """
+    if str(model) != WRAPPER:
+        if candidates or language_model:
+            raise ModelError(
+                f"candidates and a language model belong to model {WRAPPER!r}, not to {model!r}"
+            )
+        from clue_ros.engine import Clue
+
+        return Clue.load(model, **settings)
+    from clue_ros.wrapper.grounder import Wrapper
+
+    taken = {name: settings.pop(name) for name in _TAKEN if name in settings}
+    settings.pop("policy", None)  # it decides for itself
+    for name, value in settings.items():
+        if value is not None:
+            raise ModelError(f"model {WRAPPER!r} has no {name}: leave it out")
+    return Wrapper.load(candidates or (DEFAULT_CANDIDATES,), language_model, **taken)
+
+
+_TAKEN = ("device", "dtype", "quantization", "threshold")

@@ -1,0 +1,114 @@
+"""Options that name referring expressions and the candidates about them.
+
+Shared by `clue train wrapper` and `clue eval rec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.it2p import load_it2p
+from clue_ros.lab.data.referring import (
+    ReferringData,
+    ReferringItem,
+    episode_items,
+    invig_items,
+    it2p_items,
+    simulated_items,
+)
+from clue_ros.lab.data.referring_files import hcrefloco_items, refcoco_items, talk2car_items
+from clue_ros.lab.data.simulated_detector import SceneSource, SimulatedDetector
+from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.options import at_least, option
+from clue_ros.lab.simulator.scene import KINDS, Scene
+from clue_ros.lab.simulator.shards import read_scenes
+from clue_ros.wrapper.grounder import Wrapper
+
+SIMULATED = "simulated"
+CANDIDATES = (SIMULATED,)
+EVALUATION_SEED = 1_000_000  # of dialogues and detector errors outside of training
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferringOptions:
+    """Which data sets are read, and who lists candidates in their pictures."""
+
+    simulated: Path | None = option(
+        None, "folder of simulated scenes (clue data tabletop)", metavar="DIR"
+    )
+    world: str = option("rich", "world of the simulated scenes")
+    per_picture: int = option(
+        8, "dialogues about a picture of the simulator or IT2P", type=at_least(1)
+    )
+    it2p: Path | None = option(None, "IT2P folder ($CLUE_IT2P is not used)", metavar="DIR")
+    invig: str | None = option(None, "InViG: a folder, a file or a hub id")
+    refcoco: Path | None = option(
+        None, "folder of RefCOCO, + or g: refs(*).p and instances.json", metavar="DIR"
+    )
+    coco: Path | None = option(
+        None, "COCO's train2014 pictures; default: images in --refcoco", metavar="DIR"
+    )
+    talk2car: Path | None = option(None, "folder of Talk2Car", metavar="DIR")
+    hcrefloco: Path | None = option(None, "folder of HC-RefLoCo (val and test)", metavar="DIR")
+    episodes: Path | None = option(None, "folder of recorded dialogues", metavar="DIR")
+    candidates: tuple[str, ...] = option(
+        (),
+        f"source of boxes: {SIMULATED} (the ground truth with a detector's errors), or as for"
+        f" --model wrapper; once more for an ensemble; default: {SIMULATED}",
+        action="append",
+        metavar="KIND:ARGUMENT",
+    )
+    device: str = option("auto", "auto, cpu or cuda")
+
+    def read(
+        self, split: str, seed: int, scenes: int | None = None
+    ) -> Iterator[tuple[str, ReferringData]]:
+        """The name and the items of each data set that was named. Raises ClueError."""
+        if self.simulated is not None:
+            found = read_scenes(self.simulated, split, scenes, self.world)
+            grammar, count = rich_grammar(self.world), self.per_picture
+            try:
+                items = list(simulated_items(found, grammar, per_picture=count, seed=seed))
+            except ValueError as error:
+                raise ClueError(str(error)) from error
+            yield SIMULATED, ReferringData(items)
+        if self.it2p is not None:
+            data = load_it2p(self.it2p)
+            yield "it2p", it2p_items(data, split, per_picture=self.per_picture, seed=seed)
+        if self.invig is not None:
+            yield "invig", invig_items(self.invig, "validation" if split == "val" else split)
+        if self.refcoco is not None:
+            yield self.refcoco.name.lower(), refcoco_items(self.refcoco, self.coco, split)
+        if self.talk2car is not None:
+            yield "talk2car", talk2car_items(self.talk2car, split)
+        if self.hcrefloco is not None and split != "train":
+            yield "hcrefloco", hcrefloco_items(self.hcrefloco, split)
+        if self.episodes is not None and split == "train":
+            yield "episodes", episode_items(self.episodes)
+
+    def finder(self, name: str, items: Iterable[ReferringItem], seed: int) -> Wrapper:
+        """A wrapper whose sources list the candidates in the pictures of a data set."""
+        sources: list[Any] = []
+        for line in self.candidates or CANDIDATES:
+            if line == SIMULATED:
+                sources.append(self._simulated(name, items, seed))
+            else:
+                sources.append(line)
+        return Wrapper.load(sources, device=self.device)
+
+    def _simulated(self, name: str, items: Iterable[ReferringItem], seed: int) -> SceneSource:
+        scenes: dict[str, Scene] = {
+            i.picture.name: i.picture.scene for i in items if i.picture.scene is not None
+        }
+        if not scenes:
+            raise ClueError(
+                f"the objects of the pictures of {name} are not known: name a detector with"
+                " --candidates"
+            )
+        nouns = dict.fromkeys(KINDS) if name == "it2p" else rich_grammar(self.world).nouns
+        detector = SimulatedDetector({k: v or k for k, v in nouns.items()}, seed=seed)
+        return SceneSource(detector, scenes.values())

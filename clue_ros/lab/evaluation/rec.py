@@ -1,0 +1,365 @@
+"""Referring expressions with any detector: P@1 at IoU 0.5, when to ask, and the choosers compared.
+
+A clear dialogue is right when the box that is pointed at (questions forbidden, as in the papers)
+has an IoU of at least 0.5 with the true one. "best possible" counts the dialogues for which any
+candidate is right. Ambiguity is measured on all dialogues: several boxes or none against one.
+
+Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
+--clue MODEL adds an embedded or full-size CLUE on the same items.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.referring import ReferringItem
+from clue_ros.lab.data.referring_options import EVALUATION_SEED, ReferringOptions
+from clue_ros.lab.evaluation.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
+from clue_ros.lab.evaluation.options import RecordsOptions, note, with_progress
+from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.wrapper.deciding import pointed_at
+from clue_ros.wrapper.grounder import Wrapper
+from clue_ros.wrapper.language_model import LanguageModel
+
+# P@1 in %, val and test, of the paper's Table 1: (adaptation, detector, language model).
+PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
+    "refcocog": {
+        "GD(T), zero-shot": (60.09, 59.32),
+        "GD(T) + Mixtral": (77.57, 77.05),
+        "GD(T) + Llama 3": (78.12, 77.36),
+        "Flo2, zero-shot": (67.91, 66.16),
+        "Flo2 + Llama 3": (78.76, 78.03),
+        "GDrec + Flo2 + Llama 3": (81.25, 80.13),
+    },
+    "refcoco": {
+        "GD(T), zero-shot": (50.69, 50.94),
+        "GD(T) + Mixtral": (74.61, 73.46),
+        "GD(T) + Llama 3": (74.78, 73.98),
+        "Flo2, zero-shot": (55.94, 57.21),
+        "Flo2 + Llama 3": (71.74, 71.91),
+    },
+    "refcoco+": {
+        "GD(T), zero-shot": (51.65, 51.79),
+        "GD(T) + Mixtral": (60.32, 60.08),
+        "GD(T) + Llama 3": (64.18, 63.82),
+        "Flo2, zero-shot": (53.31, 54.26),
+        "Flo2 + Llama 3": (62.63, 62.73),
+    },
+    "talk2car": {
+        "GD(T), zero-shot": (55.37, 58.44),
+        "GD(T) + Mixtral": (64.75, 67.14),
+        "GD(T) + Llama 3": (65.95, 68.61),
+        "Flo2, zero-shot": (46.78, 47.53),
+        "Flo2 + Llama 3": (61.74, 65.84),
+    },
+    "hcrefloco": {
+        "Flo2, zero-shot": (48.04, 47.39),
+        "Flo2 + Llama 3 trained on RefCOCOg": (66.93, 66.45),
+    },
+}
+LENGTHS = ((5, "up to 5 words"), (10, "6 to 10 words"), (20, "11 to 20"), (10**6, "over 20"))
+ALIKE = ((1, "1"), (2, "2"), (3, "3"), (10**6, "4 or more"))
+Record = dict[str, Any]
+
+
+@dataclass
+class Row:
+    """One chooser's results, a record for each item. rates: how its answers were."""
+
+    name: str
+    records: list[Record] = field(default_factory=list)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    order_changes: float | None = None
+    orders: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        """The figures as JSON; shares 0..1, None where there is nothing."""
+        clear = [r for r in self.records if r["clear"]]
+        decided = count([(not r["clear"], r["asked"]) for r in self.records])
+        right = sum(r["right"] for r in clear)
+        return {
+            "P@1": rounded(ratio(right, len(clear))),
+            "interval": [rounded(v) for v in wilson(right, len(clear))],
+            "best possible": rounded(ratio(sum(r["possible"] for r in clear), len(clear))),
+            "n clear": len(clear),
+            **{f"ambiguity {k}": v for k, v in decided.summary().items()},
+            "n": len(self.records),
+            "seconds": rounded(mean([r["seconds"] for r in self.records])),
+            "order changes": self.order_changes,
+            "orders": self.orders,
+            "answers": dict(self.rates),
+            "by boxes with the same label": _broken_down(clear, "alike"),
+            "by length": _broken_down(clear, "length"),
+            "by form": _broken_down(clear, "form"),
+        }
+
+
+def _broken_down(records: Sequence[Record], key: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[bool]] = {}
+    for record in records:
+        groups.setdefault(str(record[key]), []).append(bool(record["right"]))
+    return {
+        name: {"P@1": rounded(ratio(sum(right), len(right))), "n": len(right)}
+        for name, right in sorted(groups.items())
+    }
+
+
+def bucket(value: int, limits: Iterable[tuple[int, str]]) -> str:
+    """The name of the first limit that a value does not exceed.
+
+    >>> bucket(7, LENGTHS)
+    '6 to 10 words'
+    """
+    return next(name for limit, name in limits if value <= limit)
+
+
+_RELATIONS = ("left of", "right of", "next to", "behind", "in front of", "near", "beside", "above",
+              "below", "close to")  # fmt: skip
+
+
+def form_of(text: str) -> str:
+    """Whether a request says a relation to another thing.
+
+    >>> form_of("the mug next to the plate"), form_of("the red mug")
+    ('relation', 'no relation')
+    """
+    return "relation" if any(word in text for word in _RELATIONS) else "no relation"
+
+
+def measure(
+    name: str,
+    grounder: Any,
+    items: Sequence[ReferringItem],
+    listed: Callable[[Any, Dialogue], tuple[Candidate, ...]],
+) -> Row:
+    """Reply to every item, asking and with questions forbidden.
+
+    listed: the candidates of a dialogue in a picture's pixels, for the breakdown.
+    """
+    row = Row(name)
+    picture, view = "", None
+    for item in with_progress(items, unit="dialogue"):
+        if item.picture.name != picture:
+            picture, view = item.picture.name, grounder.look(item.picture.load())
+        assert view is not None
+        dialogue, size = item.dialogue, (view.width, view.height)
+        candidates, truth = listed(view.image, dialogue), item.boxes(size)
+        begin = time.perf_counter()
+        reply = grounder.reply(view, dialogue)
+        seconds = time.perf_counter() - begin
+        forced = reply
+        if not isinstance(forced, Grounding):
+            forced = grounder.reply(view, dialogue, force_grounding=True)
+        assert isinstance(forced, Grounding)
+        row.records.append(
+            {
+                "picture": item.picture.name,
+                "text": dialogue.context(),
+                "clear": len(truth) == 1,
+                "asked": not isinstance(reply, Grounding),
+                "not found": isinstance(reply, NotFound),
+                "right": len(truth) == 1 and forced.box.iou(truth[0]) >= MIN_IOU,
+                "possible": len(truth) == 1
+                and any(c.box.iou(truth[0]) >= MIN_IOU for c in candidates),
+                "box": forced.box.as_list(),
+                "candidates": len(candidates),
+                "seconds": seconds,
+                **_about(dialogue, candidates, truth),
+            }
+        )
+    if isinstance(grounder, Wrapper):
+        row.rates = grounder.rates.summary()
+    return row
+
+
+def _about(dialogue: Dialogue, candidates: Sequence[Candidate], truth: Sequence[Any]) -> Record:
+    """The groups that an item belongs to."""
+    words = sum(len(t.text.split()) for t in dialogue.turns if t.speaker == "user")
+    alike = 1
+    if truth and candidates:
+        meant = max(candidates, key=lambda c: c.box.iou(truth[0]))
+        alike = sum(c.label == meant.label for c in candidates)
+    return {
+        "length": bucket(words, LENGTHS),
+        "alike": bucket(alike, ALIKE),
+        "form": form_of(dialogue.context()),
+    }
+
+
+class DetectorAlone:
+    """The surest candidate, always: what the detector says without a chooser."""
+
+    policy = "detector alone"
+
+    def __init__(self, finder: Wrapper) -> None:
+        self._finder = finder
+
+    def look(self, image: Any) -> Any:
+        """See `Grounder.look`."""
+        return self._finder.look(image)
+
+    def reply(self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False) -> Any:
+        """The surest candidate of the request's noun, or of all if none has its label."""
+        candidates = self._finder.candidates(view, dialogue)
+        estimate = self._finder.ambiguity(view, dialogue)
+        noun = dialogue.request
+        named = [c for c in candidates if c.label and c.label in noun] or list(candidates)
+        best = max(named, key=lambda c: c.score, default=None)
+        if best is None:
+            return self._finder.reply(view, dialogue, force_grounding=True)
+        return Grounding(best.box, best.label, best.score, estimate)
+
+
+def order_changes(
+    model: LanguageModel,
+    finder: Wrapper,
+    items: Sequence[ReferringItem],
+    orders: int,
+    seed: int = 0,
+) -> tuple[float, int]:
+    """Share of answers that point at another box when the boxes come in another order.
+
+    And how many answers these are: of clear items with two candidates or more.
+    """
+    changed: list[bool] = []
+    rng = np.random.default_rng(seed)
+    for item in items:
+        view = finder.look(item.picture.load())
+        candidates = finder.candidates(view, item.dialogue)
+        if len(candidates) < 2 or len(item.meant) != 1:
+            continue
+        size, context = (view.width, view.height), item.dialogue.context()
+        choice = model.choose(model.read(candidates, size), context)
+        first = candidates[pointed_at(choice, candidates)]
+        for _ in range(orders):
+            mixed = [candidates[int(i)] for i in rng.permutation(len(candidates))]
+            other = model.choose(model.read(mixed, size), context)
+            changed.append(mixed[pointed_at(other, mixed)].box != first.box)
+    return ratio(sum(changed), len(changed)), len(changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecOptions(ReferringOptions):
+    """The options of ``clue eval rec``."""
+
+    output: RecordsOptions
+    split: str = option("test", "split of the data", choices=SPLITS)
+    scenes: int | None = option(None, "largest number of simulated scenes", type=at_least(1))
+    limit: int | None = option(None, "use the first N dialogues of each data set", type=at_least(1))
+    language_model: tuple[str, ...] = option(
+        (),
+        "chooser to measure: a hub id, folder, .gguf file or folder of `clue train wrapper`; once"
+        " more for another row",
+        action="append",
+        metavar="NAME",
+    )
+    clue: tuple[str, ...] = option(
+        (), "model of CLUE to measure on the same items", action="append", metavar="MODEL"
+    )
+    orders: int = option(0, "further orders of the boxes of each clear dialogue", type=at_least(0))
+    order_limit: int = option(50, "dialogues that --orders uses", type=at_least(1))
+    threshold: float | None = option(
+        None, "probability of ambiguity from which to ask; default: the model's", metavar="P"
+    )
+    dtype: str = option("auto", "of the language model: auto, float32 or bfloat16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue eval rec``."""
+    add_options(parser, RecOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue eval rec``; the exit status."""
+    options = read_options(RecOptions, args)
+    results: dict[str, list[Row]] = {}
+    for name, data in options.read(options.split, EVALUATION_SEED + 1, options.scenes):
+        note(data.problems[:5])
+        items = data.items[: options.limit]
+        if items:
+            results[name] = measure_all(options, name, items)
+    if not results:
+        raise ClueError("no data: name some with --simulated, --it2p, --invig, --refcoco, ...")
+    options.output.write_records(
+        {"data": name, "chooser": row.name, **record}
+        for name, rows in results.items()
+        for row in rows
+        for record in row.records
+    )
+    summary = {name: {row.name: row.summary() for row in rows} for name, rows in results.items()}
+    options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
+    return 0
+
+
+def measure_all(options: RecOptions, name: str, items: Sequence[ReferringItem]) -> list[Row]:
+    """The rows of a data set: the detector alone, the rules, each language model, each CLUE."""
+    finder = options.finder(name, items, EVALUATION_SEED + 1)
+
+    def listed(image: Any, dialogue: Dialogue) -> tuple[Candidate, ...]:
+        return finder.candidates(finder.look(image), dialogue)
+
+    rows = [
+        measure("detector alone", DetectorAlone(finder), items, listed),
+        measure("rules", finder, items, listed),
+    ]
+    for line in options.language_model:
+        model = LanguageModel.load(line, device=options.device, dtype=options.dtype)
+        wrapper = Wrapper(finder.sources, model, threshold=options.threshold)
+        row = measure(line, wrapper, items, listed)
+        if options.orders:
+            some = [i for i in items if len(i.meant) == 1][: options.order_limit]
+            share, n = order_changes(model, finder, some, options.orders)
+            row.order_changes, row.orders = rounded(share), n
+        rows.append(row)
+    for line in options.clue:
+        from clue_ros.engine import Clue
+
+        rows.append(measure(line, Clue.load(line, device=options.device), items, listed))
+    return rows
+
+
+def as_text(
+    summary: Mapping[str, Mapping[str, Mapping[str, Any]]], split: str, markdown: bool
+) -> str:
+    """The tables of each data set, the published rows beside ours."""
+    blocks = []
+    columns = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "seconds", "order changes")
+    for name, rows in summary.items():
+        lines: list[list[Cell]] = [
+            [chooser, *(figures[c] for c in columns)] for chooser, figures in rows.items()
+        ]
+        blocks.append(f"{name}, {split}:")
+        blocks.append(table(["chooser", *columns], lines, markdown=markdown))
+        for key in ("by boxes with the same label", "by length", "by form"):
+            groups = sorted({g for figures in rows.values() for g in figures[key]})
+            lines = [
+                [chooser, *(figures[key].get(g, {}).get("P@1") for g in groups)]
+                for chooser, figures in rows.items()
+            ]
+            blocks.append(f"P@1 {key}:")
+            blocks.append(table(["chooser", *groups], lines, markdown=markdown))
+        answers = {c: f["answers"] for c, f in rows.items() if f["answers"].get("point")}
+        if answers:
+            kinds = list(next(iter(answers.values())))
+            lines = [[c, *(rates.get(k) for k in kinds)] for c, rates in answers.items()]
+            blocks += ["answers:", table(["chooser", *kinds], lines, markdown=markdown)]
+        if name in PUBLISHED:
+            published: list[list[Cell]] = [
+                [row, val / 100, test / 100] for row, (val, test) in PUBLISHED[name].items()
+            ]
+            blocks += [
+                "published (Cardiel and others 2025):",
+                table(["detector + model", "val", "test"], published, markdown=markdown),
+            ]
+    return "\n\n".join(blocks)

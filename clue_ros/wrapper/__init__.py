@@ -1,0 +1,8 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""LLM-wrapper: any detector lists boxes with labels, a language model names the one that is meant.
+
+After "LLM-wrapper: Black-Box Semantic-Aware Adaptation of Vision-Language Models for Referring
+Expression Comprehension" (Cardiel and others, ICLR 2025). The detector stays a black box. Where
+several boxes match, the paper's model guesses; here it asks.
+"""

@@ -1,0 +1,418 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Wrapper: asks and points with any detector, as `clue_ros.engine.Clue` does with its own model.
+
+    wrapper = Wrapper.load(["grounding-dino:IDEA-Research/grounding-dino-tiny"], "my-adapter")
+    view = wrapper.look(image)
+    reply = wrapper.reply(view, Dialogue("pick up the mug"))
+
+The detector lists candidates; a language model names the one that is meant, or those that still
+match (`clue_ros.wrapper.language_model`). Without a language model the rules of
+`clue_ros.dialogue.chooser` choose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.candidates import (
+    KIND,
+    Asked,
+    Candidate,
+    merge,
+    question_about,
+    question_words,
+    unite,
+)
+from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
+from clue_ros.dialogue.narrowing import SAME_BOX
+from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.types import (
+    AmbiguityEstimate,
+    Box,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Peak,
+    Question,
+    clean_text,
+)
+from clue_ros.dialogue.words import named_object
+from clue_ros.engine import check_image
+from clue_ros.errors import ModelError
+from clue_ros.wrapper.colors import with_measured_colors
+from clue_ros.wrapper.deciding import (
+    ambiguity_of,
+    best_scored,
+    distinct,
+    pointed_at,
+    still_likely,
+)
+from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
+from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
+from clue_ros.wrapper.sources import Source, gather, nouns_of, open_sources
+from clue_ros.wrapper.wording import worded
+
+WRAPPER = "wrapper"
+LANGUAGE_MODEL, RULES = "language model", "rules"
+WORDINGS = (LANGUAGE_MODEL, RULES)
+GRID = 32  # side of the map that is published
+DEFAULT_THRESHOLD = 0.5
+RULE_CHANCE = {1: 0.05}  # probability of ambiguity by the rules, by how many are left; else 0.95
+Image = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What a dialogue means. left: the candidates that match; best: the one to point at, if any.
+
+    chances: the probability of each candidate to be meant. standing: of the rules, None with a
+    language model.
+    """
+
+    probability: float
+    candidates: tuple[Candidate, ...]
+    chances: tuple[float, ...]
+    left: tuple[Candidate, ...]
+    best: Candidate | None
+    standing: Standing | None = None
+
+
+class WrapperView:
+    """An image that was looked at. Candidates are found once for each set of nouns."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.found: dict[tuple[str, ...], tuple[Candidate, ...]] = {}
+        self.listings: dict[tuple[str, ...], Listing] = {}  # by the nouns
+        self.choices: dict[tuple[tuple[str, ...], str], Choice] = {}  # and the context
+
+    @property
+    def width(self) -> int:
+        """Width of the original in pixels."""
+        return int(self.image.shape[1])
+
+    @property
+    def height(self) -> int:
+        """Height of the original in pixels."""
+        return int(self.image.shape[0])
+
+
+class Wrapper:
+    """Candidates of one or several detectors, and who chooses among them.
+
+    wording: who words a question, "language model" (checked, else the rules' sentence) or "rules".
+    rates: how often the language model's answers could be used.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        language_model: LanguageModel | None = None,
+        *,
+        threshold: float | None = None,
+        wording: str = LANGUAGE_MODEL,
+    ) -> None:
+        if not sources:
+            raise ModelError("a wrapper needs at least one source of candidates")
+        if wording not in WORDINGS:
+            raise ModelError(f"wording {wording!r}: want one of {', '.join(WORDINGS)}")
+        self.sources = tuple(sources)
+        self.language_model = language_model
+        self.wording = wording
+        self.rates = AnswerRates()
+        self.policy: str = WRAPPER
+        self.num_views: int | None = 1
+        self._lock = RLock()
+        self.threshold = threshold
+
+    @classmethod
+    def load(
+        cls,
+        candidates: Sequence[str | Source],
+        language_model: str | Path | None = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        quantization: str = "none",
+        threshold: float | None = None,
+        wording: str = LANGUAGE_MODEL,
+    ) -> Wrapper:
+        """Open sources (those of lines: `clue_ros.wrapper.sources`) and load the language model.
+
+        language_model: hub id, folder, GGUF file, or the folder of `clue train wrapper`; None: the
+        rules choose. Raises ModelError.
+        """
+        sources = open_sources(candidates, device, dtype)
+        model = None
+        if language_model:
+            model = LanguageModel.load(
+                language_model, device=device, dtype=dtype, quantization=quantization
+            )
+        return cls(sources, model, threshold=threshold, wording=wording)
+
+    # What it is.
+
+    @property
+    def model_name(self) -> str:
+        """The sources and the language model, as they were named."""
+        chooser = self.language_model.name if self.language_model else RULES
+        return f"{WRAPPER} of {', '.join(s.name for s in self.sources)} with {chooser}"
+
+    @property
+    def device(self) -> str:
+        """Where the language model runs; "cpu" without one."""
+        return str(self.language_model.device) if self.language_model else "cpu"
+
+    @property
+    def dtype(self) -> str:
+        """The language model's weights' type; "float32" without one."""
+        if self.language_model is None:
+            return "float32"
+        kind = next(self.language_model.model.parameters()).dtype
+        return str(kind).removeprefix("torch.")
+
+    def memory_bytes(self) -> int:
+        """Bytes of the language model's weights."""
+        return self.language_model.memory_bytes() if self.language_model else 0
+
+    @property
+    def threshold(self) -> float:
+        """Probability of ambiguity from which it asks, 0..1; set it to None for the model's own."""
+        if self._threshold is not None:
+            return self._threshold
+        model = self.language_model
+        return model.settings.threshold if model is not None else DEFAULT_THRESHOLD
+
+    @threshold.setter
+    def threshold(self, threshold: float | None) -> None:
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise ModelError(f"threshold {threshold!r} is no probability: want a number, 0 to 1")
+        self._threshold = threshold
+
+    # Grounder.
+
+    def look(self, image: Image) -> WrapperView:
+        """Take an image, uint8 RGB (H, W, 3); detectors run when it is known what is looked for.
+
+        Raises BadImageError.
+        """
+        check_image(image)
+        return WrapperView(np.ascontiguousarray(image))
+
+    def candidates(self, view: WrapperView, dialogue: Dialogue) -> tuple[Candidate, ...]:
+        """What the detectors find for a dialogue's nouns, with measured colours."""
+        nouns = self._nouns(dialogue)
+        if nouns not in view.found:
+            found = gather(self.sources, view.image, nouns)
+            view.found[nouns] = with_measured_colors(found, view.image)
+        return view.found[nouns]
+
+    def _nouns(self, dialogue: Dialogue) -> tuple[str, ...]:
+        """The nouns that decide what is found; none if the detectors list what they know."""
+        return nouns_of(dialogue) if any(s.open_vocabulary for s in self.sources) else ()
+
+    def ambiguity(self, view: WrapperView, expression: str | Dialogue) -> AmbiguityEstimate:
+        """Judge whether a sentence, or a dialogue so far, names exactly one thing.
+
+        Raises EmptyExpressionError or BadExpressionError.
+        """
+        if not isinstance(expression, Dialogue):
+            expression = Dialogue(clean_text(expression))
+        with self._lock:
+            return self._estimate(view, expression)[0]
+
+    def reply(
+        self, view: WrapperView, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
+        with self._lock:
+            estimate, verdict = self._estimate(view, dialogue)
+            pointing = not estimate.is_ambiguous and verdict.best is not None
+            if force_grounding or pointing:
+                return self._point(view, dialogue, verdict, estimate)
+            if not verdict.left:
+                return _not_found(dialogue, verdict, estimate)
+            if len(verdict.left) == 1 and verdict.standing is None:
+                asked = _proposal(verdict.left[0])
+            else:
+                asked = self._question(verdict, dialogue)
+        grouped = tuple(c.box for group in asked.groups for c in group)
+        boxes = grouped or tuple(c.box for c in verdict.left)
+        return Question(asked.text, boxes, asked.options, estimate)
+
+    def mask(self, view: WrapperView, grounding: Grounding) -> npt.NDArray[np.bool_]:
+        """The pixels of a grounding's object, bool (H, W): GrabCut in its box."""
+        from clue_ros.model.masks import grabcut_mask
+
+        return grabcut_mask(view.image, grounding.box)
+
+    def peak_masks(
+        self, view: WrapperView, estimate: AmbiguityEstimate
+    ) -> tuple[npt.NDArray[np.bool_], ...]:
+        """The pixels of each candidate, bool (H, W), in the order of `estimate.peaks`."""
+        from clue_ros.model.masks import grabcut_mask
+
+        return tuple(grabcut_mask(view.image, peak.box) for peak in estimate.peaks)
+
+    # Choosing.
+
+    def _estimate(
+        self, view: WrapperView, dialogue: Dialogue
+    ) -> tuple[AmbiguityEstimate, _Verdict]:
+        start = time.perf_counter()
+        candidates = self.candidates(view, dialogue)
+        if self.language_model is None:
+            verdict = self._by_rules(view, dialogue, candidates)
+        else:
+            verdict = self._by_language_model(view, dialogue, candidates)
+        heat = _map(view, verdict)
+        pairs = zip(verdict.candidates, verdict.chances, strict=True)
+        chances = {c.box: chance for c, chance in pairs}
+        peaks = tuple(Peak(c.box, chances.get(c.box, 0.0), c.box.center) for c in verdict.left)
+        seconds = time.perf_counter() - start
+        estimate = AmbiguityEstimate(verdict.probability, self.threshold, heat, peaks, seconds)
+        return estimate, verdict
+
+    def _by_rules(
+        self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
+    ) -> _Verdict:
+        size = view.width, view.height
+        standing = follow(dialogue, LabelledObjects(_things(candidates), size))
+        left = standing.candidates
+        chance = 0.0 if standing.confirmed else RULE_CHANCE.get(len(left), 0.95)
+        best = max(left, key=lambda c: c.score, default=None)
+        boxes = {c.box for c in left}
+        chances = tuple(1 / len(left) if c.box in boxes else 0.0 for c in candidates)
+        return _Verdict(chance, candidates, chances, left, best, standing)
+
+    def _by_language_model(
+        self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
+    ) -> _Verdict:
+        assert self.language_model is not None
+        if len(candidates) < 2:  # as in the paper: nothing to choose
+            self.rates.add(AnswerKind.NOT_ASKED)
+            chances = tuple(1.0 for _ in candidates)
+            best = candidates[0] if candidates else None
+            return _Verdict(0.0 if candidates else 1.0, candidates, chances, candidates, best)
+        nouns, context = self._nouns(dialogue), dialogue.context()
+        if nouns not in view.listings:
+            size = view.width, view.height
+            view.listings[nouns] = self.language_model.read(candidates, size)
+        listing, key = view.listings[nouns], (nouns, context)
+        if key not in view.choices:
+            view.choices[key] = self.language_model.choose(listing, context)
+            self.rates.add(view.choices[key].answer.kind)
+        choice = view.choices[key]
+        chance = ambiguity_of(choice, candidates)
+        best = candidates[pointed_at(choice, candidates)]
+        if chance < self.threshold:
+            left: tuple[Candidate, ...] = (best,)
+        elif choice.answer.kind is AnswerKind.NONE:
+            left = ()
+        else:
+            left = tuple(
+                candidates[i] for i in self._matching(candidates, listing, context, choice)
+            )
+        return _Verdict(chance, candidates, choice.probabilities, left, best)
+
+    def _matching(
+        self,
+        candidates: tuple[Candidate, ...],
+        listing: Listing,
+        context: str,
+        choice: Choice,
+    ) -> tuple[int, ...]:
+        """The indices of the things that still match; at least two where there are two things."""
+        assert self.language_model is not None
+        indices = choice.answer.indices
+        if choice.answer.kind is not AnswerKind.ASK:
+            indices = self.language_model.matching(listing, context)
+        kept = distinct(indices, candidates)
+        return kept if len(kept) > 1 else still_likely(choice, candidates)
+
+    # Replies.
+
+    def _point(
+        self,
+        view: WrapperView,
+        dialogue: Dialogue,
+        verdict: _Verdict,
+        estimate: AmbiguityEstimate,
+    ) -> Grounding:
+        best = verdict.best
+        if best is None and verdict.candidates:
+            best = verdict.candidates[best_scored(verdict.candidates)]
+        if best is None:  # forced to point, and there is nothing
+            whole = Box(0.0, 0.0, float(view.width), float(view.height))
+            return Grounding(whole, named_object(dialogue.turns), 0.0, estimate)
+        score = min(max(best.score, 0.0), 1.0)
+        return Grounding(best.box, best.label or named_object(dialogue.turns), score, estimate)
+
+    def _question(self, verdict: _Verdict, dialogue: Dialogue) -> Asked:
+        """What tells the candidates apart, in the rules' words or, checked, in the model's."""
+        if verdict.standing is not None:
+            size = (1, 1)  # the finder only describes here
+            return question_for(verdict.standing, LabelledObjects(verdict.candidates, size))
+        asked = template_question(verdict.left, dialogue)
+        model = self.language_model
+        if model is None or self.wording == RULES or not asked.options:
+            return asked
+        return worded(asked, dialogue, model.say)
+
+
+def template_question(left: Sequence[Candidate], dialogue: Dialogue) -> Asked:
+    """The rules' question about candidates; where it is, if that was asked already."""
+    known = [c.known(**{KIND: c.label}) if c.label else c for c in left]
+    asked = question_about(known)
+    if any(turn.speaker == "robot" and turn.text == asked.text for turn in dialogue.turns):
+        plain = [Candidate(c.box, score=c.score, source=c.source) for c in left]
+        again = question_about(plain)
+        return again if again.text != asked.text else Asked(question_words("en").where)
+    return asked
+
+
+def _proposal(candidate: Candidate) -> Asked:
+    return question_about([candidate.known(**{KIND: candidate.label or "object"})])
+
+
+def _things(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """One candidate for each thing that several detectors found."""
+    by_source: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_source.setdefault(candidate.source, []).append(candidate)
+    found: tuple[Candidate, ...] = ()
+    for group in by_source.values():
+        found = unite(found, merge(group), SAME_BOX)
+    return found
+
+
+def _map(view: WrapperView, verdict: _Verdict) -> npt.NDArray[np.float32]:
+    """The candidates' probabilities as a map (GRID, GRID), 0..1: a detector has no attention."""
+    heat = np.zeros((GRID, GRID), np.float32)
+    highest = max(verdict.chances, default=0.0)
+    for candidate, chance in zip(verdict.candidates, verdict.chances, strict=True):
+        b = candidate.box
+        x0, x1 = int(b.x_min / view.width * GRID), int(np.ceil(b.x_max / view.width * GRID))
+        y0, y1 = int(b.y_min / view.height * GRID), int(np.ceil(b.y_max / view.height * GRID))
+        part = heat[y0:y1, x0:x1]
+        np.maximum(part, chance / highest if highest > 0 else 0.0, out=part)
+    return heat
+
+
+def _not_found(dialogue: Dialogue, verdict: _Verdict, estimate: AmbiguityEstimate) -> NotFound:
+    words = question_words("en")
+    name = read_phrase(dialogue.turns[-1].text).name or read_phrase(dialogue.request).name
+    if verdict.standing is not None:
+        name = verdict.standing.phrase.name
+    refused = verdict.standing is not None and bool(verdict.standing.refused)
+    article = "an" if name[:1] in "aeiou" else "a"
+    missing = words.another.format(name) if refused else f"{article} {name}"
+    return NotFound(words.missing.format(missing), (), (), estimate, missing)

@@ -1,0 +1,416 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A causal language model that names the box that a dialogue means.
+
+Any model that transformers loads: a hub id, a folder, a GGUF file, or the folder of an adapter that
+`clue train wrapper` wrote. The lines about the boxes are read once and kept (key-value cache); each
+dialogue about them adds its own tokens only.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.errors import ModelError
+from clue_ros.model.devices import choose_device, choose_dtype
+from clue_ros.model.loading import first_line, is_number, read_json, write_json
+from clue_ros.wrapper.prompt import (
+    ASK,
+    NONE,
+    PAPER_FORMAT,
+    SYSTEM,
+    Answer,
+    PromptFormat,
+    list_boxes,
+    question_text,
+    read_answer,
+)
+
+SETTINGS_FILE = "wrapper.json"
+ADAPTER_FILE = "adapter_config.json"
+MAX_ANSWER = 24  # tokens of an answer at least; more for "ask" with many boxes
+MAX_WORDS = 40  # tokens of a worded question
+MAX_PROMPT = 1024  # tokens: longer ones are left out of training, as in the paper
+_QUERY = "\u241e"  # stands for the query while the chat template is rendered
+
+
+@dataclass(frozen=True)
+class WrapperSettings:
+    """wrapper.json beside a tuned adapter: how it was prompted, and when to ask.
+
+    threshold: probability of ambiguity from which to ask, chosen on validation.
+    """
+
+    style: str = PAPER_FORMAT.style
+    units: str = PAPER_FORMAT.units
+    scores: bool = PAPER_FORMAT.scores
+    colors: bool = PAPER_FORMAT.colors
+    threshold: float = 0.5
+
+    @property
+    def form(self) -> PromptFormat:
+        """How boxes are written."""
+        return PromptFormat(self.style, self.units, self.scores, self.colors)
+
+
+def load_settings(folder: Path) -> WrapperSettings:
+    """The settings in an adapter's folder, or the defaults. Raises ModelError."""
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        return WrapperSettings()
+    content = read_json(path)
+    known = {field.name for field in fields(WrapperSettings)}
+    settings = WrapperSettings(**{k: v for k, v in content.items() if k in known})
+    problem = settings.form.problem()
+    if not is_number(settings.threshold, 0, 1):
+        problem = problem or f"threshold {settings.threshold!r}: want a number from 0 to 1"
+    if problem:
+        raise ModelError(f"{path}: {problem}")
+    return settings
+
+
+def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
+    """Write wrapper.json; `notes` (data, figures) are kept beside the settings."""
+    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the language model makes of a dialogue about some boxes.
+
+    answer: its greedy answer; text: as it was written. probabilities: of each box to be the answer,
+    and of "ask" and "none", by the logits of the answers' tokens; they sum to 1.
+    """
+
+    answer: Answer
+    text: str
+    probabilities: tuple[float, ...]
+    ask: float
+    none: float
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Boxes that the model has read. count: how many; cache: of their tokens; length: in tokens."""
+
+    count: int
+    system: str
+    lines: str
+    cache: Any
+    length: int
+
+
+class LanguageModel:
+    """A causal language model and its tokenizer, asked about boxes. Not thread-safe."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, name: str, settings: WrapperSettings | None = None
+    ) -> None:
+        self.model, self.tokenizer, self.name = model, tokenizer, name
+        self.settings = settings or WrapperSettings()
+
+    @classmethod
+    def load(
+        cls,
+        name: str | Path,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        quantization: str = "none",
+    ) -> LanguageModel:
+        """Load a hub id, a folder, a GGUF file, or an adapter's folder with its base.
+
+        quantization: "none", "int8" or "nf4" (needs bitsandbytes). A GGUF file needs the packages
+        gguf and, for some tokenizers, sentencepiece; its weights are kept as bfloat16 in
+        `cache_folder()`, so that the next start is fast. Raises ModelError.
+        """
+        folder = Path(name).expanduser()
+        settings, base, adapter = WrapperSettings(), str(name), None
+        if (folder / ADAPTER_FILE).is_file():
+            settings, adapter = load_settings(folder), folder
+            named = read_json(folder / ADAPTER_FILE).get("base_model_name_or_path")
+            if not isinstance(named, str) or not named:
+                raise ModelError(f"{folder / ADAPTER_FILE} names no base model")
+            base = named
+        where = choose_device(device)
+        kind = choose_dtype(dtype, where)
+        try:
+            model, tokenizer = load_causal(base, kind, quantization, where)
+            if adapter is not None:
+                from peft import PeftModel
+
+                model = PeftModel.from_pretrained(model, str(adapter))
+        except ModelError:
+            raise
+        except Exception as error:  # whatever the libraries raise for what cannot be loaded
+            raise ModelError(
+                f"cannot load the language model {name}: {first_line(error)} (want a hub id, a"
+                " folder, a .gguf file, or the folder of an adapter)"
+            ) from error
+        if quantization == "none":
+            model = model.to(where)
+        return cls(model.eval(), tokenizer, str(name), settings)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    # Prompts.
+
+    def plain(self, text: str) -> str:
+        """The text with the tokenizer's special tokens taken apart: what a person types is data."""
+        for token in self.tokenizer.all_special_tokens:
+            if len(token) > 1:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def prompt(
+        self, candidates: Sequence[Candidate], size: tuple[int, int], dialogue: str
+    ) -> tuple[list[int], list[int]]:
+        """The tokens up to the boxes' last line, and those of the rest with the query."""
+        before, after = self._halves(self._lines(candidates, size), dialogue)
+        return before, after
+
+    def _lines(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> str:
+        return self.plain(list_boxes(candidates, size, self.settings.form))
+
+    def _halves(self, lines: str, dialogue: str) -> tuple[list[int], list[int]]:
+        query = "\n" + self.plain(question_text(dialogue, self.settings.form))
+        before, after = self._rendered(f"{lines}{_QUERY}").split(_QUERY)
+        return self._tokens(before), self._tokens(query + after)
+
+    def _rendered(self, content: str) -> str:
+        """A user's message in the model's chat template; plain text for a model without one."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            bos = self.tokenizer.bos_token or ""
+            return f"{bos}{SYSTEM}\n{content}\nAnswer:"
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
+        try:
+            return self._template(messages)
+        except Exception:  # noqa: BLE001 - a template without a system role (Gemma) raises its own
+            return self._template([{"role": "user", "content": f"{SYSTEM}\n{content}"}])
+
+    def _template(self, messages: list[dict[str, str]]) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        )
+
+    def _tokens(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def answer_tokens(self, text: str) -> list[int]:
+        """The tokens of an answer, with the end of the turn."""
+        return [*self._tokens(text), self.end]
+
+    @property
+    def end(self) -> int:
+        """The token that ends the model's turn."""
+        return int(self.tokenizer.eos_token_id)
+
+    # The model's passes.
+
+    @torch.inference_mode()
+    def read(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> Listing:
+        """Read the lines about boxes in an image of this size (width, height)."""
+        lines = self._lines(candidates, size)
+        before, _ = self._halves(lines, "")
+        out = self.model(input_ids=self._row(before), use_cache=True, logits_to_keep=1)
+        return Listing(len(candidates), SYSTEM, lines, out.past_key_values, len(before))
+
+    @torch.inference_mode()
+    def choose(self, listing: Listing, dialogue: str) -> Choice:
+        """The answer to a dialogue: the request, or C(k) with all its turns."""
+        _, rest = self._halves(listing.lines, dialogue)
+        cache = copy.deepcopy(listing.cache)
+        logits = self._next(rest, cache)
+        shares = self._probabilities(logits, cache, listing.count)
+        most = max(MAX_ANSWER, 4 + 3 * listing.count)
+        text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
+        answer = read_answer(text, listing.count)
+        *boxes, ask, none = shares
+        return Choice(answer, text.strip(), tuple(boxes), ask, none)
+
+    @torch.inference_mode()
+    def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
+        """Indices of the boxes that still match, from what the model says after "ask"."""
+        _, rest = self._halves(listing.lines, dialogue)
+        cache = copy.deepcopy(listing.cache)
+        logits = self._next([*rest, *self._tokens(ASK)], cache)
+        tokens = self._greedy(logits, cache, 4 + 3 * listing.count)
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return read_answer(f"{ASK} {text}", listing.count).indices
+
+    @torch.inference_mode()
+    def say(self, request: str) -> str:
+        """A short text of its own, without the adapter: the first line of a greedy answer."""
+        if getattr(self.tokenizer, "chat_template", None):
+            prompt = self._template([{"role": "user", "content": self.plain(request)}])
+        else:
+            prompt = f"{self.tokenizer.bos_token or ''}{self.plain(request)}\n"
+        disabled = getattr(self.model, "disable_adapter", None)
+        if disabled is None:
+            return self._say(prompt)
+        with disabled():
+            return self._say(prompt)
+
+    def _say(self, prompt: str) -> str:
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        logits = self._next(self._tokens(prompt), cache)
+        tokens = self._greedy(logits, cache, MAX_WORDS)
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        return text.splitlines()[0].strip() if text else ""
+
+    def _row(self, tokens: Sequence[int]) -> torch.Tensor:
+        return torch.tensor([list(tokens)], device=self.device)
+
+    def _next(self, tokens: Sequence[int], cache: Any) -> torch.Tensor:
+        """Logits (vocabulary,) of the token after these; the cache grows by them."""
+        out = self.model(
+            input_ids=self._row(tokens), past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        logits: torch.Tensor = out.logits[0, -1].float()
+        return logits
+
+    def _greedy(self, logits: torch.Tensor, cache: Any, most: int) -> list[int]:
+        said: list[int] = []
+        while len(said) < most:
+            token = int(logits.argmax())
+            if token == self.end:
+                break
+            said.append(token)
+            logits = self._next([token], cache)
+        return said
+
+    def _probabilities(self, logits: torch.Tensor, cache: Any, count: int) -> list[float]:
+        """Probability of each allowed answer: the boxes in order, "ask ..." and "none".
+
+        The tokens of all allowed answers form a tree; at each branch the model's probabilities are
+        shared among the branches that are allowed.
+        """
+        answers = [*(self.answer_tokens(str(k + 1)) for k in range(count))]
+        answers += [self._tokens(ASK), self.answer_tokens(NONE)]
+        shares = [1.0] * len(answers)
+        open_nodes: list[tuple[tuple[int, ...], torch.Tensor]] = [((), logits)]
+        while open_nodes:
+            prefix, here = open_nodes.pop()
+            below = [i for i, a in enumerate(answers) if tuple(a[: len(prefix)]) == prefix]
+            branches = list(dict.fromkeys(answers[i][len(prefix)] for i in below))
+            branch_shares = here[branches].softmax(-1).tolist()
+            for token, share in zip(branches, branch_shares, strict=True):
+                inside = [i for i in below if answers[i][len(prefix)] == token]
+                for i in inside:
+                    shares[i] *= share
+                longer = [i for i in inside if len(answers[i]) > len(prefix) + 1]
+                if len(longer) > 1:
+                    further = copy.deepcopy(cache)
+                    follow = (*prefix, token)
+                    open_nodes.append((follow, self._next(follow, further)))
+        return shares
+
+
+# -------------------------------------------------------------------------------------------------
+# Loading.
+
+
+def load_causal(
+    name: str, dtype: torch.dtype, quantization: str, device: torch.device
+) -> tuple[Any, Any]:
+    """A causal language model and its tokenizer, from a hub id, a folder or a GGUF file.
+
+    Pickled weights are never loaded, and no code of a repository is run.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from clue_ros.model.backbone import quietly
+
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".gguf":
+        name = str(converted_gguf(path))
+    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
+    if quantization != "none":
+        from transformers import BitsAndBytesConfig
+
+        options["device_map"] = {"": device}
+        options["quantization_config"] = (
+            BitsAndBytesConfig(load_in_8bit=True)
+            if quantization == "int8"
+            else BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=torch.bfloat16,
+            )
+        )
+    with quietly():
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(name, **options)
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"the tokenizer of {name} has no token that ends a turn")
+    return model, tokenizer
+
+
+def cache_folder() -> Path:
+    """Where converted GGUF files are kept: $XDG_CACHE_HOME/clue_ros, else ~/.cache/clue_ros."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "clue_ros"
+
+
+def converted_gguf(path: Path) -> Path:
+    """The folder of a GGUF file's weights in bfloat16 safetensors, made at the first call.
+
+    Dequantising takes about ten times as long as loading the folder. Raises ModelError.
+    """
+    try:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import is_gguf_available
+    except ImportError as error:
+        raise ModelError(f"a Python package is missing ({error})") from error
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    about = path.stat()
+    key = f"{path.resolve()}:{about.st_size}:{about.st_mtime_ns}"
+    folder = (
+        cache_folder() / "gguf" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    )
+    if (folder / "config.json").is_file():
+        return folder
+    if not is_gguf_available():
+        raise ModelError(
+            f"{path} is a GGUF file, which needs the package gguf: pip install -r"
+            " requirements-wrapper.txt"
+        )
+    from clue_ros.model.backbone import quietly
+
+    partial = folder.with_name(f"{folder.name}.partial")
+    with quietly(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32
+        )
+        # The weights are whole numbers no longer; transformers would refuse to save them.
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.hf_quantizer, model.is_quantized = None, False
+        model.to(torch.bfloat16).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+    partial.rename(folder)
+    return folder

@@ -1,0 +1,206 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The text that the language model reads, and how its answer is read back.
+
+The prompt has the paper's parts: a system sentence, a line for each box with its label and its
+corners, and the request for the index of the box that matches. Two things are ours: the whole
+dialogue stands in the query's place, and two more answers are allowed, "ask 1 3" where several
+boxes still match and "none" where none does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from clue_ros.dialogue.candidates import COLOR, Candidate
+
+ASK, NONE = "ask", "none"
+STYLES = ("paper", "brief")
+UNITS = ("pixels", "percent")
+
+SYSTEM = "You know where things are in an image. You answer questions about boxes around them."
+_QUESTION = (
+    "Which box does this dialogue mean: '{dialogue}'? Answer with the index of the box, with"
+    " 'ask' and the indices if several boxes match, or with 'none'. Do not explain."
+)
+_BRIEF_QUESTION = "Which box is meant: '{dialogue}'?"
+
+
+@dataclass(frozen=True)
+class PromptFormat:
+    """How boxes are written.
+
+    style: "paper", or "brief" (fewer words, for small models and slow machines). units: of the
+    corners, "pixels" with one decimal as in the paper, or whole "percent" of the image's sides.
+    scores: whether each line has the detector's score. colors: whether the colour of a candidate
+    stands before its label; detectors do not tell it, so it is measured (`clue_ros.wrapper.colors`)
+    and the paper has none.
+    """
+
+    style: str = "paper"
+    units: str = "pixels"
+    scores: bool = True
+    colors: bool = True
+
+    def problem(self) -> str:
+        """What is wrong with a value; empty if nothing is."""
+        if self.style not in STYLES:
+            return f"style {self.style!r}: want one of {', '.join(STYLES)}"
+        if self.units not in UNITS:
+            return f"units {self.units!r}: want one of {', '.join(UNITS)}"
+        flags = {"scores": self.scores, "colors": self.colors}
+        wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
+        return f"{wrong[0]} must be true or false" if wrong else ""
+
+
+PAPER_FORMAT = PromptFormat()
+
+
+def list_boxes(
+    candidates: Sequence[Candidate], size: tuple[int, int], form: PromptFormat = PAPER_FORMAT
+) -> str:
+    """The lines about the boxes of an image of this size (width, height), numbered from 1.
+
+    Candidates of several sources (an ensemble) are told apart by their source's name.
+
+    >>> from clue_ros.dialogue.types import Box
+    >>> mug = Candidate(Box(10, 20, 30.25, 40), "mug", 0.5)
+    >>> print(list_boxes([mug], (100, 50)))
+    In the image there are 1 boxes:
+    * In box 1: 'mug' with xyxy coordinates '[10.0, 20.0, 30.2, 40.0]' with score 0.50
+    >>> print(list_boxes([mug], (100, 50), PromptFormat("brief", "percent", scores=False)))
+    Boxes:
+    * 1: mug [10, 40, 30, 80]
+    """
+    several = len({c.source for c in candidates}) > 1
+    brief = form.style == "brief"
+    lines = ["Boxes:" if brief else f"In the image there are {len(candidates)} boxes:"]
+    for number, candidate in enumerate(candidates, start=1):
+        label, corners = _label(candidate, form), _corners(candidate, size, form)
+        if brief:
+            line = f"* {number}: {label} [{corners}]"
+        else:
+            line = f"* In box {number}: '{label}' with xyxy coordinates '[{corners}]'"
+        if form.scores:
+            line += f" {candidate.score:.2f}" if brief else f" with score {candidate.score:.2f}"
+        if several:
+            line += f" by {candidate.source}" if brief else f", found by {candidate.source}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _label(candidate: Candidate, form: PromptFormat) -> str:
+    """The label, quotes and line ends taken out, with the colour if it does not say one."""
+    label = re.sub(r"[\s'\"*\[\]]+", " ", candidate.label).strip().lower() or "object"
+    color = candidate.attributes.get(COLOR, "") if form.colors else ""
+    return f"{color} {label}" if color and color not in label.split() else label
+
+
+def _corners(candidate: Candidate, size: tuple[int, int], form: PromptFormat) -> str:
+    values = candidate.box.as_list()
+    if form.units == "percent":
+        width, height = size
+        sides = (width, height, width, height)
+        return ", ".join(str(round(100 * v / s)) for v, s in zip(values, sides, strict=True))
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
+def question_text(dialogue: str, form: PromptFormat = PAPER_FORMAT) -> str:
+    """What is asked about the boxes; dialogue: the request, or C(k) with all its turns."""
+    question = _BRIEF_QUESTION if form.style == "brief" else _QUESTION
+    return question.format(dialogue=dialogue)
+
+
+# -------------------------------------------------------------------------------------------------
+# Answers.
+
+
+class AnswerKind(Enum):
+    """What an answer of the language model is."""
+
+    POINT = "point"
+    ASK = "ask"
+    NONE = "none"
+    OUT_OF_RANGE = "out of range"
+    NO_INTEGER = "no integer"
+    NOT_ASKED = "not asked"
+    """There were 0 or 1 candidates: nothing to choose, the language model was not run."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the answer can be used; else the detector's best box stands in, as in the paper.
+
+        >>> AnswerKind.ASK.is_valid, AnswerKind.OUT_OF_RANGE.is_valid
+        (True, False)
+        """
+        return self not in (AnswerKind.OUT_OF_RANGE, AnswerKind.NO_INTEGER)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the language model. indices: of the candidates, from 0."""
+
+    kind: AnswerKind
+    indices: tuple[int, ...] = ()
+
+
+def read_answer(text: str, count: int) -> Answer:
+    """Read an answer about `count` boxes: the first integer, "ask" with several, or "none".
+
+    >>> read_answer("2", 3).indices, read_answer("Box 2, not 3.", 3).indices
+    ((1,), (1,))
+    >>> read_answer("ask 1 3 9", 3)
+    Answer(kind=<AnswerKind.ASK: 'ask'>, indices=(0, 2))
+    >>> read_answer("7", 3).kind.value, read_answer("the mug", 3).kind.value
+    ('out of range', 'no integer')
+    """
+    numbers = [int(digits) for digits in re.findall(r"(?<![\d.])\d{1,6}(?![\d.]*\d)", text)]
+    first_word = re.match(r"\W*([a-z]+)", text.lower())
+    word = first_word[1] if first_word else ""
+    if word == NONE:
+        return Answer(AnswerKind.NONE)
+    if not numbers:
+        return Answer(AnswerKind.NO_INTEGER)
+    if word != ASK:
+        numbers = numbers[:1]
+    inside = tuple(dict.fromkeys(n - 1 for n in numbers if 0 < n <= count))
+    if not inside:
+        return Answer(AnswerKind.OUT_OF_RANGE)
+    return Answer(AnswerKind.ASK if len(inside) > 1 else AnswerKind.POINT, inside)
+
+
+def answer_text(indices: Sequence[int]) -> str:
+    """The answer that names these candidates (indices from 0); read_answer reads it back.
+
+    >>> answer_text([2]), answer_text([2, 0]), answer_text([])
+    ('3', 'ask 1 3', 'none')
+    """
+    if not indices:
+        return NONE
+    numbers = [str(i + 1) for i in sorted(indices)]
+    return numbers[0] if len(numbers) == 1 else " ".join([ASK, *numbers])
+
+
+class AnswerRates:
+    """How often the answers were of each kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[AnswerKind] = Counter()
+
+    def add(self, kind: AnswerKind) -> None:
+        """Count one answer."""
+        self.counts[kind] += 1
+
+    def summary(self) -> dict[str, float]:
+        """Share of each kind, 0..1: of "not asked" among all, of the others among those asked."""
+        total = sum(self.counts.values())
+        asked = total - self.counts[AnswerKind.NOT_ASKED]
+        shares = {"not asked": self.counts[AnswerKind.NOT_ASKED] / total if total else 0.0}
+        for kind in AnswerKind:
+            if kind is not AnswerKind.NOT_ASKED:
+                shares[kind.value] = self.counts[kind] / asked if asked else 0.0
+        return {name: round(share, 4) for name, share in shares.items()}

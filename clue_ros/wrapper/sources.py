@@ -1,0 +1,251 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where candidates come from: any detector, as long as it gives boxes, labels and scores.
+
+A source is named by one line of text, `KIND:ARGUMENT`:
+
+    base:MODEL                 "detect NOUN" of a PaliGemma 2, such as base:household
+    grounding-dino:NAME        Grounding DINO by transformers: a hub id or a folder
+    owlv2:NAME                 OWLv2, likewise
+    json:FILE                  a JSON file that lists the boxes of the image
+    python:MODULE:FUNCTION     a function of (image, nouns) that returns candidates
+    topic:NAME                 a ROS topic of detections (the perception node alone)
+
+Several sources make an ensemble; each candidate knows who found it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
+from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.errors import ModelError
+
+if TYPE_CHECKING:
+    from clue_ros.engine import Clue
+
+Image = npt.NDArray[np.uint8]
+MAX_CANDIDATES = 50  # of a source, the surest
+MAX_NOUNS = 6  # of a dialogue
+KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
+TOPIC = "topic"
+
+
+class Source(Protocol):
+    """A detector as a black box.
+
+    open_vocabulary: whether what it finds depends on the nouns; else it is asked once an image.
+    """
+
+    name: str
+    open_vocabulary: bool
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """Candidates in an image, uint8 RGB (H, W, 3), boxes in its pixels. Raises ClueError."""
+
+
+class CallableSource:
+    """A Python function as a source.
+
+    function(image, nouns): returns candidates, or (box, label, score) with box [x_min, y_min,
+    x_max, y_max].
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Image, Sequence[str]], Iterable[Any]],
+        name: str = "python",
+        *,
+        open_vocabulary: bool = True,
+    ) -> None:
+        self._function, self.name, self.open_vocabulary = function, name, open_vocabulary
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """See `Source.find`."""
+        return [_candidate(entry, self.name) for entry in self._function(image, tuple(nouns))]
+
+
+class JsonSource:
+    """A JSON file about one image: a list of {"box", "label", "score"}, read at each look.
+
+    Boxes are [x_min, y_min, x_max, y_max] in pixels; an object with the list under "detections" is
+    read too.
+    """
+
+    open_vocabulary = False
+
+    def __init__(self, path: str | Path, name: str = "json") -> None:
+        self._path, self.name = Path(path).expanduser(), name
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """See `Source.find`."""
+        try:
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelError(f"cannot read the candidates in {self._path}: {error}") from error
+        if isinstance(content, dict):
+            content = content.get("detections")
+        if not isinstance(content, list):
+            raise ModelError(f"{self._path} holds no list of detections")
+        try:
+            return [_candidate(entry, self.name) for entry in content]
+        except ModelError as error:
+            raise ModelError(f"{self._path}: {error}") from error
+
+
+class HeldCandidates:
+    """Candidates that somebody else puts here, such as a ROS topic's newest message."""
+
+    open_vocabulary = False
+
+    def __init__(self, name: str, candidates: Callable[[], Sequence[Candidate]]) -> None:
+        self.name, self._candidates = name, candidates
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """See `Source.find`."""
+        return self._candidates()
+
+
+class BaseSource:
+    """A PaliGemma 2 model without its adapters, asked to "detect NOUN"."""
+
+    open_vocabulary = True
+
+    def __init__(self, clue: Clue, name: str = "base") -> None:
+        self._clue, self.name = clue, name
+        self._last: tuple[Image, Any] | None = None
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """See `Source.find`."""
+        from clue_ros.model.base_tasks import BaseTasks
+
+        if self._last is None or self._last[0] is not image:
+            checkpoint = self._clue.checkpoint
+            self._last = image, BaseTasks(checkpoint, image, checkpoint.look(image))
+        found = self._last[1].detect(list(nouns)) if nouns else []
+        return merge([_renamed(c, self.name) for d in found for c in d.candidates])
+
+
+def _renamed(candidate: Candidate, source: str) -> Candidate:
+    return Candidate(candidate.box, candidate.label, candidate.score, source, candidate.attributes)
+
+
+def _candidate(entry: Any, source: str) -> Candidate:
+    """A candidate from a mapping, from (box, label, score), or from a candidate. ModelError."""
+    if isinstance(entry, Candidate):
+        return entry if entry.source else _renamed(entry, source)
+    if isinstance(entry, Mapping):
+        box, label, score = entry.get("box"), entry.get("label", ""), entry.get("score", 1.0)
+    elif isinstance(entry, (list, tuple)) and len(entry) == 3:
+        box, label, score = entry
+    else:
+        raise ModelError(f"a candidate must have box, label and score, not {entry!r:.80}")
+    corners: Any = box.as_list() if isinstance(box, Box) else box
+    try:
+        values = [float(v) for v in corners]
+        number = float(score)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"box {box!r:.60} and score {score!r:.20} must be numbers") from error
+    if len(values) != 4 or not all(map(math.isfinite, [*values, number])):
+        raise ModelError(f"box {box!r:.60}: want four numbers, [x_min, y_min, x_max, y_max]")
+    if values[2] <= values[0] or values[3] <= values[1]:
+        raise ModelError(f"box {box!r:.60} is empty: want [x_min, y_min, x_max, y_max]")
+    return Candidate(Box(*values), str(label), number, source)
+
+
+def open_sources(
+    specs: Sequence[str | Source], device: str = "auto", dtype: str = "auto"
+) -> list[Source]:
+    """The sources that lines name; a source stays as it is. Raises ModelError."""
+    if not specs:
+        raise ModelError(f"no candidates: name a source ({', '.join(KINDS)})")
+    for spec in specs:  # all lines before a model is loaded
+        if isinstance(spec, str):
+            check_source(spec)
+    return [open_source(s, device, dtype) if isinstance(s, str) else s for s in specs]
+
+
+def check_source(spec: str) -> tuple[str, str]:
+    """Kind and argument of a source's line. Raises ModelError that says what is wrong."""
+    kind, _, argument = spec.partition(":")
+    if kind not in KINDS or not argument:
+        raise ModelError(f"candidates {spec!r}: want KIND:ARGUMENT with {', '.join(KINDS)}")
+    return kind, argument
+
+
+def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
+    """The source that a line names. Raises ModelError."""
+    kind, argument = check_source(spec)
+    if kind == "base":
+        from clue_ros.engine import Clue
+
+        clue = Clue.load(argument, device=device, dtype=dtype, policy="zero-shot")
+        return BaseSource(clue, spec)
+    if kind in ("grounding-dino", "owlv2"):
+        from clue_ros.wrapper.detectors import OpenVocabularyDetector
+
+        return OpenVocabularyDetector.load(argument, kind, device=device)
+    if kind == "json":
+        return JsonSource(argument)
+    if kind == "python":
+        return CallableSource(_function(argument), spec)
+    raise ModelError(f"candidates {spec!r}: a topic is read by the perception node alone")
+
+
+def _function(text: str) -> Callable[..., Any]:
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ModelError(f"there is no function {name!r} in the module {module!r}: {error}") from (
+            error
+        )
+    if not callable(found):
+        raise ModelError(f"{text} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:
+    """The nouns that the person said, landmarks among them: what a detector is asked for.
+
+    >>> nouns_of(Dialogue("pick up the red mug left of the plate"))
+    ('mug', 'plate')
+    """
+    found: list[str] = []
+    for turn in dialogue.turns:
+        if turn.speaker != "user":
+            continue
+        phrase = read_phrase(turn.text)
+        found.append(phrase.noun)
+        if phrase.relation is not None:
+            found.append(read_phrase(phrase.relation[1]).noun)
+    return tuple(dict.fromkeys(noun for noun in found if noun))[:MAX_NOUNS] or ("object",)
+
+
+def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tuple[Candidate, ...]:
+    """The candidates of all sources in their order, cut to the image, with what labels say."""
+    height, width = image.shape[:2]
+    out: list[Candidate] = []
+    for source in sources:
+        found = sorted(source.find(image, nouns), key=lambda c: -c.score)[:MAX_CANDIDATES]
+        for candidate in found:
+            b = candidate.box
+            box = Box(
+                max(0.0, b.x_min), max(0.0, b.y_min), min(width, b.x_max), min(height, b.y_max)
+            )
+            if box.area > 0:
+                kept = Candidate(
+                    box, candidate.label, candidate.score, candidate.source, candidate.attributes
+                )
+                out.append(with_label_attributes(kept))
+    return tuple(out)

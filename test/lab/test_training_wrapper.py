@@ -1,0 +1,98 @@
+"""`clue train wrapper` and `clue eval rec`, with a tiny language model of random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_language_model import write_random_language_model
+
+from clue_ros.cli import main
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.types import Box
+from clue_ros.lab.data import referring_options
+from clue_ros.lab.evaluation.rec import bucket, form_of
+from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
+from clue_ros.wrapper.language_model import LanguageModel, WrapperSettings, load_settings
+
+BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random_language_model(tmp_path_factory.mktemp("lm"))
+
+
+@pytest.fixture
+def scenes(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the drawn scenes of the tests in place of rendered ones."""
+    from drawn_scenes import random_scenes
+
+    def read(folder: Path, split: str, limit: int | None, world: str) -> list[object]:
+        colors = ("red", "green", "blue")
+        return list(random_scenes(4, seed=SPLITS.index(split), colors=colors))
+
+    monkeypatch.setattr(referring_options, "read_scenes", read)
+    return Path("drawn")
+
+
+def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
+    folder: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "adapter"
+    command = ["train", "wrapper", "--language-model", str(folder), "--out", str(out),
+               "--simulated", str(scenes), "--rank", "2", "--style", "brief", "--units", "percent",
+               "--together", "4", "--per-picture", "4", "--device", "cpu", "--save-every", "2",
+               "--steps", "4", "--batch", "1"]  # fmt: skip
+    assert main(command) == 0
+    state = (out / "run" / "state.safetensors").read_bytes()
+    assert main(command) == 0  # it is at its end: nothing changes
+    assert (out / "run" / "state.safetensors").read_bytes() == state
+    assert main([*command, "--rank", "3"]) == 2
+    assert "other settings" in capsys.readouterr().err
+    assert load_settings(out).style == "brief"
+    assert (out / "README.md").is_file()
+    adapter = json.loads((out / "adapter_config.json").read_text())
+    assert set(adapter["target_modules"]) >= {"q_proj", "down_proj", "lm_head"}
+    measured = ["eval", "rec", "--simulated", str(scenes), "--language-model", str(out),
+                "--per-picture", "3", "--orders", "1", "--device", "cpu", "--json"]  # fmt: skip
+    assert main(measured) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
+    assert set(rows) == {"detector alone", "rules", str(out)}
+    assert 0 <= rows["rules"]["P@1"] <= rows["rules"]["best possible"] <= 1
+    assert rows[str(out)]["orders"] > 0
+
+
+def test_dialogues_in_one_sequence_are_read_as_if_each_stood_alone(folder: Path) -> None:
+    model = LanguageModel.load(folder, device="cpu", dtype="float32")
+    model.settings = WrapperSettings("brief", "percent")
+    queries = (("the left mug", (0,)), ("the mug", (0, 1, 2)), ("a banana", ()))
+    together = pack(model, ListingSample(BOXES, (100, 50), queries))
+    assert together is not None
+    with torch.inference_mode():
+        logits, targets = answer_logits(model, together)
+        for number, query in enumerate(queries, start=1):
+            alone = pack(model, ListingSample(BOXES, (100, 50), (query,)))
+            assert alone is not None
+            own, wanted = answer_logits(model, alone)
+            mine = together.group[together.answers] == number
+            assert torch.allclose(logits[mine], own, atol=1e-4)
+            assert targets[mine].tolist() == wanted.tolist()
+
+
+def test_a_prompt_that_is_too_long_is_left_out(folder: Path) -> None:
+    model = LanguageModel.load(folder, device="cpu", dtype="float32")
+    model.settings = WrapperSettings("brief", "percent")
+    queries = (("the left mug", (0,)), ("mug " * 300, (1,)))
+    packed = pack(model, ListingSample(BOXES, (100, 50), queries))
+    assert packed is not None
+    assert int(packed.group.max()) == 1
+    assert pack(model, ListingSample(BOXES, (100, 50), queries[1:])) is None
+
+
+def test_length_and_form_of_a_request() -> None:
+    assert bucket(3, ((5, "short"), (9, "long"))) == "short"
+    assert form_of("the mug behind the plate") == "relation"

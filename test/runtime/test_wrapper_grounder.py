@@ -1,0 +1,245 @@
+"""Wrapper asks and points with any detector; it and Clue are two grounders of one protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_language_model import write_random_language_model
+from tiny_model import write_random_model
+
+from clue_ros.cli import main
+from clue_ros.dialogue.candidates import Asked, Candidate
+from clue_ros.dialogue.conversation import Conversation, converse
+from clue_ros.dialogue.grounder import RobotGrounder
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.errors import BadImageError, ModelError
+from clue_ros.grounders import load_grounder
+from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
+from clue_ros.wrapper.grounder import Wrapper
+from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
+from clue_ros.wrapper.prompt import read_answer
+from clue_ros.wrapper.sources import CallableSource
+from clue_ros.wrapper.wording import problem, worded
+
+RED, BLUE, PLATE = Box(10, 10, 40, 40), Box(60, 10, 90, 40), Box(20, 60, 80, 95)
+
+
+def scene() -> np.ndarray:
+    image = np.full((100, 100, 3), (150, 120, 90), np.uint8)
+    image[12:38, 12:38] = (220, 30, 30)
+    image[12:38, 62:88] = (30, 60, 220)
+    image[62:93, 22:78] = (240, 240, 240)
+    return image
+
+
+def listed(image: Any, nouns: Any) -> list[Any]:
+    return [(RED, "mug", 0.9), (BLUE, "mug", 0.8), (PLATE, "plate", 0.7)]
+
+
+class ScriptedModel(LanguageModel):
+    """A fake language model that answers by a script: dialogue -> answer."""
+
+    def __init__(self, answers: dict[str, str], said: str = "") -> None:
+        super().__init__(None, None, "scripted")
+        self.answers, self.said, self.read_count = answers, said, 0
+
+    def read(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> Listing:
+        """Count the reading."""
+        self.read_count += 1
+        return Listing(len(candidates), "", "", None, 0)
+
+    def choose(self, listing: Listing, dialogue: str) -> Choice:
+        """Answer by the script."""
+        text = self.answers[dialogue]
+        answer = read_answer(text, listing.count)
+        shares = [0.01] * listing.count
+        for i in answer.indices:
+            shares[i] = 0.9 / len(answer.indices)
+        left = 1 - sum(shares)
+        asks = left if text.startswith("ask") else 0.0
+        return Choice(answer, text, tuple(shares), asks, left - asks)
+
+    def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
+        """Name the first two."""
+        return (0, 1)
+
+    def say(self, request: str) -> str:
+        """Say the one sentence."""
+        return self.said
+
+
+def scripted(answers: dict[str, str], said: str = "", **more: Any) -> Wrapper:
+    return Wrapper([CallableSource(listed)], ScriptedModel(answers, said), **more)
+
+
+def test_without_a_language_model_the_rules_ask_and_point() -> None:
+    wrapper = Wrapper([CallableSource(listed)])
+    view = wrapper.look(scene())
+    asked = wrapper.reply(view, Dialogue("pick up the mug"))
+    assert isinstance(asked, Question)
+    assert asked.text == "the red one or the blue one?"
+    assert asked.candidates == (RED, BLUE)
+    assert len(wrapper.peak_masks(view, asked.ambiguity)) == 2
+    pointed = wrapper.reply(view, Dialogue("pick up the red mug"))
+    assert isinstance(pointed, Grounding)
+    assert pointed.box == RED
+    assert wrapper.mask(view, pointed).shape == (100, 100)
+    missing = wrapper.reply(view, Dialogue("pick up the banana"))
+    assert isinstance(missing, NotFound)
+    assert missing.missing == "a banana"
+
+
+def test_a_dialogue_is_held_to_its_end() -> None:
+    wrapper = Wrapper([CallableSource(listed)])
+    conversation = Conversation("the mug")
+    outcome = converse(wrapper, wrapper.look(scene()), conversation, lambda _q: "the blue one")
+    assert outcome is not None
+    assert outcome.grounding is not None
+    assert outcome.grounding.box == BLUE
+
+
+def test_the_language_models_index_is_pointed_at() -> None:
+    wrapper = scripted({"the thing under the mugs": "3"})
+    reply = wrapper.reply(wrapper.look(scene()), Dialogue("the thing under the mugs"))
+    assert isinstance(reply, Grounding)
+    assert (reply.box, reply.label, reply.score) == (PLATE, "plate", 0.7)
+    assert not reply.ambiguity.is_ambiguous
+
+
+def test_ask_becomes_a_question_about_those_boxes() -> None:
+    wrapper = scripted({"the mug": "ask 1 2"}, wording="rules")
+    reply = wrapper.reply(wrapper.look(scene()), Dialogue("the mug"))
+    assert isinstance(reply, Question)
+    assert reply.candidates == (RED, BLUE)
+    assert reply.text == "the red one or the blue one?"
+    assert [peak.box for peak in reply.ambiguity.peaks] == [RED, BLUE]
+
+
+def test_none_says_that_there_is_no_such_thing() -> None:
+    wrapper = scripted({"the banana": "none"})
+    reply = wrapper.reply(wrapper.look(scene()), Dialogue("the banana"))
+    assert isinstance(reply, NotFound)
+    assert reply.missing == "a banana"
+
+
+@pytest.mark.parametrize("text", ["7", "the mug"])
+def test_an_answer_that_cannot_be_used_gives_the_detectors_best_box(text: str) -> None:
+    wrapper = scripted({"the mug": text})
+    view = wrapper.look(scene())
+    reply = wrapper.reply(view, Dialogue("the mug"), force_grounding=True)
+    assert isinstance(reply, Grounding)
+    assert reply.box == RED
+    assert wrapper.rates.summary()["out of range" if text == "7" else "no integer"] == 1
+
+
+def test_with_one_candidate_the_language_model_is_not_asked() -> None:
+    model = ScriptedModel({})
+    one = Wrapper([CallableSource(lambda image, nouns: [(RED, "mug", 0.5)])], model)
+    reply = one.reply(one.look(scene()), Dialogue("the mug"))
+    assert isinstance(reply, Grounding)
+    assert reply.box == RED
+    none = Wrapper([CallableSource(lambda image, nouns: [])], model)
+    assert isinstance(none.reply(none.look(scene()), Dialogue("the mug")), NotFound)
+    forced = none.reply(none.look(scene()), Dialogue("the mug"), force_grounding=True)
+    assert isinstance(forced, Grounding)
+    assert forced.score == 0
+    assert model.read_count == 0
+
+
+def test_the_boxes_are_read_once_for_all_dialogues_about_an_image() -> None:
+    wrapper = scripted({"the mug": "1", "the plate": "3"})
+    closed = CallableSource(listed, open_vocabulary=False)
+    wrapper = Wrapper([closed], wrapper.language_model)
+    view = wrapper.look(scene())
+    for text in ("the mug", "the plate", "the mug"):
+        wrapper.reply(view, Dialogue(text))
+    assert isinstance(wrapper.language_model, ScriptedModel)
+    assert wrapper.language_model.read_count == 1
+
+
+def test_the_threshold_decides_and_none_is_the_models_own() -> None:
+    wrapper = scripted({"the mug": "1"}, threshold=0.05)
+    view = wrapper.look(scene())
+    assert isinstance(wrapper.reply(view, Dialogue("the mug")), Question)
+    wrapper.threshold = 0.9
+    assert isinstance(wrapper.reply(view, Dialogue("the mug")), Grounding)
+    wrapper.threshold = None
+    assert wrapper.threshold == 0.5
+    with pytest.raises(ModelError, match="no probability"):
+        wrapper.threshold = 2
+
+
+def test_two_detectors_boxes_of_one_thing_are_one_thing() -> None:
+    same = Box(11, 11, 41, 41)
+    candidates = [Candidate(RED, "mug", 0.5, "a"), Candidate(BLUE, "mug", 0.8, "a"),
+                  Candidate(same, "cup", 0.9, "b")]  # fmt: skip
+    choice = Choice(read_answer("1", 3), "1", (0.45, 0.1, 0.4), 0.05, 0.0)
+    assert ambiguity_of(choice, candidates) == pytest.approx(0.15)
+    assert pointed_at(choice, candidates) == 0
+    assert distinct((0, 2, 1), candidates) == (2, 1)
+    assert len(still_likely(choice, candidates)) == 2
+
+
+def test_a_worded_question_is_used_only_if_it_says_the_options_and_nothing_else() -> None:
+    asked = Asked("the red one or the blue one?", ("the red one", "the blue one"))
+    dialogue = Dialogue("the mug")
+    good = worded(asked, dialogue, lambda _: '"Do you want the red or the blue mug?"')
+    assert good.text == "do you want the red or the blue mug?"
+    assert good.options == asked.options
+    for bad in ("the red or the green mug?", "red.", "", "red? blue?", "red " * 30 + "blue?",
+                "the red one or the blue one on the left?"):  # fmt: skip
+        assert worded(asked, dialogue, lambda _, bad=bad: bad) == asked, bad  # type: ignore[misc]
+    assert problem("the red mug or the blue mug?", asked, dialogue) == ""
+
+
+def test_both_are_grounders_of_one_protocol(tmp_path: Path) -> None:
+    path = tmp_path / "boxes.json"
+    path.write_text(json.dumps([{"box": RED.as_list(), "label": "block", "score": 0.5}]))
+    grounders: list[RobotGrounder[Any]] = [
+        load_grounder(write_random_model(tmp_path / "clue"), device="cpu"),
+        load_grounder("wrapper", candidates=[f"json:{path}"], device="cpu"),
+    ]
+    for grounder in grounders:
+        view = grounder.look(scene())
+        estimate = grounder.ambiguity(view, "pick up the block")
+        assert 0 <= estimate.probability <= 1
+        assert estimate.attention.dtype == np.float32
+        assert estimate.attention.shape[0] == estimate.attention.shape[1]
+        reply = grounder.reply(view, Dialogue("pick up the block"), force_grounding=True)
+        assert isinstance(reply, Grounding)
+        assert grounder.mask(view, reply).shape == (100, 100)
+        assert grounder.memory_bytes() >= 0
+        assert grounder.device == "cpu"
+        with pytest.raises(BadImageError):
+            grounder.look(np.zeros((3, 3), np.uint8))
+
+
+def test_a_wrapper_refuses_what_belongs_to_clue_and_clue_what_belongs_to_a_wrapper() -> None:
+    with pytest.raises(ModelError, match="no detector"):
+        load_grounder("wrapper", candidates=["json:x"], detector="decoder-yes-no")
+    with pytest.raises(ModelError, match="belong to model 'wrapper'"):
+        load_grounder("household", candidates=["json:x"])
+
+
+def test_clue_ground_points_with_a_wrapper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from PIL import Image
+
+    Image.fromarray(scene()).save(tmp_path / "scene.png")
+    path = tmp_path / "boxes.json"
+    rows = [{"box": b.as_list(), "label": label, "score": s} for b, label, s in listed(None, ())]
+    path.write_text(json.dumps(rows))
+    model = write_random_language_model(tmp_path / "lm")
+    command = ["ground", str(tmp_path / "scene.png"), "the red mug", "--model", "wrapper",
+               "--candidates", f"json:{path}", "--json"]  # fmt: skip
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["box"] == RED.as_list()
+    assert main([*command, "--language-model", str(model), "--max-turns", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["type"] == "grounding"
+    assert main(["ground", str(tmp_path / "scene.png"), "the mug", "--candidates", "json:x"]) == 2

@@ -1,0 +1,235 @@
+"""Where candidates come from: files, functions, the base, Grounding DINO and OWLv2.
+
+The two detectors are transformers' real classes at tiny sizes with RANDOM weights.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_model import write_random_model
+
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.types import Box, Dialogue, Turn
+from clue_ros.errors import ModelError
+from clue_ros.wrapper.detectors import OpenVocabularyDetector
+from clue_ros.wrapper.sources import (
+    CallableSource,
+    JsonSource,
+    check_source,
+    gather,
+    nouns_of,
+    open_source,
+    open_sources,
+)
+
+IMAGE = np.full((60, 100, 3), 128, np.uint8)
+
+
+def listed(image: Any, nouns: Any) -> list[Any]:
+    """For python:test_wrapper_sources:listed."""
+    return [([10, 10, 30, 30], nouns[0] if nouns else "thing", 0.5)]
+
+
+def test_nouns_are_those_of_every_turn_of_the_person_and_of_landmarks() -> None:
+    turns = [Turn("robot", "the red one or the blue one?"), Turn("user", "the one on the plate")]
+    assert nouns_of(Dialogue("pick up the red mug left of the bowl", turns))[:2] == ("mug", "bowl")
+    assert nouns_of(Dialogue("the left one")) == ("object",)
+
+
+def test_a_function_gives_candidates_and_is_told_the_nouns() -> None:
+    (found,) = CallableSource(listed).find(IMAGE, ("mug",))
+    assert found == Candidate(Box(10, 10, 30, 30), "mug", 0.5, "python")
+    named = open_source("python:test_wrapper_sources:listed")
+    assert named.find(IMAGE, ("cup",))[0].label == "cup"
+
+
+def test_a_json_file_lists_the_boxes_of_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "boxes.json"
+    path.write_text(json.dumps([{"box": [1, 2, 30, 40], "label": "red mug", "score": 0.7}]))
+    (found,) = gather([JsonSource(path)], IMAGE, ())
+    assert (found.box, found.score, found.source) == (Box(1, 2, 30, 40), 0.7, "json")
+    assert dict(found.attributes) == {"color": "red", "kind": "mug"}
+    path.write_text(json.dumps({"detections": []}))
+    assert gather([JsonSource(path)], IMAGE, ()) == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "3", '[{"box": [1, 2, 3]}]', '[{"box": [5, 5, 1, 9]}]', '[{"box": "x"}]', "[7]",
+     '[{"box": [0, 0, 1e999, 4]}]'],
+)  # fmt: skip
+def test_a_json_file_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "boxes.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=r"boxes\.json"):
+        JsonSource(path).find(IMAGE, ())
+
+
+@pytest.mark.parametrize("line", ["", "yolo", "yolo:x", "json:", "base"])
+def test_a_line_that_names_no_source_is_refused(line: str) -> None:
+    with pytest.raises(ModelError, match="KIND:ARGUMENT"):
+        check_source(line)
+
+
+def test_bad_lines_are_refused_before_a_model_is_loaded() -> None:
+    with pytest.raises(ModelError, match="yolo"):
+        open_sources(["base:household", "yolo:x"])
+    with pytest.raises(ModelError, match="no candidates"):
+        open_sources([])
+    with pytest.raises(ModelError, match="no function"):
+        open_source("python:os:no_such_name")
+    with pytest.raises(ModelError, match="perception node"):
+        open_source("topic:/yolo")
+
+
+def test_boxes_are_cut_to_the_image_and_those_outside_left_out() -> None:
+    def over(image: Any, nouns: Any) -> list[Any]:
+        return [([-5, -5, 30, 30], "a", 0.2), ([200, 0, 300, 10], "b", 0.9)]
+
+    (found,) = gather([CallableSource(over)], IMAGE, ())
+    assert found.box == Box(0, 0, 30, 30)
+
+
+def test_an_ensemble_keeps_the_boxes_of_each_source_with_its_name() -> None:
+    found = gather([CallableSource(listed, "a"), CallableSource(listed, "b")], IMAGE, ("mug",))
+    assert [c.source for c in found] == ["a", "b"]
+
+
+def test_the_base_lists_what_it_detects(tmp_path: Path) -> None:
+    source = open_source(f"base:{write_random_model(tmp_path)}", device="cpu")
+    assert source.open_vocabulary
+    for found in source.find(IMAGE, ("block",)):
+        assert found.source == source.name
+        assert 0 <= found.box.x_min < found.box.x_max <= 100
+    assert source.find(IMAGE, ()) == ()
+
+
+# Detectors of transformers.
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "mug", "plate", "a", "photo", "of"]
+
+
+def dino() -> OpenVocabularyDetector:
+    from transformers import (
+        BertConfig,
+        BertTokenizerFast,
+        GroundingDinoConfig,
+        GroundingDinoForObjectDetection,
+        GroundingDinoImageProcessorPil,
+        GroundingDinoProcessor,
+        SwinConfig,
+    )
+
+    backbone = SwinConfig(
+        image_size=64, embed_dim=8, depths=[1, 1, 1, 1], num_heads=[1, 1, 1, 1], window_size=2,
+        out_features=["stage2", "stage3", "stage4"],
+    )  # fmt: skip
+    config = GroundingDinoConfig(
+        backbone_config=backbone,
+        text_config=BertConfig(
+            vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=16,
+        ),
+        d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, num_queries=7,
+        encoder_n_points=2, decoder_n_points=2, max_text_len=32,
+    )  # fmt: skip
+    tokenizer = BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)})
+    images = GroundingDinoImageProcessorPil(size={"shortest_edge": 128, "longest_edge": 192})
+    torch.manual_seed(0)
+    return OpenVocabularyDetector(
+        GroundingDinoForObjectDetection(config),
+        GroundingDinoProcessor(images, tokenizer),
+        "grounding-dino",
+        threshold=0.0,
+    )
+
+
+def owl() -> OpenVocabularyDetector:
+    pytest.importorskip("scipy", reason="OWLv2's image processor needs scipy")
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import (
+        Owlv2Config,
+        Owlv2ForObjectDetection,
+        Owlv2ImageProcessorPil,
+        Owlv2Processor,
+        PreTrainedTokenizerFast,
+    )
+
+    words = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing("$A [SEP]", special_tokens=[("[SEP]", 3)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", eos_token="[SEP]",
+        model_max_length=16, model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = Owlv2Config(
+        text_config={
+            **sizes, "num_attention_heads": 2, "vocab_size": len(WORDS),
+            "max_position_embeddings": 16, "eos_token_id": 3, "pad_token_id": 0,
+        },
+        vision_config={**sizes, "num_attention_heads": 2, "image_size": 64, "patch_size": 16},
+        projection_dim=16,
+    )  # fmt: skip
+    images = Owlv2ImageProcessorPil(size={"height": 64, "width": 64})
+    torch.manual_seed(0)
+    model = Owlv2ForObjectDetection(config)
+    for weights in model.class_head.parameters():
+        weights.data.mul_(0.1)  # else all scores are 1
+    return OpenVocabularyDetector(model, Owlv2Processor(images, tokenizer), "owlv2", threshold=0.0)
+
+
+@pytest.mark.parametrize(("make", "boxes"), [(dino, 7), (owl, 16)])
+def test_a_detector_of_transformers_gives_boxes_in_pixels_of_each_image(
+    make: Any, boxes: int
+) -> None:
+    detector = make()
+    rng = np.random.default_rng(0)
+    wide = rng.integers(0, 255, (60, 120, 3), dtype=np.uint8)
+    batch = detector.find_in([wide, wide], ("mug", "plate"))
+    assert [len(found) for found in batch] == [boxes, boxes]
+    alone = detector.find(wide, ("mug", "plate"))
+    for one, other in zip(alone, batch[1], strict=True):
+        assert one.box.as_list() == pytest.approx(other.box.as_list(), abs=0.1)
+        assert one.label == other.label
+        assert set(one.label.replace(".", " ").split()) <= {"mug", "plate", "a", "photo", "of"}
+        assert 0 <= one.score <= 1
+        assert -120 <= one.box.x_min <= one.box.x_max <= 240
+
+
+@pytest.mark.parametrize("make", [dino, owl])
+def test_a_detectors_boxes_scale_with_the_image(make: Any) -> None:
+    detector = make()
+    small, large = (np.full((side, side, 3), 90, np.uint8) for side in (64, 128))
+    ones = [np.array(c.box.as_list()) for c in detector.find(small, ("mug",))]
+    twos = [np.array(c.box.as_list()) for c in detector.find(large, ("mug",))]
+    for one in ones:
+        assert min(abs(two - 2 * one).max() for two in twos) < 8
+
+
+@pytest.mark.parametrize("make", [dino, owl])
+def test_a_threshold_leaves_out_what_scores_less(make: Any) -> None:
+    detector = make()
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    scores = sorted(c.score for c in detector.find(image, ("mug",)))
+    detector.threshold = (scores[-1] + scores[-2]) / 2
+    assert len(detector.find(image, ("mug",))) == 1
+
+
+@pytest.mark.parametrize(("make", "kind"), [(dino, "grounding-dino"), (owl, "owlv2")])
+def test_a_detectors_folder_is_loaded_by_its_line(make: Any, kind: str, tmp_path: Path) -> None:
+    made = make()
+    made._model.save_pretrained(tmp_path)
+    made._processor.save_pretrained(tmp_path)
+    source = open_source(f"{kind}:{tmp_path}", device="cpu")
+    assert source.name == kind
+    other = "owlv2" if kind == "grounding-dino" else "grounding-dino"
+    with pytest.raises(ModelError, match=f"want a {other}"):
+        open_source(f"{other}:{tmp_path}", device="cpu")
