@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ class TaskOptions:
         "folder of the oracle; for ivg on simulated scenes default: the rule-based person",
         metavar="DIR",
     )
-    candidates: int = option(30, "sentences that the true one is ranked among; 0: none")
+    ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
     model: PolicyOptions
     output: RecordsOptions
@@ -173,7 +174,7 @@ def retrieval_candidates(
     for moment in all_moments:
         order = np.argsort(-(matrix @ features[moment.sample.image_id]), kind="stable")
         others = [names[i] for i in order if names[i] != moment.sample.image_id]
-        drawn = []
+        drawn: list[str] = []
         for name in others:
             texts = [t for t in said[name] if t.lower() != moment.truth.lower()]
             if texts and len(drawn) < count:
@@ -229,7 +230,7 @@ def measure_sentences(
     for moment in asked:
         if moment.sample.image_id not in vectors:
             vectors[moment.sample.image_id] = images.vector(moment.sample)
-    others = retrieval_candidates(asked, vectors, options.candidates, options.seed)
+    others = retrieval_candidates(asked, vectors, options.ranked_among, options.seed)
     records: list[dict[str, Any]] = []
     for moment, drawn in with_progress(list(zip(asked, others, strict=True)), "sentence"):
         features = images.look(moment.sample)
@@ -240,8 +241,8 @@ def measure_sentences(
         else:
             said = parts.words(parts.speak(features, moment.context, "question"))
             adapter, instruction = IVG, parts.ivg.instruction
-        record = {"id": moment.sample.id, "context": moment.context, "truth": moment.truth}
-        record["said"] = said
+        record: dict[str, Any] = {"id": moment.sample.id, "context": moment.context}
+        record |= {"truth": moment.truth, "said": said}
         if drawn:
             texts = [without_tokens(text) for text in (moment.truth, *drawn)]
             sums, lengths = suffix_log_probs(
@@ -362,7 +363,7 @@ def play_samples(
         requests = game.interactive
         if oracle is not None:
             height, width = scene.image.shape[:2]
-            features = _once(lambda image=scene.image: clue.checkpoint.look(image))
+            features = _once(partial(clue.checkpoint.look, scene.image))
             requests = tuple(
                 replace(r, answer=OracleUser(oracle, features, _target(r, width, height), r.text))
                 for r in requests
