@@ -56,7 +56,7 @@ ANSWERS = (
     "the minute hand", "a second apple", "the second one", "anything but the red one",
     "take the mug, not the bowl", "any of them", "either one", "whatever", "you choose",
     "I do not care", "it does not matter", "I don't know", "no idea", "no preference", "that one",
-    "exactly", "the back one", "no, front", "the red mug instead", "then the red one", "le rouge",
+    "the back one", "no, front", "the red mug instead", "then the red one", "le rouge",
     "pas le rouge", "pas celui de gauche", "non, le vert", "celui qui n'est pas rouge",
     "attends, le vert", "je ne sais pas", "n'importe lequel", "peu importe", "l'autre",
 )  # fmt: skip
