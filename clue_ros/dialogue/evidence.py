@@ -19,8 +19,10 @@ Words are in the spelling of reading.py: lower case, no accents, "," for a pause
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from clue_ros.dialogue.noun_phrases import ENGLISH as PHRASES
 from clue_ros.dialogue.noun_phrases import is_one_slip
@@ -62,14 +64,16 @@ ADJECTIVES = _set(
     "golden silver shiny matt transparent clear round rounded square flat long longer longest "
     "short shorter shortest tall taller tallest thin thinner thick thicker wide wider narrow "
     "heavy heavier empty full half open closed new old same different single left hand side part "
-    "upperleft upperright lowerleft lowerright corner end edge row center centre number only very most more least rather kind "
+    "upperleft upperright lowerleft lowerright corner end edge row center centre number only "
+    "very most more least rather kind "
     "clair fonce rayee raye bois plastique metal verre rond ronde carre carree plat plate long "
     "longue court courte vide plein pleine ouvert fermee neuf vieux vieille meme seul seule plus "
     "moins tres cote coin bout bord partie fond autre autres extremite etroit large"
 )
 # States that are a reason to leave a thing alone; in a name ("the broken mug") they are none.
 STATES = _set(
-    "mine yours his hers theirs ours taken broken cracked chipped glued stuck hot wet dirty filthy "
+    "clean mine yours his hers theirs ours taken broken cracked chipped glued stuck hot wet "
+    "dirty filthy "
     "dusty sticky sharp fragile delicate dangerous unsafe poisonous toxic burning boiling "
     "scalding fresh expensive precious heavy loose full evidence reserved limits "
     "casse cassee casses cassees fele felee fragile sale sales chaud chaude brulant brulante "
@@ -137,8 +141,6 @@ _NO_NAME = (
 
 
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
-    import unicodedata
-
     plain = unicodedata.normalize("NFKD", " ".join(phrases)).replace("'", " ").replace("-", " ")
     return frozenset("".join(c for c in plain if not unicodedata.combining(c)).lower().split())
 
@@ -169,12 +171,19 @@ def _any(words: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(words))}) "
 
 
-_DET = "(?:the|my|your|our|his|her|their|this|that|these|those|le|la|les|l|mon|ma|mes|ton|ta|tes|ce|cet|cette|ces) "  # noqa: E501
+_DET = (
+    "(?:the|my|your|our|his|her|their|this|that|these|those|le|la|les|l|mon|ma|mes|ton|ta|tes"
+    "|ce|cet|cette|ces) "
+)
 # Articles of a name that no table has: "take the stapler", and not "show some respect".
 _NAMES_NEW = "(?:the|a|an|my|this|that|these|those|le|la|les|l|un|une|mon|ma|mes|ce|cet|cette|ces) "
-_INDEF = "(?:a|an|any|some|another|one|two|three|all|both|each|either|of|un|une|des|du|de|d|toutes?|tous) "  # noqa: E501
+_INDEF = (
+    "(?:a|an|any|some|another|one|two|three|all|both|each|either|of|un|une|des|du|de|d"
+    "|toutes?|tous) "
+)
 _PREP = (
-    "(?:on|in|at|to|of|by|near|nearest|next|beside|besides|behind|under|underneath|above|below|beneath|among|amongst"
+    "(?:on|in|at|to|of|by|near|nearest|next|beside|besides|behind|under|underneath|above"
+    "|below|beneath|among|amongst"
     "|between|from|front|inside|into|onto|closest|close|opposite|against|around|before|after"
     "|over|along|right|left|top|back|just|far|further|furthest|farthest|counting|starting|counted"
     "|de|du|des|d|a|au|aux|en|dans|sur|sous|pres|derriere|devant|entre|contre|cote|haut|bas"
@@ -186,7 +195,8 @@ _FILLER = (
     "|ok|okay|well|bon|alors|so|then|now|and|et|or|but|mais|rather|instead|plutot|actually|sorry"
     "|pardon|please|pls|thanks|merci|robot|hey|maybe|probably|perhaps|definitely|obviously"
     "|certainly|clearly|just|only|also|too|wait|attends|attendez|really|sure|exactly|of course"
-    "|en fait|finalement|peut etre|surement|s il te plait|s il vous plait|te plait|vous plait|svp|stp|thank you"
+    "|en fait|finalement|peut etre|surement|s il te plait|s il vous plait|te plait|vous plait"
+    "|svp|stp|thank you"
     "|excuse me|i think|i guess|i believe|i suppose|i mean|i said|i meant|i would say|you know"
     "|je crois|je pense|je dirais|je veux dire|bien sur|d accord|there|over there|here|la bas|ci"
     "|if you (?:dont mind|can|could|like|want|please|would)|if possible|to be precise"
@@ -196,19 +206,28 @@ _FILLER = (
 )
 # "it's": what follows must be known, or have a definite article: "it's the stapler", and not
 # "it's a trap", "it's hot".
-_IDENTITY = "(?:(?:it|that|this|those|they|he|she)(?: one)? (?:is|are|was|would be) |c est |c etait |ce sont |ce serait |(?:its|thats) )"  # noqa: E501
+_IDENTITY = (
+    "(?:(?:it|that|this|those|they|he|she)(?: one)? (?:is|are|was|would be) |c est |c etait "
+    "|ce sont |ce serait |(?:its|thats) )"
+)
 _WANT_WORDS = (
     "(?:would|could|can|will|d|want|need|like|love|mean|meant|think|guess|say|said|believe|suppose"
-    "|prefer|choose|pick|take|(?:am|was|were)(?: only| just| really)?(?= (?:thinking|looking|talking|referring|asking|speaking|after))|thinking|looking|talking|referring|asking|asked|for|about"
-    "|of|to have|to|rather|be|really|just|actually|only|wanted|needed|liked|speaking|have been|go|going"
-    "|with|veux|voudrais|voulais|aimerais|prefere|prefererais|pense|parlais?(?= d)|parle(?= d)|disais|dis|dit"
+    "|prefer|choose|pick|take|(?:am|was|were)(?: only| just| really)?(?= (?:thinking|looking"
+    "|talking|referring|asking|speaking|after))|thinking|looking|talking|referring|asking"
+    "|asked|for|about"
+    "|of|to have|to|rather|be|really|just|actually|only|wanted|needed|liked|speaking"
+    "|have been|go|going"
+    "|with|veux|voudrais|voulais|aimerais|prefere|prefererais|pense|parlais?(?= d)"
+    "|parle(?= d)|disais|dis|dit"
     "|cherche|demande|ai|besoin|de|d|choisis|prends|vois|dire|bien|plutot|utiliser|avoir) "
 )
 _WANT = f"(?:i|we|je|j|you mean|you want|tu veux dire|on) (?:{_WANT_WORDS})+"
 _OFFER = (
-    "(?:let ?(?:s|is|us) (?:take|go with|go for|use|say|try)|go (?:for|with)|make it|how about|what about"
+    "(?:let ?(?:s|is|us) (?:take|go with|go for|use|say|try)|go (?:for|with)|make it"
+    "|how about|what about"
     "|let me have|let us have|(?:can|could|may|might) (?:i|we) (?:please )?(?:have|get|see|take)"
-    "|where (?:is|are|s)|dont forget|n oublie pas|ou (?:est|sont|se trouve)|i would like to have|do you see|can you see"
+    "|where (?:is|are|s)|dont forget|n oublie pas|ou (?:est|sont|se trouve)"
+    "|i would like to have|do you see|can you see"
     "|you see|et|and|it has to be|pour) "
 )
 _VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | _set(
@@ -218,14 +237,18 @@ _VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift
     "amene ramene"
 ))  # fmt: skip
 _ASKING = (
-    "(?:(?:please|could|can|would|will|may|might|should|you|we|i|now|just|to|want you to|need you to"
+    "(?:(?:please|could|can|would|will|may|might|should|you|we|i|now|just|to|want you to"
+    "|need you to"
     "|would like you to|kindly|robot|hey|then|and|also|go and|go|wont|cant|dont forget to|why dont"
     "|was wondering if|wonder if|asked for|asked you to|told you to|said|am asking you to|be so"
     "|kind|as|rather|instead|first|next|try to|help me|let me|do|me"
     "|peux|pourrais|pouvez|pourriez|tu|vous|veux|voudrais|que|est ce|s il te plait|il faut|je|j"
     "|n oublie pas de|n oubliez pas de|aimerais|va|vas|et|alors|maintenant|y|mind|if|dont) )*"
 )
-_PARTICLE = "(?:(?:up|to|at|for|out|over|me|us|moi|nous|hold of|hold|en|y|a|vers|du|des|de|with|towards?|plutot|again|just|only|and|then) )*"  # noqa: E501
+_PARTICLE = (
+    "(?:(?:up|to|at|for|out|over|me|us|moi|nous|hold of|hold|en|y|a|vers|du|des|de|with"
+    "|towards?|plutot|again|just|only|and|then) )*"
+)
 _VERDICT = (
     "(?:(?:is|are|would be|will be|est|serait) (?:just |very |really )?(?:fine|ok|okay|good|great"
     "|perfect|right|correct|better|best|enough|parfait|bien|bon|bonne|la bonne|le bon|it|"
@@ -237,16 +260,24 @@ _INDIFFERENT = (
     "(?:(?:any|either|all|both|whichever|whatever|anything)(?: one| of (?:them|these|those)"
     "(?: two)?)? (?:is (?:fine|ok|okay|good|closer|closest|easier|nearest) |are (?:fine|ok|okay) "
     "|will do |works |would do |you (?:like|want|prefer|choose|see) )?"
-    "|you (?:choose|decide|pick) (?:one |it )?|(?:it |that )?(?:doesnt|does not) (?:really )?matter "
-    "|i dont (?:really )?(?:care|mind|know) (?:which(?: one)? )?|no idea |je (?:ne )?sais pas |no preference |i have no preference "
-    "|(?:pick |take |just )+(?:any|one|either)(?: one| of them)? |peu importe |n importe (?:lequel|laquelle|quoi) "
+    "|you (?:choose|decide|pick) (?:one |it )?|(?:it |that )?(?:doesnt"
+    "|does not) (?:really )?matter "
+    "|i dont (?:really )?(?:care|mind|know) (?:which(?: one)? )?|no idea "
+    "|je (?:ne )?sais pas |no preference |i have no preference "
+    "|(?:pick |take |just )+(?:any|one|either)(?: one| of them)? |peu importe "
+    "|n importe (?:lequel|laquelle|quoi) "
     "|(?:comme|celui que|celle que) (?:tu|vous) (?:veux|voulez|preferes) |a toi de choisir "
     "|ca m est egal |up to you |your choice |choisis |choose )"
 )
-_EXCLUDING = "(?:(?:but |and |mais |et )?(?:not|pas|except|other than|rather than|instead of|plutot que|sauf|nor|neither|ni|isnt|is not|est pas|anything but|everything but|all but|not even|non) )"  # noqa: E501
+_EXCLUDING = (
+    "(?:(?:but |and |mais |et )?(?:not|pas|except|other than|rather than|instead of"
+    "|plutot que|sauf|nor|neither|ni|(?:it|that) isnt|(?:it|that) is not|c est pas"
+    "|anything but|everything but|all but|not even|non) )"
+)
 # A relative clause may say anything but what the robot must not do.
 _FORBIDDING = re.compile(
-    r"\b(?:mustnt|shouldnt|must not|should not|allowed|supposed|forbidden|dois pas|faut pas|interdit"
+    r"\b(?:mustnt|shouldnt|must not|should not|allowed|supposed|forbidden|dois pas|faut pas"
+    r"|interdit"
     r"|(?:nobody|no one|never|personne|jamais|pas) (?:\w+ ){0,3}?(?:touch|take|move|pick|touche"
     r"|prend|bouge)\w*|stop|leave|off limits)\b"
 )
@@ -351,7 +382,7 @@ def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: 
     return any(
         _accepts(text, begin, patterns, "ordering")
         for begin in (match.start() for match in re.finditer(r"\b\w", text))
-        if 0 < begin and _is_reason(text[:begin]) and _ORDER.match(text, begin)
+        if begin > 0 and _is_reason(text[:begin]) and _ORDER.match(text, begin)
     )
 
 
@@ -406,12 +437,16 @@ def _accepts(text: str, begin: int, p: _Patterns, start: str = "free") -> bool:
     return False
 
 
+# "don't let it touch the mug", "la prendre moi-même".
+_DENIED = frozenset((("moi", "meme"), ("dont", "let"), ("think", "about")))
+
+
 def _denies_a_thing(words: Sequence[str], patterns: _Patterns) -> bool:
     """Whether it says "no mug", which is no "no, the mug"."""
     things = patterns.nouns - _DESCRIPTIONS - _GENERIC
     if not {"myself", "yourself", "himself", "herself"}.isdisjoint(words):
         return True
-    if ("moi", "meme") in zip(words, words[1:], strict=False):
+    if tuple(words[:2]) == ("back", "up") or not _DENIED.isdisjoint(pairwise(words)):
         return True
     return any(
         word == "no"
@@ -444,7 +479,7 @@ def _known_spelling(words: Sequence[str]) -> list[str]:
     """The words with the misspelt ones corrected, and "stop" of "stop sign" as a thing."""
     found: list[str] = []
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
-        if word in _SHOWN and (after in SIGNS or before == "bus") or word in SIGNS:
+        if word in SIGNS or (word in _SHOWN and (after in SIGNS or before == "bus")):
             word = "thing"
         described = before in ("the", "le", "la", "not") or before in _DESCRIPTIONS
         found.append(_spelled(word, described))
@@ -475,7 +510,8 @@ def _spelled(word: str, described: bool) -> str:
 
 
 _NEGATING = re.compile(
-    r"\b(?:nobody|no one|noone|nothing|never|neither|nor|no (?:need|point|use|picking|touching|more)"
+    r"\b(?:nobody|no one|noone|nothing|never|neither|nor|no (?:need|point|use|picking"
+    r"|touching|more)"
     r"|needless|unnecessary|forbid|forbidden|prohibited|not necessary|isnt necessary|dont|mustnt"
     r"|shouldnt|neednt|without|inutile|personne|jamais|rien|interdite?|defense|pas besoin|sans"
     r"|pas necessaire|off limits)\b"

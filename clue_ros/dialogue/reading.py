@@ -348,7 +348,8 @@ def _clause_at(words: Sequence[str], at: int) -> _Refused | None:
             start += verb not in FUNCTION
         if verb.strip() in HARMLESS:
             return None
-        end = _refused_end(words, start, pause)
+        lets = verb.strip() in ("let", "make")  # "don't let it touch the mug"
+        end = pause if lets else _refused_end(words, start, pause)
         return _Refused(Kind.REFUSAL, at, end, _names(words[start:end]), verb.strip() in CAREFUL)
     for length in range(4, 0, -1):
         start = at + length
