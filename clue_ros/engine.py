@@ -375,6 +375,10 @@ class Clue:
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
         up).
+
+        The model reads every text as a request or an answer, a refusal too. Use
+        `clue_ros.dialogue.conversation.Conversation` for what a person says: it ends the dialogue
+        at a refusal, and asks again for what names nothing.
         """
         from clue_ros.dialogue.words import named_object
 

@@ -224,7 +224,7 @@ class Conversation:
             return Ask(question, again, unanswered=True)
         if rejects:
             return self.end(_called_off(said))
-        if self.force_grounding:
+        if self.force_grounding and said.kind is Kind.YES:
             self.phase = Phase.THINKING
             return Think(force=True)
         return self.end(Outcome("MAX_TURNS", f"still unclear: {said.text!r} names nothing"))
@@ -269,7 +269,7 @@ def wanted(request: str) -> str:
     if end is not None:
         raise NothingWantedError(end.message)
     said = read(text)
-    if said.kind in (Kind.YES, Kind.NOTHING):
+    if said.kind in (Kind.YES, Kind.NOTHING, Kind.UNCLEAR):
         raise BadExpressionError(f"{text!r} names no object: say what to do")
     return said.text
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from clue_ros.dialogue.evidence import is_explained, speaks_against
 from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
@@ -69,6 +70,7 @@ class Kind(Enum):
     OFFERED = "offered answer"
     REQUEST = "new request"  # for another object than the open request
     OTHER = "other answer"
+    UNCLEAR = "unclear"  # it does not say in a known form what is wanted
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ _DRAWN_OUT = tuple(
     for word in ("stop", "no", "non", "wait", "halt")
 )
 _THOSE = frozenset(("celui", "celle", "ceux", "celles"))  # "celui-là"
+_FRENCH_SUBJECTS = frozenset(("j", "je", "tu", "il", "elle", "nous", "vous", "ils", "elles"))
 _JOINED = {"im": ("i", "am"), "thats": ("that", "is"), "ill": ("i", "will")}
 
 
@@ -135,6 +138,10 @@ def _tokens(text: str) -> list[_Token]:
         else:
             words = (",",)
         found += [_Token(word, *span) for word in words]
+    for at, token in enumerate(found):  # "celui dont j'ai besoin", which is no "don't"
+        after = found[at + 1].word if at + 1 < len(found) else ""
+        if token.word == "dont" and (after in _FRENCH_SUBJECTS or found[at - 1].word in _THOSE):
+            found[at] = _Token("duquel", token.start, token.end)
     return found
 
 
@@ -242,6 +249,11 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
         if kind is not None:
             return Reading(kind, text)
     start, end = (parts.left[0][0], len(words)) if wanted is None else wanted
+    kept_words = words[0 if wanted is None else start : end]
+    named = _words(" ".join((about, *offered)))
+    agrees = asks_yes_or_no(offered) and set(kept_words) <= {"exactly", "precisely"}
+    if not agrees and not is_explained(kept_words, named, is_answer=bool(offered or about)):
+        return Reading(Kind.REFUSAL if speaks_against(kept_words) else Kind.UNCLEAR, text)
     is_new = bool(about) and _is_new(words[start:end], offered, about)
     if wanted is None and not is_new:
         return Reading(Kind.OTHER, text)
@@ -260,7 +272,7 @@ def leaves_open(kind: Kind, offered: Sequence[str]) -> bool:
     """
     if kind in (Kind.YES, Kind.NO):
         return not asks_yes_or_no(offered)
-    return kind in (Kind.WAIT, Kind.NONE, Kind.NOTHING)
+    return kind in (Kind.WAIT, Kind.NONE, Kind.NOTHING, Kind.UNCLEAR)
 
 
 def calls_off(kind: Kind) -> bool:
@@ -336,7 +348,8 @@ def _clause_at(words: Sequence[str], at: int) -> _Refused | None:
             start += verb not in FUNCTION
         if verb.strip() in HARMLESS:
             return None
-        end = _refused_end(words, start, pause)
+        lets = verb.strip() in ("let", "make")  # "don't let it touch the mug"
+        end = pause if lets else _refused_end(words, start, pause)
         return _Refused(Kind.REFUSAL, at, end, _names(words[start:end]), verb.strip() in CAREFUL)
     for length in range(4, 0, -1):
         start = at + length

@@ -289,6 +289,10 @@ class Session:
         self.stages.update(ambiguity=judging, decoding=max(0.0, whole - judging))
         for listener in self.listeners:
             listener.replied(self, reply)
+        with self._lock:  # a stop may have come after the reply
+            stop = self._stop
+        if stop is not None:
+            raise Stopped(stop)
         return reply
 
     def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[LocatedObject, ...]]:

@@ -23,6 +23,7 @@ from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.executors import MultiThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from ros_helpers import TIMEOUT, Client, isolate, ros_client, wait_until  # noqa: E402
+from wordings import SAID_BESIDE  # noqa: E402
 
 from clue_ros.dialogue.types import (  # noqa: E402
     AmbiguityEstimate,
@@ -201,6 +202,23 @@ def test_a_refusal_ends_the_dialogue_without_a_box(client: Client, text: str, wa
     assert text in result.error_msg
     assert client.next("say", 2).data == "All right, I stop."
     nothing_was_pointed_at(client)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_nothing_said_beside_an_open_question_ends_in_a_box(client: Client, force: bool) -> None:
+    assert client.set(force_grounding=force) == ""
+    try:
+        for number, text in enumerate(SAID_BESIDE[force::8]):
+            client.clear()
+            goal = client.goal(REQUEST)
+            client.next("question")
+            for way in ("speech", "service") if number % 2 else ("service", "speech"):
+                tell(client, text, way)
+            tell(client, "stop", "speech")
+            assert client.result(goal).result.error_code != Result.NONE, text
+            assert client.heard["grounding"] == [], text
+    finally:
+        client.set(force_grounding=False)
 
 
 @pytest.mark.parametrize("way", ["speech", "service"])

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from wordings import ANSWERS, NONE_OF_THEM, READINGS, REQUESTS, WANTED
+from wordings import (
+    ANSWERS,
+    MORE_ANSWERS,
+    MORE_REQUESTS,
+    NONE_OF_THEM,
+    READINGS,
+    REQUESTS,
+    SAID_BESIDE,
+    WANTED,
+)
 
 from clue_ros.dialogue.reading import Kind, leaves_open, read
 
@@ -123,3 +132,40 @@ def test_a_negation_alone_is_no_short_form_of_an_answer() -> None:
     offered = ("the one that is not red", "the red one")
     assert read("not that", offered).kind is Kind.NO
     assert read("not red", offered).kind is Kind.OFFERED
+
+
+MODEL_READS = (Kind.OTHER, Kind.OFFERED, Kind.REQUEST)
+
+
+@pytest.mark.parametrize("offered", [RED_OR_GREEN, LEFT_OR_RIGHT, ("yes", "no"), ()])
+def test_what_is_no_answer_never_reaches_the_model(offered: tuple[str, ...]) -> None:
+    reached = [text for text in SAID_BESIDE if read(text, offered, "mug").kind in MODEL_READS]
+    assert reached == []
+
+
+def test_more_answers_and_requests_reach_the_model() -> None:
+    for text in MORE_ANSWERS:
+        assert read(text, RED_OR_GREEN, "mug").kind in (*MODEL_READS, Kind.YES), text
+        assert read(text, (), "mug").kind in (*MODEL_READS, Kind.YES), text
+    for text in MORE_REQUESTS:
+        assert read(text).kind is Kind.OTHER, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no need to pick up the mug",
+        "nobody touches the mug",
+        "keep your gripper off the mug",
+        "there's a child near the mug",
+        "someone is using the mug",
+        "the mug is broken",
+    ],
+)
+def test_a_first_request_with_a_sign_against_it_is_none(text: str) -> None:
+    assert read(text).kind in (Kind.REFUSAL, Kind.UNCLEAR)
+
+
+def test_dont_of_french_is_no_negation() -> None:
+    for text in ("celui dont j'ai besoin", "la tasse dont je me sers"):
+        assert read(text, RED_OR_GREEN, "mug").kind is Kind.OTHER
