@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from clue_ros.lab.simulator import meshes, textures
+from clue_ros.lab.simulator.assets import Assets
 from clue_ros.lab.simulator.objects import FallingObjects, Primitives, StandingObjects
 from clue_ros.lab.simulator.spec import (
     Camera,
@@ -282,8 +283,34 @@ RICH_UNSEEN = replace(
 )  # fmt: skip
 
 
+# -------------------------------------------------------------------------------------------------
+# table: scanned objects on a real-looking table (`table.TableWorld`), with some of the shapes of
+# rich. table-unseen: objects, table tops and panoramas that training never has.
+
+_TABLE_SHAPES = {
+    kind: how
+    for kind, how in _RICH_OBJECTS.items()
+    if kind not in ("glass", "pan", "star", "donut")  # a glass that is not clear, and toys
+}
+
+TABLE = replace(
+    RICH,
+    name="table",
+    nouns={kind: RICH.nouns[kind] for kind in _TABLE_SHAPES},
+    objects=_TABLE_SHAPES,
+    width=448,
+    scenes_per_shard=100,
+    min_side=0.05,
+    min_visible=0.35,
+    settling=None,
+    assets=Assets(),
+)
+
+TABLE_UNSEEN = replace(TABLE, name="table-unseen", unseen=True)
+
+
 DEFAULT_WORLD = BLOCKS.name
-WORLDS: dict[str, WorldSpec] = {spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN)}
+WORLDS: dict[str, WorldSpec] = {spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)}
 
 
 def world_spec(name: str) -> WorldSpec:
