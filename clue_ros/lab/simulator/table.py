@@ -51,7 +51,7 @@ LEAST_PIXELS = 70
 SHAPES: tuple[tuple[tuple[float, float], float], ...] = (
     ((0.75, 1.0), 0.45), ((0.5625, 1.0), 0.25), ((0.6667, 1.0), 0.15), ((0.9, 0.9), 0.15),
 )  # fmt: skip
-ELEVATION, FOVY, DISTANCE = (28.0, 76.0), (36.0, 62.0), (0.42, 1.15)  # degrees, degrees, metres
+ELEVATION, FOVY, DISTANCE = (28.0, 76.0), (36.0, 62.0), (0.34, 0.95)  # degrees, degrees, metres
 TOPS = (
     "Wood", "Wood", "Wood", "WoodFloor", "Planks", "Bamboo", "Marble", "Granite", "Terrazzo",
     "Plastic", "Concrete", "Cork", "Chipboard", "Porcelain", "Paint", "Plaster", "Travertine",
@@ -152,7 +152,7 @@ class TableWorld:
         if min(shares) < (self.spec.min_visible or 0.0):
             return None
         albedo = 0.35 * 0.2 + 0.65 * top[1]
-        gain = float(rng.uniform(0.17, 0.3) / max(albedo, 0.03) ** 0.75 * 0.45)
+        gain = float(rng.uniform(0.17, 0.3) / max(albedo, 0.03) ** 0.75 * 0.95)
         mix = float(rng.uniform(0.2, 0.75))
         lamps = [replace(lamp, rgb=lamp.rgb * mix)]
         image = self._renderer.picture(
@@ -385,10 +385,10 @@ def exposed(image: Image, sky: Panorama, rng: np.random.Generator) -> Image:
     """A picture as a camera's automatic exposure and white balance leave it, not quite right."""
     linear = (image.astype(np.float32) / 255.0) ** 2.2
     color = np.maximum(sky.color, 0.05)
-    linear *= (color.mean() / color) ** float(rng.uniform(0.5, 1.0))
+    linear *= (color.mean() / color) ** float(rng.uniform(0.6, 1.0))
     mean = float(linear.mean())
-    wanted = float(np.exp(rng.normal(np.log(0.17), 0.35)))
-    linear *= np.clip(wanted / max(mean, 1e-3), 0.6, 1.8)
+    wanted = float(np.exp(rng.normal(np.log(0.21), 0.35)))
+    linear *= np.clip(wanted / max(mean, 1e-3), 0.4, 2.5)
     # A soft shoulder instead of a hard edge to white.
     over = linear > 0.8
     linear[over] = 0.8 + 0.2 * (1 - np.exp(-(linear[over] - 0.8) / 0.2))
