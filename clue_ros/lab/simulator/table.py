@@ -53,7 +53,7 @@ SHAPES: tuple[tuple[tuple[float, float], float], ...] = (
 )  # fmt: skip
 ELEVATION, FOVY, DISTANCE = (28.0, 76.0), (36.0, 62.0), (0.34, 0.95)  # degrees, degrees, metres
 TOPS = (
-    "Wood", "Wood", "Wood", "WoodFloor", "Planks", "Bamboo", "Marble", "Granite", "Terrazzo",
+    "Wood", "Wood", "Wood", "Wood", "Wood", "Marble", "WoodFloor", "Planks", "Bamboo", "Marble", "Granite", "Terrazzo",
     "Plastic", "Concrete", "Cork", "Chipboard", "Porcelain", "Paint", "Plaster", "Travertine",
     "Onyx", "Fabric", "Tiles", "Metal", "Rubber", "Paper",
 )  # fmt: skip
@@ -153,10 +153,10 @@ class TableWorld:
             return None
         albedo = 0.35 * 0.2 + 0.65 * top[1]
         gain = float(rng.uniform(0.17, 0.3) / max(albedo, 0.03) ** 0.75 * 0.95)
-        mix = float(rng.uniform(0.2, 0.75))
+        mix = float(rng.uniform(0.08, 0.55))
         lamps = [replace(lamp, rgb=lamp.rgb * mix)]
         image = self._renderer.picture(
-            everything, light, gain * (1 - 0.8 * mix), lamps, gain, eye, size
+            everything, light, gain * (1 - 0.6 * mix), lamps, gain, eye, size
         )
         image = exposed(image, sky, rng)
         image, masks = distort(image, masks, rng.uniform(-0.06, 0.04))
@@ -226,18 +226,19 @@ class TableWorld:
         known = [c for c in classes if c in self._textures]
         way = rng.uniform()
         if way < plain:
-            base = rng.uniform(0.06, 0.95) ** 1.2
-            tint = 1 + rng.uniform(-0.08, 0.08, 3) + (rng.uniform(-0.25, 0.25, 3) * (way < 0.3 * plain))
+            base = rng.uniform(0.06, 0.97) ** 0.9
+            tint = 1 + rng.uniform(-0.08, 0.08, 3) + (rng.uniform(-0.25, 0.25, 3) * (way < 0.2 * plain))
             color = (255 * (base * tint).clip(0.02, 1)).astype(np.float32)
             grain = rng.normal(0, rng.uniform(0.5, 5), (128, 128, 1)).astype(np.float32)
             picture = (color + cv2.GaussianBlur(grain, (0, 0), 1.2)[..., None]).clip(0, 255)
             return Surface(picture.astype(np.uint8), 0.4, float(rng.uniform(0.25, 0.9)))
         if not known or way > 0.88:
             make = pick(rng, PROCEDURAL[-2:] if self.spec.unseen else PROCEDURAL[:-2])
-            return Surface(make(rng), float(rng.uniform(0.35, 1.0)), float(rng.uniform(0.3, 0.9)))
+            picture = _faded(make(rng), rng.uniform(0, 0.6))
+            return Surface(picture, float(rng.uniform(0.35, 1.0)), float(rng.uniform(0.3, 0.9)))
         path, number = pick(rng, self._textures[pick(rng, known)])
         tile = read_texture(path, number)
-        tile = np.rot90(tile, int(rng.integers(0, 2)))
+        tile = _faded(np.rot90(tile, int(rng.integers(0, 2))), rng.uniform(0, 0.6))
         # Cubic interpolation blurs: a little noise of one pixel stands for what is lost.
         picture = cv2.resize(tile, (512, 512), interpolation=cv2.INTER_CUBIC).astype(np.float32)
         spread = float(tile.std()) * rng.uniform(0.05, 0.2)
@@ -387,8 +388,11 @@ def exposed(image: Image, sky: Panorama, rng: np.random.Generator) -> Image:
     color = np.maximum(sky.color, 0.05)
     linear *= (color.mean() / color) ** float(rng.uniform(0.6, 1.0))
     mean = float(linear.mean())
-    wanted = float(np.exp(rng.normal(np.log(0.21), 0.35)))
-    linear *= np.clip(wanted / max(mean, 1e-3), 0.4, 2.5)
+    wanted = float(np.exp(rng.normal(np.log(0.25), 0.33)))
+    most = 1.25 / max(float(np.percentile(linear, 98.5)), 1e-3)  # little of it may be white
+    linear *= np.clip(min(wanted / max(mean, 1e-3), most), 0.4, 3.0)
+    gray = linear.mean(axis=2, keepdims=True)
+    linear = (gray + (linear - gray) * float(rng.uniform(0.65, 1.05))).clip(0)
     # A soft shoulder instead of a hard edge to white.
     over = linear > 0.8
     linear[over] = 0.8 + 0.2 * (1 - np.exp(-(linear[over] - 0.8) / 0.2))
@@ -404,6 +408,12 @@ def jpeg(image: Image, rng: np.random.Generator) -> Image:
     quality = int(rng.integers(45, 96))
     _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
     return np.ascontiguousarray(cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1])
+
+
+def _faded(picture: Texture, share: float) -> Texture:
+    """A picture with a share of its colour gone."""
+    gray = picture.mean(axis=2, keepdims=True)
+    return np.asarray(picture + (gray - picture) * share, np.uint8)
 
 
 def _turned(at: Floats, turn: float) -> Floats:
