@@ -338,7 +338,9 @@ class Arranger:
             middle = (points.min(axis=0) + points.max(axis=0)) / 2
             radius = float(np.hypot(*(points[:, :2] - middle[:2]).T).max())
             onto = [
-                t for t in tops if radius < t[2] * (0.8 if t[3] else 1.1) or (t[3] and radius < 0.025)
+                t
+                for t in tops
+                if radius < t[2] * (0.8 if t[3] else 1.1) or (t[3] and radius < 0.025)
             ]
             if onto and rng.uniform() < (0.5 if any(t[3] for t in onto) else 0.22):
                 place, height, _, _ = onto[int(rng.integers(len(onto)))]

@@ -97,7 +97,9 @@ class RenderOptions:
         """The file of one shard."""
         return shards.shard_path(self.out, self.split, self.seed, index, self.world)
 
-    def open(self, spec: WorldSpec, index: int, width: int | None = None) -> TabletopWorld | TableWorld:
+    def open(
+        self, spec: WorldSpec, index: int, width: int | None = None
+    ) -> TabletopWorld | TableWorld:
         """Open the world that draws one shard."""
         return open_world(spec, shards.shard_seed(self.split, self.seed, index, self.world), width)
 

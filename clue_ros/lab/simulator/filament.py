@@ -11,7 +11,7 @@ import collections.abc
 import ctypes.util
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ def missing() -> str:
 
 
 def _modules() -> tuple[Any, Any]:
-    """mujoco and its Filament bindings. ImportError where the wheel has none."""
+    """Mujoco and its Filament bindings. ImportError where the wheel has none."""
     import mujoco
     import mujoco.studio  # registers the materials' files; without them the first picture fails
     from mujoco import mjrf
@@ -113,7 +113,8 @@ class Eye:
         scale = height / 2 / np.tan(np.deg2rad(self.fovy) / 2)
         depth = np.maximum(-seen[:, 2], 1e-3)
         return np.stack(
-            [width / 2 + seen[:, 0] / depth * scale, height / 2 - seen[:, 1] / depth * scale], axis=1
+            [width / 2 + seen[:, 0] / depth * scale, height / 2 - seen[:, 1] / depth * scale],
+            axis=1,
         )
 
 
@@ -272,9 +273,7 @@ class FilamentRenderer:
         """
         return self._frame(things, light, gain, lamps, lamp_gain, eye, size, numbers=False)
 
-    def numbers(
-        self, things: Sequence[Thing], light: ImageLight, eye: Eye, size: Size
-    ) -> Masks:
+    def numbers(self, things: Sequence[Thing], light: ImageLight, eye: Eye, size: Size) -> Masks:
         """The number of the thing that each pixel shows, uint8 (H, W); 0 for the background."""
         return self._frame(things, light, 1.0, (), 1.0, eye, size, numbers=True)[..., 0]
 

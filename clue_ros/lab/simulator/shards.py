@@ -149,8 +149,15 @@ def _unpack(arrays: Arrays) -> Iterator[Scene]:
         names, all_colors, material, parts = ("" if w is None else str(w[k]) for w in words)
         objects.append(
             SceneObject(
-                kind, color, (x0, y0, x1, y1), extent, share, _listed(names), _listed(all_colors),
-                material, _listed(parts),
+                kind,
+                color,
+                (x0, y0, x1, y1),
+                extent,
+                share,
+                _listed(names),
+                _listed(all_colors),
+                material,
+                _listed(parts),
             )  # fmt: skip
         )
     images = _decode(arrays["jpeg"], arrays["jpeg_sizes"], cv2.IMREAD_COLOR)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.lab.simulator import textures
-from clue_ros.lab.simulator.arrangement import Arranger, Model, Piece, Resting
+from clue_ros.lab.simulator.arrangement import Arranger, Piece, Resting
 from clue_ros.lab.simulator.assets import Assets, read_texture
 from clue_ros.lab.simulator.filament import Eye, FilamentRenderer, Lamp, Look, Thing
 from clue_ros.lab.simulator.meshes import Mesh, cuboid, lathe
@@ -227,7 +227,11 @@ class TableWorld:
         way = rng.uniform()
         if way < plain:
             base = rng.uniform(0.06, 0.97) ** 0.9
-            tint = 1 + rng.uniform(-0.08, 0.08, 3) + (rng.uniform(-0.25, 0.25, 3) * (way < 0.2 * plain))
+            tint = (
+                1
+                + rng.uniform(-0.08, 0.08, 3)
+                + (rng.uniform(-0.25, 0.25, 3) * (way < 0.2 * plain))
+            )
             color = (255 * (base * tint).clip(0.02, 1)).astype(np.float32)
             grain = rng.normal(0, rng.uniform(0.5, 5), (128, 128, 1)).astype(np.float32)
             picture = (color + cv2.GaussianBlur(grain, (0, 0), 1.2)[..., None]).clip(0, 255)
@@ -356,9 +360,16 @@ class TableWorld:
             m = r.model
             out.append(
                 SceneObject(
-                    m.kind, r.color, box, round(m.extent, 4), round(shares[k - 1], 3),
-                    m.names, m.colors, m.material, m.parts,
-                )  # fmt: skip
+                    m.kind,
+                    r.color,
+                    box,
+                    round(m.extent, 4),
+                    round(shares[k - 1], 3),
+                    m.names,
+                    m.colors,
+                    m.material,
+                    m.parts,
+                )
             )
         return tuple(out)
 

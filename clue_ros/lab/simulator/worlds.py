@@ -310,7 +310,9 @@ TABLE_UNSEEN = replace(TABLE, name="table-unseen", unseen=True)
 
 
 DEFAULT_WORLD = BLOCKS.name
-WORLDS: dict[str, WorldSpec] = {spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)}
+WORLDS: dict[str, WorldSpec] = {
+    spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)
+}
 
 
 def world_spec(name: str) -> WorldSpec:
