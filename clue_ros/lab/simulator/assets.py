@@ -156,8 +156,10 @@ def read_texture(path: Path, number: int) -> Texture:
     if not _is_sheet(picture):
         factor = 512 / max(picture.shape[:2])
         if factor < 1:
-            picture = cv2.resize(picture, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
-        return np.asarray(picture, np.uint8)
+            area = cv2.INTER_AREA
+            smaller = cv2.resize(picture, None, fx=factor, fy=factor, interpolation=area)
+            picture = np.asarray(smaller, np.uint8)
+        return picture
     tile = _tile(picture, number, picture.shape[1] // PITCH_X)
     inked = tile.min(axis=2) < 250  # a tile that is no square has a white rest
     rows, columns = inked.mean(axis=1) > 0.02, inked.mean(axis=0) > 0.02

@@ -145,7 +145,7 @@ def normals(vertices: Floats, faces: npt.NDArray[Any]) -> Floats:
 
 
 def tangents(normal: Floats) -> Floats:
-    """Unit quaternions (x, y, z, w) that turn the z axis to normals (n, 3), as Filament has them."""
+    """Unit quaternions (x, y, z, w) that turn the z axis to normals (n, 3), as in Filament."""
     x, y, z = normal.T
     out = np.stack([-y, x, np.zeros_like(x), 1 + z], axis=1)
     out[z < -0.9999] = (1.0, 0.0, 0.0, 1e-4)
@@ -163,8 +163,7 @@ class FilamentRenderer:
         problem = missing()
         if problem:
             raise RuntimeError(problem)
-        if not hasattr(collections.abc, "Buffer"):  # Python 3.11; MuJoCo's stubs name it
-            collections.abc.Buffer = object  # type: ignore[misc,assignment]
+        vars(collections.abc).setdefault("Buffer", object)  # MuJoCo names it; new in Python 3.12
         self._mujoco, self._mjrf = _modules()
         config = self._mjrf.ContextConfig()
         config.software_rendering = True
@@ -341,7 +340,7 @@ class FilamentRenderer:
         more = {} if look.texture is None else {"color_texture": look.texture}
         made.set_material(
             mjrf.Material(
-                color=np.float32([*look.rgb, 1.0]),
+                color=np.array([*look.rgb, 1.0], np.float32),
                 segmentation_id=thing.number,
                 roughness=look.roughness,
                 metallic=look.metallic,

@@ -74,11 +74,11 @@ def sample(panorama: Floats, toward: Floats) -> Floats:
 
 
 def read_panorama(path: Path) -> Floats:
-    """A Radiance, OpenEXR or other picture as linear RGB float32 (H, W, 3). ValueError if broken."""
+    """A Radiance, OpenEXR or other picture as linear RGB float32 (H, W, 3). Else ValueError."""
     read = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     if read is None or read.ndim != 3 or read.shape[2] < 3 or read.shape[1] != 2 * read.shape[0]:
         raise ValueError(f"{path}: no panorama (want a picture twice as wide as high)")
-    rgb = read[..., 2::-1]
+    rgb: Floats = read[..., 2::-1]
     if read.dtype == np.uint8:
         rgb = (rgb / 255.0) ** 2.2
     return np.nan_to_num(np.asarray(rgb, np.float32), posinf=6e4).clip(0, 6e4)

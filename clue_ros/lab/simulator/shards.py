@@ -158,7 +158,7 @@ def _unpack(arrays: Arrays) -> Iterator[Scene]:
                 _listed(all_colors),
                 material,
                 _listed(parts),
-            )  # fmt: skip
+            )
         )
     images = _decode(arrays["jpeg"], arrays["jpeg_sizes"], cv2.IMREAD_COLOR)
     masks: Iterable[Any] = repeat(None)

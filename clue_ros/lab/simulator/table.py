@@ -53,7 +53,8 @@ SHAPES: tuple[tuple[tuple[float, float], float], ...] = (
 )  # fmt: skip
 ELEVATION, FOVY, DISTANCE = (28.0, 76.0), (36.0, 62.0), (0.34, 0.95)  # degrees, degrees, metres
 TOPS = (
-    "Wood", "Wood", "Wood", "Wood", "Wood", "Marble", "WoodFloor", "Planks", "Bamboo", "Marble", "Granite", "Terrazzo",
+    "Wood", "Wood", "Wood", "Wood", "Wood", "Marble", "WoodFloor", "Planks", "Bamboo", "Marble",
+    "Granite", "Terrazzo",
     "Plastic", "Concrete", "Cork", "Chipboard", "Porcelain", "Paint", "Plaster", "Travertine",
     "Onyx", "Fabric", "Tiles", "Metal", "Rubber", "Paper",
 )  # fmt: skip
@@ -418,7 +419,8 @@ def jpeg(image: Image, rng: np.random.Generator) -> Image:
         return image
     quality = int(rng.integers(45, 96))
     _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return np.ascontiguousarray(cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1])
+    decoded = np.asarray(cv2.imdecode(data, cv2.IMREAD_COLOR), np.uint8)
+    return np.ascontiguousarray(decoded[..., ::-1])
 
 
 def _faded(picture: Texture, share: float) -> Texture:
