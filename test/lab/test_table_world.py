@@ -286,9 +286,12 @@ def test_a_box_is_drawn_where_its_corners_project(assets: Assets) -> None:
 
 
 @DRAWS
-def test_the_command_writes_pictures_whose_boxes_lie_inside(folder: Path, tmp_path: Path) -> None:
+def test_the_command_writes_pictures_whose_boxes_lie_inside(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     argv = ["data", "tabletop", "--world", "table", "--assets", str(folder), "--png"]
     assert cli.main([*argv, "--scenes", "1", "--out", str(tmp_path)]) == 0
+    assert capfd.readouterr().out == ""  # Filament prints its version and driver
     (path,) = tmp_path.glob("*.png")
     height, width = np.asarray(cv2.imread(str(path))).shape[:2]
     objects = json.loads(path.with_suffix(".json").read_text())["objects"]

@@ -43,7 +43,7 @@ PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG
 SCENES = 12  # of a contact sheet
 COLUMNS = 3
 TILE_WIDTH = 320  # pixels
-COLORS = 200
+COLORS, JPEG_QUALITY = 200, 82
 INK = (255, 240, 60)
 
 
@@ -58,7 +58,7 @@ class RenderOptions:
     seed: int = option(0, "seed of the scenes")
     png: bool = option(False, "write PNG pictures and JSON files instead of shards")
     contact_sheet: Path | None = option(
-        None, "write one PNG picture of a dozen scenes instead of shards", metavar="FILE"
+        None, "write a dozen scenes as one .png or .jpg file instead of shards", metavar="FILE"
     )
     meshes: Path | None = option(
         None, "folder with your own meshes to add to the world rich or rich-unseen", metavar="DIR"
@@ -198,7 +198,10 @@ def write_pictures(options: RenderOptions) -> None:
 
 
 def write_contact_sheet(options: RenderOptions, path: Path) -> None:
-    """Draw SCENES scenes with their ground truth as one PNG, in few colours to keep it small."""
+    """Draw SCENES scenes with their ground truth as one picture.
+
+    A PNG has few colours to keep it small; a path that ends in .jpg gets a JPEG.
+    """
     world = options.open(options.spec()[0], 0, TILE_WIDTH)
     tiles = [_labelled(world.scene()) for _ in range(SCENES)]
     world.close()
@@ -208,6 +211,9 @@ def write_contact_sheet(options: RenderOptions, path: Path) -> None:
         y, x = i // COLUMNS * height, i % COLUMNS * TILE_WIDTH
         sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        Image.fromarray(sheet).save(path, quality=JPEG_QUALITY, optimize=True)
+        return
     few_colors = Image.fromarray(sheet).quantize(COLORS, Image.Quantize.FASTOCTREE)
     few_colors.save(path, optimize=True)
 

@@ -8,10 +8,13 @@ lavapipe); `missing` says what to install.
 from __future__ import annotations
 
 import collections.abc
+import contextlib
+import ctypes
 import ctypes.util
 import os
 import struct
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +65,25 @@ def _modules() -> tuple[Any, Any]:
     from mujoco import mjrf
 
     return mujoco, mjrf
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send what compiled code prints to stderr: stdout may be JSON."""
+    sys.stdout.flush()
+    library = ctypes.CDLL(None)
+    try:
+        kept = os.dup(1)
+    except OSError:  # stdout is closed
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        library.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @dataclass(frozen=True)
@@ -167,7 +189,8 @@ class FilamentRenderer:
         self._mujoco, self._mjrf = _modules()
         config = self._mjrf.ContextConfig()
         config.software_rendering = True
-        self._context = self._mjrf.Context(config)
+        with _stdout_to_stderr():  # Filament prints its version and driver
+            self._context = self._mjrf.Context(config)
         texts = "".join(f'<text name="{k}" data="{v}"/>' for k, v in _OPTIONS.items())
         self._options = self._mujoco.MjModel.from_xml_string(
             f"<mujoco><custom>{texts}</custom><worldbody/></mujoco>"
