@@ -16,7 +16,7 @@ from clue_ros import cli
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import filament, shards
 from clue_ros.lab.simulator.arrangement import Arranger
-from clue_ros.lab.simulator.assets import Assets, read_assets, with_assets
+from clue_ros.lab.simulator.assets import Assets, read_assets
 from clue_ros.lab.simulator.optics import bounding_box
 from clue_ros.lab.simulator.panoramas import (
     ImageLight,
@@ -26,7 +26,7 @@ from clue_ros.lab.simulator.panoramas import (
     sample,
 )
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
-from clue_ros.lab.simulator.worlds import RICH, TABLE
+from clue_ros.lab.simulator.worlds import RICH, TABLE, with_assets
 
 DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
 QUADS = [(1, 2, 4, 3), (5, 7, 8, 6), (1, 5, 6, 2), (3, 4, 8, 7), (1, 3, 7, 5), (2, 6, 8, 4)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,7 +22,6 @@ import numpy as np
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects
-from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.textures import Texture
 
 TILE, PITCH_X, PITCH_Y, FIRST = 128, 144, 176, 16  # pixels, of a contact sheet
@@ -100,18 +99,6 @@ def read_assets(folder: Path | None, objects: Sequence[Path] = ()) -> Assets:
     for path in (*panoramas, *(p for _, p, n in textures if n == 0)):
         sha.update(f"{path.name} {path.stat().st_size}\n".encode())
     return Assets(tuple(found), tuple(panoramas), tuple(textures), sha.hexdigest()[:16])
-
-
-def with_assets(spec: WorldSpec, assets: Assets) -> WorldSpec:
-    """The world made of these assets, with the kinds of all objects, in order of their names.
-
-    The kinds of the seen and the unseen world are the same. ClueError for a world without assets.
-    """
-    if spec.assets is None:
-        raise ClueError(f"the world {spec.name!r} takes no assets; --world table does")
-    kinds = sorted({o.kind for o in assets.objects if o.kind} - set(spec.nouns))
-    nouns = dict(spec.nouns) | {kind: (kind,) for kind in kinds}
-    return replace(spec, nouns=nouns, assets=assets)
 
 
 def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:

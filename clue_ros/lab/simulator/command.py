@@ -28,14 +28,20 @@ from tqdm import tqdm
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.simulator.assets import Assets, read_assets, with_assets
+from clue_ros.lab.simulator.assets import Assets, read_assets
 from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.table import TableWorld
-from clue_ros.lab.simulator.user_meshes import read_meshes, with_meshes
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.user_meshes import read_meshes
+from clue_ros.lab.simulator.worlds import (
+    DEFAULT_WORLD,
+    WORLDS,
+    with_assets,
+    with_meshes,
+    world_spec,
+)
 
 DEFAULT_FOLDER = Path("data/tabletop")
 PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG

@@ -6,15 +6,14 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import trimesh
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.simulator.meshes import Builder, Mesh, Shape, shape
-from clue_ros.lab.simulator.spec import ObjectKind, WorldSpec, pick
+from clue_ros.lab.simulator.meshes import Mesh, Shape, shape
 
 SUFFIXES = (".obj", ".stl", ".ply", ".off")
 MOST_FILES, MOST_BYTES, MOST_FACES = 400, 30_000_000, 20_000
@@ -126,27 +125,3 @@ def upright(mesh: Mesh) -> Mesh:
         raise ValueError("it is flat")
     away = np.array([*(low + high)[:2] / 2, low[2]])
     return Mesh((mesh.vertices - away) * unit, mesh.faces)
-
-
-def with_meshes(spec: WorldSpec, own: UserMeshes) -> WorldSpec:
-    """The world with these meshes added. ClueError for a world whose objects do not fall."""
-    if spec.settling is None:
-        raise ClueError(f"the world {spec.name!r} takes no meshes; --world rich does")
-    objects = dict(spec.objects)
-    for kind, shapes in own.shapes.items():
-        known = objects.get(kind)
-        build = _builder(shapes, known.build if known else None)
-        objects[kind] = replace(known, build=build) if known else ObjectKind(build)
-    nouns = {kind: (kind,) for kind in objects} | dict(spec.nouns)
-    return replace(spec, nouns=nouns, objects=objects)
-
-
-def _builder(shapes: tuple[Shape, ...], other: Builder | None) -> Builder:
-    """A builder of one of the shapes, or half of the time by another builder."""
-
-    def build(rng: np.random.Generator) -> Shape:
-        if other is not None and rng.uniform() < 0.5:
-            return other(rng)
-        return pick(rng, shapes)
-
-    return build
