@@ -48,7 +48,7 @@ clue_system_packages() {
     command -v dpkg-query >/dev/null || return 0
     clue_has_package espeak-ng || clue_apt "speech output (the rest works without it)" espeak-ng
     missing=()
-    for package in libegl1 libgl1-mesa-dri; do
+    for package in libegl1 libgl1-mesa-dri libvulkan1 mesa-vulkan-drivers; do
         clue_has_package "$package" || missing+=("$package")
     done
     if ((${#missing[@]})); then

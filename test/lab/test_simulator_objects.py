@@ -20,8 +20,8 @@ from clue_ros.lab.simulator.objects import (
     turned,
 )
 from clue_ros.lab.simulator.spec import PlacedObject
-from clue_ros.lab.simulator.user_meshes import kind_name, read_meshes, with_meshes
-from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH
+from clue_ros.lab.simulator.user_meshes import kind_name, read_meshes
+from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, with_meshes
 
 
 def volume(mesh: Mesh) -> float:

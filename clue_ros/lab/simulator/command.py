@@ -5,6 +5,7 @@ clue data tabletop --world novel --split test --scenes 300   a world for evaluat
 clue data tabletop --world novel --contact-sheet FILE.png    a dozen scenes in one picture
 clue data tabletop --world rich --scenes 20000               household objects in clutter
 clue data tabletop --world rich --meshes DIR                 with your own meshes
+clue data tabletop --world table --assets DIR                scanned objects under real light
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import multiprocessing
 import os
 import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import cv2
@@ -27,12 +28,20 @@ from tqdm import tqdm
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator import shards
+from clue_ros.lab.simulator.assets import Assets, read_assets
 from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.spec import WorldSpec
-from clue_ros.lab.simulator.user_meshes import read_meshes, with_meshes
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.table import TableWorld
+from clue_ros.lab.simulator.user_meshes import read_meshes
+from clue_ros.lab.simulator.worlds import (
+    DEFAULT_WORLD,
+    WORLDS,
+    with_assets,
+    with_meshes,
+    world_spec,
+)
 
 DEFAULT_FOLDER = Path("data/tabletop")
 PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG
@@ -40,7 +49,7 @@ PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG
 SCENES = 12  # of a contact sheet
 COLUMNS = 3
 TILE_WIDTH = 320  # pixels
-COLORS = 200
+COLORS, JPEG_QUALITY = 200, 82
 INK = (255, 240, 60)
 
 
@@ -55,11 +64,20 @@ class RenderOptions:
     seed: int = option(0, "seed of the scenes")
     png: bool = option(False, "write PNG pictures and JSON files instead of shards")
     contact_sheet: Path | None = option(
-        None, "write one PNG picture of a dozen scenes instead of shards", metavar="FILE"
+        None, "write a dozen scenes as one .png or .jpg file instead of shards", metavar="FILE"
     )
     meshes: Path | None = option(
         None, "folder with your own meshes to add to the world rich or rich-unseen", metavar="DIR"
     )
+    assets: Path | None = option(
+        None,
+        "folder with hdri/, textures/ and objects for the world table or table-unseen",
+        metavar="DIR",
+    )
+    objects: tuple[Path, ...] = option(
+        (), "more folders or .sh3f files with objects for these worlds", type=Path, nargs="+",
+        metavar="DIR",
+    )  # fmt: skip
     processes: int = option(
         max(1, (os.cpu_count() or 2) - 1),
         "number of processes that render shards",
@@ -67,7 +85,15 @@ class RenderOptions:
     )
 
     def spec(self) -> tuple[WorldSpec, str]:
-        """The world with the user's meshes, and their digest ("" without). Raises ClueError."""
+        """The world with the user's meshes or assets, and their digest ("" without).
+
+        Raises ClueError.
+        """
+        if self.assets is not None or self.objects:
+            if self.meshes is not None:
+                raise ClueError("--meshes and --assets are for different worlds; give one of them")
+            assets = _assets(self.assets, tuple(self.objects))
+            return with_assets(world_spec(self.world), assets), assets.digest
         if self.meshes is None:
             return world_spec(self.world), ""
         own = read_meshes(self.meshes)
@@ -77,9 +103,17 @@ class RenderOptions:
         """The file of one shard."""
         return shards.shard_path(self.out, self.split, self.seed, index, self.world)
 
-    def open(self, spec: WorldSpec, index: int, width: int | None = None) -> TabletopWorld:
+    def open(
+        self, spec: WorldSpec, index: int, width: int | None = None
+    ) -> TabletopWorld | TableWorld:
         """Open the world that draws one shard."""
         return open_world(spec, shards.shard_seed(self.split, self.seed, index, self.world), width)
+
+
+@lru_cache(maxsize=1)
+def _assets(folder: Path | None, objects: tuple[Path, ...]) -> Assets:
+    """The assets, read once a process."""
+    return read_assets(folder, objects)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +147,9 @@ def write_shards(options: RenderOptions) -> None:
     spec, digest = options.spec()
     for path in shards.list_shards(options.out, options.split, options.world)[:1]:
         if shards.meshes_of(path) != digest:
-            raise ClueError(f"{path}: was made with other meshes; give another folder with --out")
+            raise ClueError(
+                f"{path}: was made with other meshes or assets; give another folder with --out"
+            )
 
     wanted = -(-options.scenes // spec.scenes_per_shard)
     missing = [i for i in range(wanted) if not options.path(i).exists()]
@@ -168,7 +204,10 @@ def write_pictures(options: RenderOptions) -> None:
 
 
 def write_contact_sheet(options: RenderOptions, path: Path) -> None:
-    """Draw SCENES scenes with their ground truth as one PNG, in few colours to keep it small."""
+    """Draw SCENES scenes with their ground truth as one picture.
+
+    A PNG has few colours to keep it small; a path that ends in .jpg gets a JPEG.
+    """
     world = options.open(options.spec()[0], 0, TILE_WIDTH)
     tiles = [_labelled(world.scene()) for _ in range(SCENES)]
     world.close()
@@ -178,6 +217,9 @@ def write_contact_sheet(options: RenderOptions, path: Path) -> None:
         y, x = i // COLUMNS * height, i % COLUMNS * TILE_WIDTH
         sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        Image.fromarray(sheet).save(path, quality=JPEG_QUALITY, optimize=True)
+        return
     few_colors = Image.fromarray(sheet).quantize(COLORS, Image.Quantize.FASTOCTREE)
     few_colors.save(path, optimize=True)
 

@@ -28,6 +28,7 @@ from clue_ros.lab.simulator.optics import (
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.spec import PlacedObject, Settling, WorldSpec, has_look_alikes
+from clue_ros.lab.simulator.table import TableWorld
 
 MOST_STEPS = 450  # of physics, 4 ms each
 CHECK = 25  # steps between two checks of the speed
@@ -278,6 +279,8 @@ class SettledWorld(TabletopWorld):
         return tuple(out)
 
 
-def open_world(spec: WorldSpec, seed: int, width: int | None = None) -> TabletopWorld:
+def open_world(spec: WorldSpec, seed: int, width: int | None = None) -> TabletopWorld | TableWorld:
     """Open the renderer of a world; close it after use. width: pixels of its widest picture."""
+    if spec.assets is not None:
+        return TableWorld(spec, seed, width)
     return (SettledWorld if spec.settling else TabletopWorld)(spec, seed, width)

@@ -6,7 +6,8 @@ SHA-256 of its arrays, checked when it is read.
 
 A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
 `WORLD-SPLIT-SEED-INDEX.npz`. The latter also holds the names of its world, kinds and colours:
-worlds can share a folder, and a renamed file is detected.
+worlds can share a folder, and a renamed file is detected. A shard of the world `table` also holds
+each object's other names, colours, material and parts, and the digest of its assets.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from clue_ros.model.loading import replacing
 SPLITS: tuple[str, ...] = ("train", "val", "test")
 JPEG_QUALITY = 95
 Arrays = dict[str, npt.NDArray[Any]]
+_LIST = "\x1f"  # between the words of a list (ASCII's unit separator)
 
 # The exceptions of zipfile, zlib and numpy for a truncated or overwritten file.
 _DAMAGE = (
@@ -93,13 +95,20 @@ def _decode(data: Any, sizes: Any, flag: int) -> Iterator[npt.NDArray[np.uint8]]
 
 def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str) -> Arrays:
     """Scenes as flat arrays; `write_shard` describes the arguments."""
-    kinds, colors = list(spec.kinds), list(spec.colors)
     objects = [o for scene in scenes for o in scene.objects]
+    kinds = list(spec.kinds)
+    # Scanned objects have colours of their own, "silver".
+    colors = [*spec.colors, *sorted({o.color for o in objects} - set(spec.colors))]
     arrays: Arrays = {}
     if world != DEFAULT_WORLD:
         names = {"world": world, "kind_names": kinds, "color_names": colors}
         arrays |= {name: np.array(value) for name, value in names.items()}
-    if spec.settling is not None:
+    if any(o.names or o.colors or o.material or o.parts for o in objects):
+        arrays["names"] = np.array([_LIST.join(o.names) for o in objects])
+        arrays["all_colors"] = np.array([_LIST.join(o.colors) for o in objects])
+        arrays["materials"] = np.array([o.material for o in objects])
+        arrays["parts"] = np.array([_LIST.join(o.parts) for o in objects])
+    if spec.settling is not None or spec.assets is not None:
         arrays["extents"] = np.array([o.extent for o in objects], dtype=np.float32)
         arrays["visible"] = np.array([o.visible for o in objects], dtype=np.float32)
         masks = [scene.masks for scene in scenes if scene.masks is not None]
@@ -110,11 +119,18 @@ def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str) -> Arra
     arrays["jpeg"], arrays["jpeg_sizes"] = _encode(".jpg", bgr)
     return arrays | {
         "counts": np.array([len(s.objects) for s in scenes], dtype=np.int64),
-        "kinds": np.array([kinds.index(o.kind) for o in objects], dtype=np.uint8),
+        "kinds": np.array(
+            [kinds.index(o.kind) for o in objects],
+            dtype=np.uint8 if len(kinds) < 256 else np.uint16,
+        ),
         "colors": np.array([colors.index(o.color) for o in objects], dtype=np.uint8),
         "boxes": np.array([o.box for o in objects], dtype=np.float32).reshape(-1, 4),
         "instances": np.stack([s.instances for s in scenes]),
     }
+
+
+def _listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split(_LIST)) if words else ()
 
 
 def _unpack(arrays: Arrays) -> Iterator[Scene]:
@@ -124,12 +140,26 @@ def _unpack(arrays: Arrays) -> Iterator[Scene]:
     colors = [str(v) for v in arrays.get("color_names", list(spec.colors))]
     total = len(arrays["boxes"])
     extents, visible = arrays.get("extents", np.zeros(total)), arrays.get("visible", np.ones(total))
+    words = [arrays.get(name) for name in ("names", "all_colors", "materials", "parts")]
     objects = []
     for k in range(total):
         x0, y0, x1, y1 = (float(v) for v in arrays["boxes"][k])
         kind, color = kinds[int(arrays["kinds"][k])], colors[int(arrays["colors"][k])]
         extent, share = round(float(extents[k]), 4), round(float(visible[k]), 3)
-        objects.append(SceneObject(kind, color, (x0, y0, x1, y1), extent, share))
+        names, all_colors, material, parts = ("" if w is None else str(w[k]) for w in words)
+        objects.append(
+            SceneObject(
+                kind,
+                color,
+                (x0, y0, x1, y1),
+                extent,
+                share,
+                _listed(names),
+                _listed(all_colors),
+                material,
+                _listed(parts),
+            )
+        )
     images = _decode(arrays["jpeg"], arrays["jpeg_sizes"], cv2.IMREAD_COLOR)
     masks: Iterable[Any] = repeat(None)
     if len(arrays.get("mask_sizes", ())) == len(arrays["counts"]):

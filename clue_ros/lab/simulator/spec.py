@@ -9,12 +9,15 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from clue_ros.lab.simulator.meshes import Builder, Rgb
 from clue_ros.lab.simulator.textures import Texture
+
+if TYPE_CHECKING:  # it imports this module
+    from clue_ros.lab.simulator.assets import Assets
 
 Range: TypeAlias = tuple[float, float]
 Hsv: TypeAlias = tuple[Range, Range, Range]
@@ -173,7 +176,8 @@ class WorldSpec:
     fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
     hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
-    objects fall.
+    objects fall. assets: for worlds that Filament draws (`table.TableWorld`): what they are made
+    of. unseen: whether they take the part of it that training never has.
     """
 
     name: str
@@ -193,6 +197,8 @@ class WorldSpec:
     min_visible: float | None = None
     language: str = "plain"
     settling: Settling | None = None
+    assets: Assets | None = None
+    unseen: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:

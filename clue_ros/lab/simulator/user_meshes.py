@@ -6,15 +6,14 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import trimesh
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.simulator.meshes import Builder, Mesh, Shape, shape
-from clue_ros.lab.simulator.spec import ObjectKind, WorldSpec, pick
+from clue_ros.lab.simulator.meshes import Mesh, Shape, shape
 
 SUFFIXES = (".obj", ".stl", ".ply", ".off")
 MOST_FILES, MOST_BYTES, MOST_FACES = 400, 30_000_000, 20_000
@@ -77,20 +76,40 @@ def read_mesh(path: Path) -> Mesh:
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{size / 1e6:.0f} MB, at most {MOST_BYTES // 1_000_000} MB")
-    suffix = path.suffix.lower()
-    try:
-        read = trimesh.load_mesh(io.BytesIO(path.read_bytes()), suffix[1:], process=False)
-        faces = np.asarray(read.faces)
-    except Exception as error:
-        raise ValueError(f"no whole {suffix} file ({type(error).__name__}: {error})") from error
-    if not 4 <= len(faces) <= MOST_FACES:
-        raise ValueError(f"{len(faces)} triangles, want 4 to {MOST_FACES}: make it coarser")
-    if faces.min() < 0 or faces.max() >= len(read.vertices):
-        raise ValueError("a face names a vertex that is not there")
-    if not np.isfinite(read.vertices).all():
-        raise ValueError("a coordinate is no finite number")
+    (read,) = parse_mesh(path.read_bytes(), path.suffix)
     read.merge_vertices(merge_tex=True, merge_norm=True)
     return Mesh(np.asarray(read.vertices, np.float64), np.asarray(read.faces, np.int64))
+
+
+def parse_mesh(
+    data: bytes,
+    suffix: str,
+    resolver: trimesh.resolvers.Resolver | None = None,
+    most_faces: int = MOST_FACES,
+) -> list[trimesh.Trimesh]:
+    """The meshes of a file's content: one, or with a resolver of its materials one a material.
+
+    suffix: ".obj", ... ValueError says why the content cannot be used.
+    """
+    suffix = suffix.lower()
+    try:
+        file = io.BytesIO(data)
+        if resolver is None:
+            meshes = [trimesh.load_mesh(file, suffix[1:], process=False)]
+        else:
+            scene = trimesh.load_scene(file, suffix[1:], resolver=resolver, process=False)
+            meshes = [m for m in scene.geometry.values() if isinstance(m, trimesh.Trimesh)]
+        sizes = [len(np.asarray(mesh.faces)) for mesh in meshes]
+    except Exception as error:
+        raise ValueError(f"no whole {suffix} file ({type(error).__name__}: {error})") from error
+    if not 4 <= sum(sizes) <= most_faces:
+        raise ValueError(f"{sum(sizes)} triangles, want 4 to {most_faces}: make it coarser")
+    for mesh in meshes:
+        if len(mesh.faces) and not 0 <= mesh.faces.min() <= mesh.faces.max() < len(mesh.vertices):
+            raise ValueError("a face names a vertex that is not there")
+        if not np.isfinite(mesh.vertices).all():
+            raise ValueError("a coordinate is no finite number")
+    return meshes
 
 
 def upright(mesh: Mesh) -> Mesh:
@@ -106,27 +125,3 @@ def upright(mesh: Mesh) -> Mesh:
         raise ValueError("it is flat")
     away = np.array([*(low + high)[:2] / 2, low[2]])
     return Mesh((mesh.vertices - away) * unit, mesh.faces)
-
-
-def with_meshes(spec: WorldSpec, own: UserMeshes) -> WorldSpec:
-    """The world with these meshes added. ClueError for a world whose objects do not fall."""
-    if spec.settling is None:
-        raise ClueError(f"the world {spec.name!r} takes no meshes; --world rich does")
-    objects = dict(spec.objects)
-    for kind, shapes in own.shapes.items():
-        known = objects.get(kind)
-        build = _builder(shapes, known.build if known else None)
-        objects[kind] = replace(known, build=build) if known else ObjectKind(build)
-    nouns = {kind: (kind,) for kind in objects} | dict(spec.nouns)
-    return replace(spec, nouns=nouns, objects=objects)
-
-
-def _builder(shapes: tuple[Shape, ...], other: Builder | None) -> Builder:
-    """A builder of one of the shapes, or half of the time by another builder."""
-
-    def build(rng: np.random.Generator) -> Shape:
-        if other is not None and rng.uniform() < 0.5:
-            return other(rng)
-        return pick(rng, shapes)
-
-    return build

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import meshes, textures
+from clue_ros.lab.simulator.assets import Assets
+from clue_ros.lab.simulator.meshes import Builder, Shape
 from clue_ros.lab.simulator.objects import FallingObjects, Primitives, StandingObjects
 from clue_ros.lab.simulator.spec import (
     Camera,
@@ -17,8 +20,10 @@ from clue_ros.lab.simulator.spec import (
     Surfaces,
     Table,
     WorldSpec,
+    pick,
 )
 from clue_ros.lab.simulator.textures import Texture
+from clue_ros.lab.simulator.user_meshes import UserMeshes
 
 # Hue, saturation and value ranges of each colour name (fractions). Dark greens, blues and purples
 # are wide on purpose: real cameras under-expose them.
@@ -282,8 +287,36 @@ RICH_UNSEEN = replace(
 )  # fmt: skip
 
 
+# -------------------------------------------------------------------------------------------------
+# table: scanned objects on a real-looking table (`table.TableWorld`), with some of the shapes of
+# rich. table-unseen: objects, table tops and panoramas that training never has.
+
+_TABLE_SHAPES = {
+    kind: how
+    for kind, how in _RICH_OBJECTS.items()
+    if kind not in ("glass", "pan", "star", "donut")  # a glass that is not clear, and toys
+}
+
+TABLE = replace(
+    RICH,
+    name="table",
+    nouns={kind: RICH.nouns[kind] for kind in _TABLE_SHAPES},
+    objects=_TABLE_SHAPES,
+    width=448,
+    scenes_per_shard=100,
+    min_side=0.05,
+    min_visible=0.35,
+    settling=None,
+    assets=Assets(),
+)
+
+TABLE_UNSEEN = replace(TABLE, name="table-unseen", unseen=True)
+
+
 DEFAULT_WORLD = BLOCKS.name
-WORLDS: dict[str, WorldSpec] = {spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN)}
+WORLDS: dict[str, WorldSpec] = {
+    spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)
+}
 
 
 def world_spec(name: str) -> WorldSpec:
@@ -291,3 +324,39 @@ def world_spec(name: str) -> WorldSpec:
     if name not in WORLDS:
         raise ValueError(f"no simulator world {name!r}; there are: {', '.join(WORLDS)}")
     return WORLDS[name]
+
+
+def with_assets(spec: WorldSpec, assets: Assets) -> WorldSpec:
+    """The world made of these assets, with the kinds of all objects, in order of their names.
+
+    The kinds of the seen and the unseen world are the same. ClueError for a world without assets.
+    """
+    if spec.assets is None:
+        raise ClueError(f"the world {spec.name!r} takes no assets; --world table does")
+    kinds = sorted({o.kind for o in assets.objects if o.kind} - set(spec.nouns))
+    nouns = dict(spec.nouns) | {kind: (kind,) for kind in kinds}
+    return replace(spec, nouns=nouns, assets=assets)
+
+
+def with_meshes(spec: WorldSpec, own: UserMeshes) -> WorldSpec:
+    """The world with these meshes added. ClueError for a world whose objects do not fall."""
+    if spec.settling is None:
+        raise ClueError(f"the world {spec.name!r} takes no meshes; --world rich does")
+    objects = dict(spec.objects)
+    for kind, shapes in own.shapes.items():
+        known = objects.get(kind)
+        build = _builder(shapes, known.build if known else None)
+        objects[kind] = replace(known, build=build) if known else ObjectKind(build)
+    nouns = {kind: (kind,) for kind in objects} | dict(spec.nouns)
+    return replace(spec, nouns=nouns, objects=objects)
+
+
+def _builder(shapes: tuple[Shape, ...], other: Builder | None) -> Builder:
+    """A builder of one of the shapes, or half of the time by another builder."""
+
+    def build(rng: np.random.Generator) -> Shape:
+        if other is not None and rng.uniform() < 0.5:
+            return other(rng)
+        return pick(rng, shapes)
+
+    return build

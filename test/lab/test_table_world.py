@@ -1,0 +1,302 @@
+"""The world `table`: what it is made of, its arrangements, light, pictures and shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+from drawn_scenes import random_scenes
+
+from clue_ros import cli
+from clue_ros.errors import ClueError
+from clue_ros.lab.simulator import filament, shards
+from clue_ros.lab.simulator.arrangement import Arranger
+from clue_ros.lab.simulator.assets import Assets, read_assets
+from clue_ros.lab.simulator.optics import bounding_box
+from clue_ros.lab.simulator.panoramas import (
+    ImageLight,
+    directions,
+    light_from,
+    read_panorama,
+    sample,
+)
+from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
+from clue_ros.lab.simulator.worlds import RICH, TABLE, with_assets
+
+DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
+QUADS = [(1, 2, 4, 3), (5, 7, 8, 6), (1, 5, 6, 2), (3, 4, 8, 7), (1, 3, 7, 5), (2, 6, 8, 4)]
+
+
+def write_box(folder: Path, name: str) -> None:
+    """A box of 6 x 8 x 10 cm with a green texture, as NAME/box.obj."""
+    own = folder / name
+    own.mkdir(parents=True)
+    cv2.imwrite(str(own / "green.png"), np.full((16, 16, 3), (20, 200, 20), np.uint8))
+    (own / "box.mtl").write_text("newmtl paint\nmap_Kd green.png\n")
+    lines = ["mtllib box.mtl", "usemtl paint"]
+    lines += [f"v {x} {y} {z}" for x in (0, 0.06) for y in (0, 0.08) for z in (0, 0.1)]
+    lines += ["vt 0 1", "vt 1 1", "vt 1 0", "vt 0 0"]
+    for quad in QUADS:
+        a, b, c, d = (f"{corner}/{k + 1}" for k, corner in enumerate(quad))
+        lines += [f"f {a} {b} {c}", f"f {a} {c} {d}"]
+    (own / "box.obj").write_text("\n".join(lines) + "\n")
+
+
+def panorama() -> npt.NDArray[np.float32]:
+    """Gray everywhere, with a bright spot in the upper half towards +y."""
+    rgb = np.full((64, 128, 3), 0.5, np.float32)
+    rgb[12:18, 93:99] = 40.0  # 3/4 of the way around is +y
+    return rgb
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three boxes of two kinds, a panorama and a texture."""
+    root = tmp_path_factory.mktemp("assets")
+    for name in ("crate", "carton", "carton2"):
+        write_box(root / "own", name)
+    (root / "hdri").mkdir()
+    cv2.imwrite(str(root / "hdri" / "room.hdr"), panorama())
+    (root / "textures").mkdir()
+    cv2.imwrite(str(root / "textures" / "Wood.png"), np.full((64, 64, 3), 90, np.uint8))
+    return root
+
+
+@pytest.fixture(scope="module")
+def assets(folder: Path) -> Assets:
+    found = read_assets(folder)
+    return replace(found, objects=tuple(find_objects([folder / "own"])))
+
+
+# --- assets
+
+
+def scanned(name: str, kind: str) -> ScannedObject:
+    return ScannedObject(name, "folder", Path(name), None, "", kind, (), (), "", (), "", "")
+
+
+def test_a_folder_gives_its_objects_panoramas_and_textures(folder: Path) -> None:
+    found = read_assets(folder)
+    assert len(found.objects) == 3
+    assert [path.name for path in found.panoramas] == ["room.hdr"]
+    assert [(name, number) for name, _, number in found.textures] == [("Wood", 0)]
+    assert found.digest
+
+
+def test_no_object_is_in_both_worlds_but_a_kinds_only_one() -> None:
+    objects = [scanned(f"mug{k}", "mug") for k in range(11)]
+    objects += [scanned(f"can{k}", "can") for k in range(2)] + [scanned("drill", "drill")]
+    everything = Assets(tuple(objects))
+    seen = {o.name for o in everything.half(unseen=False).objects}
+    unseen = {o.name for o in everything.half(unseen=True).objects}
+    assert seen & unseen == {"drill"}
+    assert seen | unseen == {o.name for o in objects}
+    assert sum(name.startswith("mug") for name in unseen) == 2
+    assert sum(name.startswith("can") for name in unseen) == 1
+
+
+def test_no_panorama_or_texture_is_in_both_worlds() -> None:
+    panoramas = tuple(Path(f"{k}.hdr") for k in range(40))
+    textures = tuple(("Wood", Path("Wood.webp"), k) for k in range(40))
+    everything = Assets((), panoramas, textures)
+    seen, unseen = everything.half(unseen=False), everything.half(unseen=True)
+    assert not set(seen.panoramas) & set(unseen.panoramas)
+    assert not set(seen.textures) & set(unseen.textures)
+    assert len(seen.panoramas) + len(unseen.panoramas) == 40
+    assert len(seen.textures) + len(unseen.textures) == 40
+    assert unseen.panoramas
+    assert unseen.textures
+
+
+def test_an_object_stays_in_its_world_when_other_kinds_are_added() -> None:
+    mugs = tuple(scanned(f"mug{k}", "mug") for k in range(6))
+    more = Assets((*mugs, *(scanned(f"can{k}", "can") for k in range(6))))
+    before = set(Assets(mugs).half(unseen=True).objects)
+    assert before == {o for o in more.half(unseen=True).objects if o.kind == "mug"}
+
+
+def test_assets_for_another_world_are_refused(assets: Assets) -> None:
+    with pytest.raises(ClueError, match="rich"):
+        with_assets(RICH, assets)
+
+
+def test_a_folder_with_nothing_of_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClueError, match="no object"):
+        read_assets(tmp_path)
+
+
+# --- arrangements
+
+
+@pytest.mark.parametrize("scans", [True, False])
+def test_an_arrangement_has_two_to_eight_named_objects(assets: Assets, scans: bool) -> None:
+    made = assets if scans else Assets()
+    spec = with_assets(TABLE, made)
+    arranger = Arranger(spec, made, np.random.default_rng(1))
+    counts = set()
+    for _ in range(40):
+        drawn = arranger.draw()
+        counts.add(len(drawn))
+        assert {model.kind for model, _, _ in drawn} <= set(spec.kinds)
+        assert any(model.generated for model, _, _ in drawn) or scans
+    assert min(counts) >= 2
+    assert max(counts) <= 8
+    assert len(counts) > 3
+
+
+def test_the_same_seed_gives_the_same_arrangement(assets: Assets) -> None:
+    spec = with_assets(TABLE, assets)
+
+    def arrangement(seed: int) -> list[tuple[str, str, list[float]]]:
+        resting = Arranger(spec, assets, np.random.default_rng(seed)).arrange()
+        return [(r.model.name, r.color, [*r.position, *r.rotation.flat]) for r in resting]
+
+    assert arrangement(3) == arrangement(3)
+    assert arrangement(3) != arrangement(4)
+
+
+def test_objects_come_to_rest_on_the_table(assets: Assets) -> None:
+    arranger = Arranger(with_assets(TABLE, assets), assets, np.random.default_rng(5))
+    for _ in range(3):
+        for r in arranger.arrange():
+            lowest = (r.model.points @ r.rotation.T + r.position)[:, 2].min()
+            assert -0.02 < lowest < 0.2
+
+
+# --- light
+
+
+def test_the_faces_of_a_cube_show_what_lies_in_their_directions() -> None:
+    toward = directions(4)
+    assert toward.shape == (6, 4, 4, 3)
+    assert np.allclose(np.linalg.norm(toward, axis=-1), 1)
+    # Each face looks along its axis; the cube's y is the world's z.
+    middles = toward.mean(axis=(1, 2))
+    axes = [(1, 0, 0), (-1, 0, 0), (0, 0, 1), (0, 0, -1), (0, -1, 0), (0, 1, 0)]
+    for middle, axis in zip(middles, axes, strict=True):
+        assert np.allclose(middle / np.linalg.norm(middle), axis, atol=1e-6)
+
+
+def test_a_panorama_is_sampled_up_down_and_around() -> None:
+    rgb = np.zeros((64, 128, 3), np.float32)
+    rgb[:32, :, 0] = 1  # red above
+    rgb[32:, :, 2] = 1  # blue below
+    up, down = sample(rgb, np.array([[0.0, 0.1, 0.99], [0.0, 0.1, -0.99]]))
+    assert up.tolist() == [1, 0, 0]
+    assert down.tolist() == [0, 0, 1]
+    bright, dark = sample(panorama(), np.array([[0.0, 0.75, 0.66], [0.0, -0.75, 0.66]]))
+    assert bright.mean() > 10 * dark.mean()
+
+
+def test_the_lamp_is_where_the_panorama_is_brightest() -> None:
+    light = light_from(panorama())
+    assert light.lamp[1] > 0.6
+    assert light.lamp[2] > 0.6
+    assert abs(light.lamp[0]) < 0.15
+    assert light.color.mean() == pytest.approx(1, abs=1e-3)
+    assert light.lamp_rgb.mean() == pytest.approx(1, abs=1e-3)
+    assert light.sky.shape[0] == 6
+
+
+def test_a_picture_of_another_shape_is_no_panorama(tmp_path: Path) -> None:
+    path = tmp_path / "square.png"
+    cv2.imwrite(str(path), np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="twice as wide"):
+        read_panorama(path)
+
+
+# --- shards
+
+
+def test_a_shard_keeps_names_colors_material_and_parts(tmp_path: Path) -> None:
+    scene = random_scenes(1, 1)[0]
+    described = replace(
+        scene.objects[0], kind="mug", color="silver", names=("cup", "dish"),
+        colors=("silver", "red"), material="metal", parts=("red handle",),
+    )  # fmt: skip
+    plain = [replace(o, kind="can", color="red") for o in scene.objects[1:]]
+    written = replace(scene, objects=(described, *plain))
+    path = shards.shard_path(tmp_path, "train", 0, 0, "table")
+    shards.write_shard(path, [written], "table", spec=TABLE, meshes="abc")
+    (read,) = shards.read_shard(path, "table")
+    assert [replace(o, box=(0, 0, 0, 0)) for o in read.objects] == [
+        replace(o, box=(0, 0, 0, 0)) for o in written.objects
+    ]
+    assert shards.meshes_of(path) == "abc"
+
+
+def test_a_shard_without_these_words_is_read(tmp_path: Path) -> None:
+    path = shards.shard_path(tmp_path, "train", 0, 0)
+    shards.write_shard(path, random_scenes(2, 1))
+    with np.load(path, allow_pickle=False) as file:
+        assert not {"names", "all_colors", "materials", "parts"} & set(file.files)
+    for scene in shards.read_shard(path):
+        for o in scene.objects:
+            assert (o.names, o.colors, o.material, o.parts) == ((), (), "", ())
+
+
+# --- pictures
+
+
+def test_without_vulkan_the_command_names_the_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    argv = ["data", "tabletop", "--world", "table", "--png", "--scenes", "1"]
+    assert cli.main([*argv, "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "apt-get install libvulkan1 mesa-vulkan-drivers" in line
+
+
+@DRAWS
+def test_a_box_is_drawn_where_its_corners_project(assets: Assets) -> None:
+    mesh = load_object(assets.objects[0])
+    assert mesh.texture is not None
+    renderer = filament.FilamentRenderer()
+    try:
+        sky = light_from(panorama())
+        cube = renderer.cube([sky.sky], sky.harmonics)
+        light = ImageLight(cube, renderer.cube(sky.levels, sky.harmonics))
+        shape = renderer.mesh(mesh.vertices.astype(float), mesh.faces, mesh.uv, mesh.normals)
+        look = filament.Look(texture=renderer.texture(mesh.texture))
+        box = filament.Thing(shape, look, np.zeros(3), np.eye(3), 7)
+        back = np.array([0.8, 0.0, 0.6])
+        right = np.array([0.0, 1.0, 0.0])
+        rotation = np.stack([right, np.cross(back, right), back], axis=1)
+        eye, size = filament.Eye(0.4 * back, rotation, 45.0), (96, 128)
+        masks = renderer.numbers([box], light, eye, size)
+        lamp = filament.Lamp(np.array([0.6, 0.0, 0.8]), np.full(3, 0.3))
+        image = renderer.picture([box], light, 0.6, [lamp], 0.6, eye, size)
+    finally:
+        renderer.close()
+    assert set(np.unique(masks)) == {0, 7}
+    assert image.shape == (96, 128, 3)
+    red, green, blue = image[masks == 7].mean(axis=0)
+    assert green > 1.5 * max(red, blue)
+    found = bounding_box(masks == 7)
+    assert found is not None
+    corners = eye.project(mesh.vertices.astype(float), size) / (128, 96)
+    wanted = [*corners.min(axis=0), *corners.max(axis=0)]
+    assert np.allclose(found, wanted, atol=1.5 / 96)
+
+
+@DRAWS
+def test_the_command_writes_pictures_whose_boxes_lie_inside(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["data", "tabletop", "--world", "table", "--assets", str(folder), "--png"]
+    assert cli.main([*argv, "--scenes", "1", "--out", str(tmp_path)]) == 0
+    assert capfd.readouterr().out == ""  # Filament prints its version and driver
+    (path,) = tmp_path.glob("*.png")
+    height, width = np.asarray(cv2.imread(str(path))).shape[:2]
+    objects = json.loads(path.with_suffix(".json").read_text())["objects"]
+    assert len(objects) >= 2
+    for o in objects:
+        x0, y0, x1, y1 = o["box"]
+        assert 0 <= x0 < x1 <= width
+        assert 0 <= y0 < y1 <= height
