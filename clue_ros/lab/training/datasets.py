@@ -18,6 +18,7 @@ from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
+from clue_ros.lab.simulator.object_catalogue import COLORS as CATALOGUE_COLORS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.augment import Picture, ScenePool
 from clue_ros.lab.training.options import SourceOptions, TrainingOptions
@@ -48,8 +49,9 @@ class TrainingData:
 
     @property
     def colors(self) -> tuple[str, ...]:
-        """The colours that objects can have."""
-        return tuple(world_spec(self.world).colors)
+        """The colours that objects can have, with those of scanned objects where there are any."""
+        spec = world_spec(self.world)
+        return tuple(dict.fromkeys([*spec.colors, *(CATALOGUE_COLORS if spec.assets else ())]))
 
     @property
     def language(self) -> Grammar:
