@@ -16,9 +16,9 @@ from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
+from clue_ros.lab.simulator.object_catalogue import COLORS as CATALOGUE_COLORS
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
-from clue_ros.lab.simulator.object_catalogue import COLORS as CATALOGUE_COLORS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.augment import Picture, ScenePool
 from clue_ros.lab.training.options import SourceOptions, TrainingOptions
