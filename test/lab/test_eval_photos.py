@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
+from tiny_model import WORDS, write_random_model
 
 from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
@@ -256,10 +257,12 @@ def test_an_index_of_another_shape_is_one_line(tmp_path: Path, content: Any, rea
 
 
 def test_the_command_prints_json_markdown_and_records(
-    random_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_photos(tmp_path / "photos")
-    words = ["eval", "photos", "--data", str(folder), "--model", str(random_model)]
+    # it has the requests' nouns: it points at none that it lacks
+    model = write_random_model(tmp_path / "m", words=[*WORDS, "cup", "banana", "hammer", "spoon"])
+    words = ["eval", "photos", "--data", str(folder), "--model", str(model)]
     words += ["--device", "cpu", "--threshold", "1"]  # no probability is 1: it never asks
     records = tmp_path / "records.jsonl"
     assert main([*words, "--json", "--records", str(records)]) == 0

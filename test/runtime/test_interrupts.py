@@ -71,7 +71,10 @@ def test_a_node_that_still_imports_ends_at_once(
     process = start("-m", "clue_ros.nodes.executables", program, *keep)
     wait_until(lambda: handles(process, signal.SIGTERM), "its first line of code")
     time.sleep(delay)
-    assert end(process, number) == (0, "")
+    status, output = end(process, number)
+    # on a quick machine it may have begun to run, and to say so
+    rest = [line for line in output.splitlines() if not line.startswith("[INFO]")]
+    assert (status, rest) == (0, []), output
 
 
 @pytest.mark.parametrize("library", ["multiarray_umath", "libtorch"])

@@ -283,7 +283,7 @@ def test_a_twenty_megapixel_image_works(client: Client) -> None:
         ("\N{GRINNING FACE}\N{ROBOT FACE}", "BAD_EXPRESSION"),
         ("block " * 1667, "BAD_EXPRESSION"),
         ("pick\x07 up \x1b[31m the block", "NONE"),
-        ("pick up the <loc0000><image> block <bos>", "NONE"),
+        ("pick up the <loc0000><image><bos> block", "NONE"),
         ("pick up the \N{GRINNING FACE} block", "NONE"),
     ],
     ids=["empty", "spaces", "controls", "emoji", "10000", "escape", "tokens", "mixed"],
