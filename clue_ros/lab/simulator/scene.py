@@ -22,6 +22,11 @@ class SceneObject:
     box: (x_min, y_min, x_max, y_max) as fractions of the image's width and height, max exclusive.
     extent: its longest side, metres; 0 where the world does not record it.
     visible: fraction of the object that no other one hides, 0..1.
+    names: other nouns that people use for it, its hypernyms among them; () where the world's nouns
+    hold for the whole kind.
+    colors: all its colours, `color` first; () where it has that one only.
+    material: "ceramic", "wood", ...; "" where the world does not record it.
+    parts: noun phrases of parts by which it is told apart, ("red lid",).
     """
 
     kind: str
@@ -29,6 +34,10 @@ class SceneObject:
     box: tuple[float, float, float, float]
     extent: float = 0.0
     visible: float = 1.0
+    names: tuple[str, ...] = ()
+    colors: tuple[str, ...] = ()
+    material: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def center(self) -> tuple[float, float]:
