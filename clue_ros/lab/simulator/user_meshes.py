@@ -77,20 +77,40 @@ def read_mesh(path: Path) -> Mesh:
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{size / 1e6:.0f} MB, at most {MOST_BYTES // 1_000_000} MB")
-    suffix = path.suffix.lower()
-    try:
-        read = trimesh.load_mesh(io.BytesIO(path.read_bytes()), suffix[1:], process=False)
-        faces = np.asarray(read.faces)
-    except Exception as error:
-        raise ValueError(f"no whole {suffix} file ({type(error).__name__}: {error})") from error
-    if not 4 <= len(faces) <= MOST_FACES:
-        raise ValueError(f"{len(faces)} triangles, want 4 to {MOST_FACES}: make it coarser")
-    if faces.min() < 0 or faces.max() >= len(read.vertices):
-        raise ValueError("a face names a vertex that is not there")
-    if not np.isfinite(read.vertices).all():
-        raise ValueError("a coordinate is no finite number")
+    (read,) = parse_mesh(path.read_bytes(), path.suffix)
     read.merge_vertices(merge_tex=True, merge_norm=True)
     return Mesh(np.asarray(read.vertices, np.float64), np.asarray(read.faces, np.int64))
+
+
+def parse_mesh(
+    data: bytes,
+    suffix: str,
+    resolver: trimesh.resolvers.Resolver | None = None,
+    most_faces: int = MOST_FACES,
+) -> list[trimesh.Trimesh]:
+    """The meshes of a file's content: one, or with a resolver of its materials one a material.
+
+    suffix: ".obj", ... ValueError says why the content cannot be used.
+    """
+    suffix = suffix.lower()
+    try:
+        file = io.BytesIO(data)
+        if resolver is None:
+            meshes = [trimesh.load_mesh(file, suffix[1:], process=False)]
+        else:
+            scene = trimesh.load_scene(file, suffix[1:], resolver=resolver, process=False)
+            meshes = [m for m in scene.geometry.values() if isinstance(m, trimesh.Trimesh)]
+        sizes = [len(np.asarray(mesh.faces)) for mesh in meshes]
+    except Exception as error:
+        raise ValueError(f"no whole {suffix} file ({type(error).__name__}: {error})") from error
+    if not 4 <= sum(sizes) <= most_faces:
+        raise ValueError(f"{sum(sizes)} triangles, want 4 to {most_faces}: make it coarser")
+    for mesh in meshes:
+        if len(mesh.faces) and not 0 <= mesh.faces.min() <= mesh.faces.max() < len(mesh.vertices):
+            raise ValueError("a face names a vertex that is not there")
+        if not np.isfinite(mesh.vertices).all():
+            raise ValueError("a coordinate is no finite number")
+    return meshes
 
 
 def upright(mesh: Mesh) -> Mesh:

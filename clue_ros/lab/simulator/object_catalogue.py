@@ -1,0 +1,293 @@
+"""What people call the objects of public scan collections, and what these look like.
+
+`KIND_NAMES` has each kind's other nouns, hypernyms among them: "pick up the can" means a soup can
+too. `OBJECTS` has each object's kind, colours, material and parts, written down from its texture.
+The names of things that no collection holds are in `clue_ros.lab.language`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COLORS: tuple[str, ...] = (
+    "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "beige", "black",
+    "white", "gray", "silver", "multicolored",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object. kind "": clutter, which has no name here.
+
+    names: nouns for this object beyond those of its kind, such as a brand. colors: as seen, the
+    dominant one first.
+    """
+
+    kind: str
+    colors: tuple[str, ...] = ()
+    material: str = ""
+    parts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def _entry(
+    kind: str, colors: str = "", material: str = "", parts: str = "", names: str = ""
+) -> Entry:
+    """An entry from words between commas."""
+
+    def split(text: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in text.split(",") if word.strip())
+
+    return Entry(kind, split(colors), material, split(parts), split(names))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
+
+
+# Other nouns of a kind; its hypernyms last.
+KIND_NAMES: dict[str, tuple[str, ...]] = {
+    kind: _names(names)
+    for kind, names in {
+        # Dishes and cutlery.
+        "mug": "coffee mug, cup, coffee cup, tea cup",
+        "cup": "stacking cup, plastic cup",
+        "bowl": "dish",
+        "plate": "dish",
+        "pitcher": "jug, water jug",
+        "fork": "cutlery",
+        "knife": "cutlery",
+        "spoon": "cutlery",
+        "spatula": "turner, kitchen tool",
+        "lid": "pan lid, skillet lid, cover",
+        # Packed food and household goods.
+        "soup can": "tomato soup, soup, tin, can",
+        "coffee can": "coffee tin, coffee, tin, can",
+        "tuna can": "tuna, tuna tin, tin, can",
+        "meat can": "canned meat, meat tin, tin, can",
+        "cracker box": "crackers, box of crackers, box",
+        "sugar box": "sugar, box of sugar, box",
+        "pudding box": "pudding, box of pudding, box",
+        "gelatin box": "gelatin, jelly box, box of gelatin, box",
+        "coffee box": "box of coffee, coffee, box",
+        "crayon box": "crayons, box of crayons, box",
+        "mustard bottle": "mustard, bottle of mustard, bottle",
+        "bleach bottle": "bleach, cleanser, bleach cleanser, cleaner, bottle",
+        "spray bottle": "glass cleaner, window cleaner, cleaner, spray, bottle",
+        "pill bottle": "vitamins, vitamin bottle, pills, bottle",
+        # Fruit.
+        "apple": "fruit",
+        "banana": "fruit",
+        "lemon": "fruit",
+        "orange": "fruit",
+        "peach": "fruit",
+        "pear": "fruit",
+        "plum": "fruit",
+        "strawberry": "berry, fruit",
+        # Tools.
+        "hammer": "tool",
+        "screwdriver": "tool",
+        "wrench": "spanner, adjustable wrench, tool",
+        "drill": "power drill, electric drill, tool",
+        "clamp": "spring clamp, clip, tool",
+        "scissors": "pair of scissors, tool",
+        "padlock": "lock",
+        "chain": "plastic chain",
+        "sponge": "cleaning sponge",
+        "marker": "felt pen, marker pen, whiteboard marker, pen",
+        "bell": "hand bell, school bell",
+        "pencil case": "pencil pouch, case, bag",
+        "lunch box": "lunch bag, bag",
+        # Balls and games.
+        "tennis ball": "ball",
+        "golf ball": "ball",
+        "baseball": "ball",
+        "softball": "ball",
+        "soccer ball": "football, ball",
+        "racquetball": "rubber ball, ball",
+        "marble": "glass marble, ball",
+        "marbles": "bag of marbles, glass marbles",
+        "dice": "die, cube",
+        "puzzle cube": "rubik's cube, magic cube, puzzle, cube, toy",
+        "toy brick": "building brick, lego brick, lego, brick, block, toy",
+        "toy block": "wooden block, building block, cube, block, toy",
+        "wood block": "wooden block, piece of wood, block",
+        "foam brick": "brick, block",
+        "peg board": "wooden board, peg test, board",
+        "toy airplane": "toy plane, airplane, plane, toy",
+        "toy car": "race car, car, toy",
+        "toy bus": "school bus, bus, toy",
+        "toy train": "engine, locomotive, train, toy",
+        "train track": "track, wooden track, toy",
+        "toy robot": "robot figure, android, android figure, figure, figurine, toy",
+        "action figure": "figure, figurine, doll, toy",
+        "toy dinosaur": "dinosaur, dino, figurine, toy animal, animal, toy",
+        "toy horse": "horse, pony, figurine, toy animal, animal, toy",
+        "toy unicorn": "unicorn, horse, figurine, toy animal, animal, toy",
+        "toy lion": "lion, figurine, toy animal, animal, toy",
+        "toy rhino": "rhino, rhinoceros, figurine, toy animal, animal, toy",
+        "toy eagle": "eagle, bird, figurine, toy animal, animal, toy",
+        "toy bull": "bull, cow, figurine, toy animal, animal, toy",
+        "toy dragon": "dragon, figurine, toy",
+        "plush whale": "orca, whale, stuffed animal, plush, toy animal, animal, toy",
+        "dog toy": "chew toy, rubber toy, toy",
+        # Clothes.
+        "shoe": "footwear",
+        "boot": "ankle boot, shoe, footwear",
+        "sneaker": "running shoe, trainer, shoe, footwear",
+    }.items()
+}
+
+OBJECTS: dict[str, Entry] = {
+    # YCB Object and Model Set.
+    "ycb/a_colored_wood_blocks": _entry("", "multicolored", "wood"),
+    "ycb/b_colored_wood_blocks": _entry("toy block", "blue", "wood"),
+    "ycb/a_cups": _entry("cup", "orange", "plastic"),
+    "ycb/b_cups": _entry("cup", "blue", "plastic"),
+    "ycb/c_cups": _entry("cup", "green", "plastic"),
+    "ycb/d_cups": _entry("cup", "yellow", "plastic"),
+    "ycb/e_cups": _entry("cup", "red", "plastic"),
+    "ycb/f_cups": _entry("cup", "purple", "plastic"),
+    "ycb/g_cups": _entry("cup", "orange", "plastic"),
+    "ycb/h_cups": _entry("cup", "blue", "plastic"),
+    "ycb/i_cups": _entry("cup", "green", "plastic"),
+    "ycb/j_cups": _entry("cup", "yellow", "plastic"),
+    "ycb/a_lego_duplo": _entry("toy brick", "green", "plastic"),
+    "ycb/b_lego_duplo": _entry("toy brick", "purple", "plastic"),
+    "ycb/c_lego_duplo": _entry("toy brick", "pink", "plastic"),
+    "ycb/d_lego_duplo": _entry("toy brick", "yellow", "plastic", "eyes"),
+    "ycb/e_lego_duplo": _entry("toy brick", "blue", "plastic"),
+    "ycb/f_lego_duplo": _entry("toy brick", "yellow", "plastic", "red stars"),
+    "ycb/g_lego_duplo": _entry("toy brick", "yellow,multicolored", "plastic"),
+    "ycb/a_marbles": _entry("marbles", "multicolored", "glass"),
+    "ycb/b_marbles": _entry("marble", "red,yellow", "glass"),
+    "ycb/a_toy_airplane": _entry("toy airplane", "green,yellow", "plastic", "red wheels"),
+    "ycb/b_toy_airplane": _entry("", "red", "plastic"),
+    "ycb/c_toy_airplane": _entry("", "blue", "plastic"),
+    "ycb/d_toy_airplane": _entry("", "blue", "plastic"),
+    "ycb/e_toy_airplane": _entry("", "blue", "plastic"),
+    "ycb/adjustable_wrench": _entry("wrench", "silver", "metal"),
+    "ycb/apple": _entry("apple", "red"),
+    "ycb/banana": _entry("banana", "yellow"),
+    "ycb/baseball": _entry("baseball", "white", "leather", "red stitches"),
+    "ycb/bleach_cleanser": _entry(
+        "bleach bottle", "white", "plastic", "blue label,white cap", "soft scrub"
+    ),
+    "ycb/bowl": _entry("bowl", "red", "metal"),
+    "ycb/chain": _entry("chain", "yellow", "plastic"),
+    "ycb/cracker_box": _entry("cracker box", "red", "cardboard", "", "cheez-it,cheez-it box"),
+    "ycb/dice": _entry("dice", "white", "plastic", "black dots"),
+    "ycb/extra_large_clamp": _entry("clamp", "black", "plastic", "orange tips"),
+    "ycb/large_clamp": _entry("clamp", "black", "plastic", "orange tips"),
+    "ycb/medium_clamp": _entry("clamp", "black", "plastic", "orange tips"),
+    "ycb/flat_screwdriver": _entry("screwdriver", "red,black", "metal", "red handle"),
+    "ycb/phillips_screwdriver": _entry("screwdriver", "blue,black", "metal", "blue handle"),
+    "ycb/foam_brick": _entry("foam brick", "red", "foam"),
+    "ycb/fork": _entry("fork", "red,silver", "metal", "red handle"),
+    "ycb/knife": _entry("knife", "red,silver", "metal", "red handle"),
+    "ycb/spoon": _entry("spoon", "red,silver", "metal", "red handle"),
+    "ycb/gelatin_box": _entry("gelatin box", "red", "cardboard", "", "jello,jello box"),
+    "ycb/pudding_box": _entry("pudding box", "brown", "cardboard", "", "jello,chocolate pudding"),
+    "ycb/golf_ball": _entry("golf ball", "white", "plastic"),
+    "ycb/hammer": _entry("hammer", "brown,silver", "wood", "wooden handle,metal head"),
+    "ycb/large_marker": _entry("marker", "white,black", "plastic", "black cap", "expo marker"),
+    "ycb/lemon": _entry("lemon", "yellow"),
+    "ycb/master_chef_can": _entry("coffee can", "blue", "metal", "", "master chef"),
+    "ycb/mini_soccer_ball": _entry("soccer ball", "white,purple", "rubber", "purple stripes"),
+    "ycb/mug": _entry("mug", "red", "ceramic"),
+    "ycb/mustard_bottle": _entry("mustard bottle", "yellow", "plastic", "yellow cap", "french's"),
+    "ycb/nine_hole_peg_test": _entry("peg board", "beige", "wood"),
+    "ycb/orange": _entry("orange", "orange"),
+    "ycb/padlock": _entry("padlock", "silver,blue", "metal", "blue stripe"),
+    "ycb/peach": _entry("peach", "yellow,red"),
+    "ycb/pear": _entry("pear", "green"),
+    "ycb/pitcher_base": _entry("pitcher", "blue", "plastic"),
+    "ycb/plate": _entry("plate", "red", "metal"),
+    "ycb/plum": _entry("plum", "purple"),
+    "ycb/potted_meat_can": _entry("meat can", "blue,yellow", "metal", "", "spam,can of spam"),
+    "ycb/power_drill": _entry("drill", "orange,black", "plastic", "orange handle"),
+    "ycb/racquetball": _entry("racquetball", "blue", "rubber"),
+    "ycb/rubiks_cube": _entry("puzzle cube", "multicolored", "plastic"),
+    "ycb/scissors": _entry("scissors", "gray,orange", "metal", "orange handles"),
+    "ycb/skillet_lid": _entry("lid", "gray,silver", "glass", "black knob"),
+    "ycb/softball": _entry("softball", "yellow", "leather", "red stitches"),
+    "ycb/spatula": _entry("spatula", "black", "plastic"),
+    "ycb/sponge": _entry("sponge", "yellow", "foam"),
+    "ycb/strawberry": _entry("strawberry", "red", "", "green leaves"),
+    "ycb/sugar_box": _entry("sugar box", "yellow,white", "cardboard", "", "domino sugar"),
+    "ycb/tennis_ball": _entry("tennis ball", "yellow", "rubber"),
+    "ycb/tomato_soup_can": _entry(
+        "soup can", "red,white", "metal", "", "campbell's,campbell's soup"
+    ),
+    "ycb/tuna_fish_can": _entry("tuna can", "blue,silver", "metal", "blue label", "starkist"),
+    "ycb/windex_bottle": _entry("spray bottle", "blue", "plastic", "red nozzle", "windex"),
+    "ycb/wood_block": _entry("wood block", "beige", "wood"),
+    # Google Scanned Objects.
+    "gso/Air_Hogs_Wind_Flyers_Set_Airplane_Red": _entry("toy airplane", "red", "foam"),
+    "gso/Android_Figure_Chrome": _entry("toy robot", "silver", "plastic"),
+    "gso/Android_Figure_Orange": _entry("toy robot", "orange", "plastic"),
+    "gso/Android_Figure_Panda": _entry("toy robot", "black,white", "plastic", "", "panda"),
+    "gso/Android_Lego": _entry("toy robot", "green", "plastic"),
+    "gso/Animal_Planet_Foam_2Headed_Dragon": _entry("toy dragon", "blue", "foam", "two heads"),
+    "gso/BUNNY_RACER": _entry("toy car", "green,brown", "wood", "green wheels", "bunny"),
+    "gso/Breyer_Horse_Of_The_Year_2015": _entry("toy horse", "brown", "plastic"),
+    "gso/Cole_Hardware_Hammer_Black": _entry("hammer", "black,yellow", "metal", "yellow handle"),
+    "gso/Cole_Hardware_School_Bell_Solid_Brass_38": _entry(
+        "bell", "beige,brown", "metal", "wooden handle"
+    ),
+    "gso/Craftsman_Grip_Screwdriver_Phillips_Cushion": _entry(
+        "screwdriver", "black,silver", "metal", "black handle"
+    ),
+    "gso/Crayola_Crayons_24_count": _entry("crayon box", "yellow,green", "cardboard", "", "crayola"),
+    "gso/Diamond_Visions_Scissors_Red": _entry("scissors", "red,silver", "metal", "red handles"),
+    "gso/Dino_3": _entry("toy dinosaur", "gray", "rubber"),
+    "gso/Dino_4": _entry("toy dinosaur", "brown", "rubber"),
+    "gso/Dino_5": _entry("toy dinosaur", "gray", "rubber"),
+    "gso/Kong_Puppy_Teething_Rubber_Small_Pink": _entry("dog toy", "pink", "rubber", "", "kong"),
+    "gso/Nescafe_Momento_Mocha_Specialty_Coffee_Mix_8_ct": _entry(
+        "coffee box", "brown", "cardboard", "", "nescafe"
+    ),
+    "gso/Nickelodeon_Teenage_Mutant_Ninja_Turtles_Raphael": _entry(
+        "action figure", "green,red", "plastic", "", "ninja turtle,turtle"
+    ),
+    "gso/Nintendo_Mario_Action_Figure": _entry(
+        "action figure", "red,blue", "plastic", "red cap", "mario"
+    ),
+    "gso/Nintendo_Yoshi_Action_Figure": _entry(
+        "action figure", "green,white", "plastic", "", "yoshi,dinosaur"
+    ),
+    "gso/Now_Designs_Bowl_Akita_Black": _entry("bowl", "white,black", "ceramic", "black dots"),
+    "gso/Olive_Kids_Dinosaur_Land_Lunch_Box": _entry("lunch box", "blue,green", "fabric"),
+    "gso/Room_Essentials_Mug_White_Yellow": _entry(
+        "mug", "white,yellow", "ceramic", "yellow handle"
+    ),
+    "gso/Room_Essentials_Salad_Plate_Turquoise": _entry("plate", "blue", "ceramic"),
+    "gso/SCHOOL_BUS": _entry("toy bus", "yellow", "plastic"),
+    "gso/Schleich_African_Black_Rhino": _entry("toy rhino", "gray", "rubber"),
+    "gso/Schleich_Bald_Eagle": _entry("toy eagle", "black,white", "rubber", "white head"),
+    "gso/Schleich_Hereford_Bull": _entry("toy bull", "brown,white", "rubber", "white head"),
+    "gso/Schleich_Lion_Action_Figure": _entry("toy lion", "brown", "rubber"),
+    "gso/Schleich_S_Bayala_Unicorn_70432": _entry("toy unicorn", "white,beige", "rubber"),
+    "gso/Schleich_Spinosaurus_Action_Figure": _entry("toy dinosaur", "brown", "rubber"),
+    "gso/Schleich_Therizinosaurus_ln9cruulPqc": _entry("toy dinosaur", "blue,orange", "rubber"),
+    "gso/Sonny_School_Bus": _entry("toy bus", "yellow", "plastic"),
+    "gso/Sootheze_Toasty_Orca": _entry("plush whale", "black,white", "fabric"),
+    "gso/Sperry_TopSider_pSUFPWQXPp3": _entry("boot", "brown", "leather"),
+    "gso/SpiderMan_Titan_Hero_12Inch_Action_Figure_oo1qph4wwiW": _entry(
+        "action figure", "red,blue", "plastic", "", "spiderman,spider man"
+    ),
+    "gso/TURBOPROP_AIRPLANE_WITH_PILOT": _entry("toy airplane", "red,beige", "wood"),
+    "gso/TZX_Runner": _entry("sneaker", "purple,white", "fabric", "white sole"),
+    "gso/Teenage_Mutant_Ninja_Turtles_Rahzar_Action_Figure": _entry(
+        "action figure", "gray", "plastic", "", "wolf"
+    ),
+    "gso/Thomas_Friends_Wooden_Railway_Ascending_Track_Riser_Pack": _entry(
+        "train track", "beige", "wood"
+    ),
+    "gso/Thomas_Friends_Wooden_Railway_Porter_5JzRhMm3a9o": _entry(
+        "toy train", "green,black", "wood"
+    ),
+    "gso/Wishbone_Pencil_Case": _entry("pencil case", "purple,white", "fabric"),
+    "gso/Womens_Bluefish_2Eye_Boat_Shoe_in_Tan": _entry("shoe", "brown", "leather", "", "boat shoe"),
+    "gso/Womens_Multi_13": _entry("pill bottle", "white,red", "plastic", "white cap"),
+}  # fmt: skip
