@@ -10,12 +10,14 @@ import posixpath
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import trimesh
 
 from clue_ros.errors import ClueError, ClueWarning
@@ -37,6 +39,7 @@ CC_BY_4 = "CC BY 4.0"
 YCB_AUTHOR = "Calli and others, YCB Object and Model Set"
 GSO_AUTHOR = "Google Research, Google Scanned Objects"
 CATALOGUE = "PluginFurnitureCatalog.properties"
+_COVERED = {name.split("/")[1] for name in OBJECTS if name.startswith("sh3f/")} | {"Reallusion"}
 # Published variants of one YCB object, the preferred one first.
 YCB_VARIANTS = ("", "google_16k", "google_64k", "google_512k", "poisson", "tsdf")
 
@@ -208,7 +211,7 @@ def _sh3f_objects(path: Path) -> Iterator[ScannedObject | str]:
         values = {k.partition("#")[0]: v for k, v in listed.items() if k.endswith(f"#{number}")}
         try:
             made = _from_catalogue(path, values, listed.get("license", ""), members)
-        except ValueError as error:
+        except (ValueError, zipfile.BadZipFile) as error:
             yield f"{path}: {values['id']} skipped, {error}"
             continue
         if made is not None:
@@ -218,7 +221,10 @@ def _sh3f_objects(path: Path) -> Iterator[ScannedObject | str]:
 def _from_catalogue(
     path: Path, values: Mapping[str, str], license: str, members: set[str]
 ) -> ScannedObject | None:
-    """One entry; None for furniture, and for what does not stand on a table."""
+    """One entry; None for furniture, and for what does not stand on a table.
+
+    Of a catalogue that `OBJECTS` covers, only the models in it; of another one, its own names hold.
+    """
     try:
         width, depth, height = (float(values[k]) / 100 for k in ("width", "depth", "height"))
         rotation = tuple(float(v) for v in values.get("modelRotation", "").split())
@@ -238,11 +244,14 @@ def _from_catalogue(
     own = f"sh3f/{path.stem}/{values['id'].rpartition('#')[2]}"
     known = OBJECTS.get(own)
     if known is None:
-        known = Entry("")
-    return ScannedObject(
+        if path.stem in _COVERED:
+            return None
+        known = Entry(kind_name(values.get("name", "")))
+    made = ScannedObject(
         own, "sh3f", path, None, member, known.kind, _other_names(known), known.colors,
         known.material, known.parts, license, values.get("creator", ""), size, rotation,
     )  # fmt: skip
+    return made if known.colors else replace(made, colors=surface_colors(_load(made)))
 
 
 def _properties(text: str) -> dict[str, str]:
@@ -258,7 +267,7 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
         if size > MOST_BYTES:
             raise ValueError(f"{name} has {size / 1e6:.0f} MB")
         return archive.read(name)
-    except (KeyError, zipfile.BadZipFile, zipfile.zlib.error, EOFError) as error:
+    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{name} cannot be read ({error})") from error
 
 
@@ -300,7 +309,7 @@ class _Materials(trimesh.resolvers.Resolver):
 
 
 def load_object(o: ScannedObject) -> TexturedMesh:
-    """Read an object's mesh and texture. ClueError names the file and says why it cannot be used."""
+    """Read a mesh and its texture. ClueError names a file that cannot be used, and says why."""
     where = f"{o.model}{': ' + o.member if o.member else ''}"
     try:
         return _load(o)
@@ -339,7 +348,7 @@ def _load(o: ScannedObject) -> TexturedMesh:
     )  # fmt: skip
 
 
-def _standing(vertices: np.ndarray, o: ScannedObject) -> np.ndarray:
+def _standing(vertices: npt.NDArray[np.float64], o: ScannedObject) -> npt.NDArray[np.float64]:
     """The vertices in metres, z up, on z = 0, centred. ValueError for an absurd size."""
     if o.rotation:
         vertices = vertices @ np.array(o.rotation).reshape(3, 3).T

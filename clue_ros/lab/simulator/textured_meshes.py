@@ -68,7 +68,7 @@ def texture_coordinates(mesh: trimesh.Trimesh) -> npt.NDArray[np.float64] | None
     uv = getattr(mesh.visual, "uv", None)
     if uv is None or len(uv) != len(mesh.vertices) or not np.isfinite(uv).all():
         return None
-    return np.asarray(uv, np.float64) * (1, -1) + (0, 1)
+    return np.asarray(uv, np.float64) * np.array([1, -1]) + np.array([0, 1])
 
 
 def join_materials(
@@ -90,7 +90,7 @@ def join_materials(
     for mesh, (tile, uv), (x, y) in zip(meshes, looks, corners, strict=True):
         inside = np.full((len(mesh.vertices), 2), 0.5) if uv is None else uv
         side = np.array([tile.shape[1], tile.shape[0]])
-        pixels = np.clip(inside * side, 0.5, side - 0.5) + (x, y)
+        pixels = np.clip(inside * side, 0.5, side - 0.5) + np.array([x, y])
         joined.append(pixels / (width, height))
     return np.concatenate(joined), atlas, (0.7, 0.7, 0.7)
 
