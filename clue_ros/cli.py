@@ -7,6 +7,7 @@
     clue eval it2p|tabletop|photos                 measure a model
     clue train base|detector|ivg|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
+    clue data objects DIR                          list scanned objects for the scenes
     clue bench engine                              measure speed
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -75,6 +76,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
+        "objects": Command(
+            "clue_ros.lab.simulator.object_list", "list the scanned objects of folders"
+        ),
         "invig": Command(
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
         ),
