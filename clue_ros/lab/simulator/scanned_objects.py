@@ -370,4 +370,4 @@ def _standing(vertices: npt.NDArray[np.float64], o: ScannedObject) -> npt.NDArra
         scale = np.full(3, unit)
     if (sides * scale).min() < 1e-4:
         raise ValueError("it is flat")
-    return (vertices - np.array([*(low + high)[:2] / 2, low[2]])) * scale
+    return np.asarray((vertices - np.array([*(low + high)[:2] / 2, low[2]])) * scale)

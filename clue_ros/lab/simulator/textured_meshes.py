@@ -68,7 +68,7 @@ def texture_coordinates(mesh: trimesh.Trimesh) -> npt.NDArray[np.float64] | None
     uv = getattr(mesh.visual, "uv", None)
     if uv is None or len(uv) != len(mesh.vertices) or not np.isfinite(uv).all():
         return None
-    return np.asarray(uv, np.float64) * np.array([1, -1]) + np.array([0, 1])
+    return np.asarray(np.asarray(uv, np.float64) * (1, -1) + (0, 1))
 
 
 def join_materials(
@@ -127,7 +127,7 @@ def _shelves(tiles: list[Texture]) -> tuple[Texture, list[tuple[int, int]]]:
     right = max(x + t.shape[1] for t, (x, _) in zip(tiles, corners, strict=True)) + PADDING
     atlas = np.zeros((y + row, right, 3), np.uint8)
     for tile, (left, top) in zip(tiles, corners, strict=True):
-        framed = cv2.copyMakeBorder(tile, *[PADDING] * 4, cv2.BORDER_REPLICATE)
+        framed = np.pad(tile, ((PADDING, PADDING), (PADDING, PADDING), (0, 0)), "edge")
         height, width = framed.shape[:2]
         atlas[top - PADDING :, left - PADDING :][:height, :width] = framed
     return atlas, corners
@@ -189,4 +189,5 @@ def _color_words(rgb: npt.NDArray[np.float64]) -> list[str]:
         (hue <= 255, "blue"),
         (hue <= 315, "purple"),
     ]
-    return [str(word) for word in np.select(*zip(*rules, strict=True), default="pink")]
+    words = np.select([rule for rule, _ in rules], [word for _, word in rules], default="pink")
+    return [str(word) for word in words]
