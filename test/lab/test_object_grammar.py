@@ -13,15 +13,18 @@ from scene_helpers import random_objects, thing
 
 from clue_ros.lab.evaluation.simulated_user import RichUser
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
+from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.object_words import ABSENT_NOUNS, HELD_OUT_NOUNS, MATERIALS, USES
 from clue_ros.lab.language.public_tasks import QUESTIONS, tasks_of
 from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import Landmark, Reference, has_color, is_called, referents
+from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, KIND_NAMES, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
-from clue_ros.lab.simulator.worlds import RICH
+from clue_ros.lab.simulator.worlds import RICH, WORLDS
+from clue_ros.lab.training.datasets import colors_of
 from clue_ros.model.prompts import build_tokenizer
 
 SPEC = replace(RICH, name="things", language="objects")
@@ -143,6 +146,18 @@ def test_an_object_without_names_has_those_of_its_kind() -> None:
 
 
 # --- how it is said
+
+
+def test_a_world_with_the_object_grammar_has_its_words_and_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(WORLDS, "things", SPEC)
+    assert isinstance(grammar_of("things"), ObjectGrammar)
+    assert rich_grammar("things").nouns["soup can"] == "soup can"
+    known = set(vocabulary("things", public=True))
+    assert set(vocabulary("rich", public=True)) < known, "a base of rich loses no token"
+    assert {"stapler", "toothbrush", "wooden", "windex", "beige"} <= known
+    assert set(colors_of("rich")) < set(colors_of("things")) == {*RICH.colors, *COLORS}
 
 
 def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[DialogueState]]]) -> None:

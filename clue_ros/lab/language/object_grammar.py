@@ -126,7 +126,8 @@ class ObjectGrammar(RichGrammar):
 
     It knows all kinds of `object_catalogue` and those of the world. An object that a scene gives no
     other names has those of its kind. nouns: kind -> the robot's noun, the kind itself. all_nouns:
-    every noun that people use, the names of single objects (brands) among them.
+    every noun that people use, the names of single objects (brands) among them. colors: the world's
+    and those of scanned objects.
     """
 
     sorts = OBJECT_SORTS
@@ -140,13 +141,15 @@ class ObjectGrammar(RichGrammar):
         }
         self.names: dict[str, tuple[str, ...]] = own | KIND_NAMES
         self.nouns = {kind: kind for kind in self.names}
-        self._colors = list(dict.fromkeys([*spec.colors, *COLORS]))
+        self.colors = tuple(dict.fromkeys([*spec.colors, *COLORS]))
+        self._colors = list(self.colors)
         brands = [name for entry in OBJECTS.values() for name in entry.names]
         several = [name for names in self.names.values() for name in names]
         self.all_nouns = tuple(dict.fromkeys([*self.names, *several, *brands]))
         self.phrasing = ObjectPhrasing(
             {},
-            _misspellings(self.names, self._colors, self.all_nouns),
+            _misspellings(self.names, self._colors, self.all_nouns)
+            | dict(self.phrasing.misspellings),
             wrong_nouns=tuple(self.names),
             wrong_colors=tuple(self._colors),
         )

@@ -19,7 +19,6 @@ from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
 from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, indefinite, pick
 from clue_ros.lab.language.words import plural as plural_of
-from clue_ros.lab.simulator.object_catalogue import COLORS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.worlds import world_spec
@@ -361,7 +360,7 @@ def tasks_of(spec: WorldSpec, grammar: Grammar) -> PublicTasks:
     """The sentences of a world with a grammar. The object grammar has more nouns and colours."""
     if isinstance(grammar, ObjectGrammar):
         nouns = {noun: (noun,) for noun in grammar.all_nouns}
-        return PublicTasks(nouns, tuple(dict.fromkeys([*spec.colors, *COLORS])), grammar)
+        return PublicTasks(nouns, grammar.colors, grammar)
     return PublicTasks(dict(spec.nouns), tuple(spec.colors), grammar)
 
 
