@@ -112,6 +112,7 @@ def read_question(
         "color": {w: w for w in words},
         "size": {form: size for size, forms in SIZES.items() for form in forms},
         "kind": {w: w for w in words},
+        "material": {w: w for w in words},
         "place": {form: place for place, forms in PLACES.items() for form in forms},
     }
     for axis, groups in partitions(candidates, objects, grammar.nouns).items():

@@ -382,7 +382,7 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(TabletopOptions, args)
     scenes = load_scenes(options.data, options.split, options.scenes, options.world)
     amount = {"per_image": options.per_image, "seed": options.seed}
-    if world_spec(options.world).language == "rich":
+    if world_spec(options.world).language != "plain":
         options.dialogues.evaluate(
             rich_samples(scenes, options.world, **amount),
             breakdown=lambda report, samples: break_down(report, samples, options.worst),

@@ -13,6 +13,8 @@ from clue_ros.lab.language.references import (
     Objects,
     Reference,
     by_relation,
+    has_color,
+    is_called,
     landmark_object,
     place_answers,
     referents,
@@ -79,31 +81,48 @@ class Respondent:
                 last = number == len(groups) - 1 and self.rng.uniform() < 0.4
                 ordinal = "last" if last else words.ORDINALS[number]
                 return pick(self.rng, words.BY_ORDER[:2]).format(o=ordinal), groups[word]
-            return self._in_words(question.axis, word), groups[word]
+            return self._in_words(question.axis, word, groups[word]), groups[word]
         if question.axis == "color":
             color = self.objects[self.target].color
-            same = tuple(i for i in self.candidates if self.objects[i].color == color)
+            same = tuple(i for i in self.candidates if has_color(self.objects[i], color))
             if len(same) < len(self.candidates):
-                return self._in_words("color", color), same
+                return self._in_words("color", color, same), same
         return self._by_place()
 
-    def _in_words(self, axis: str, word: str) -> str:
+    def _in_words(self, axis: str, word: str, group: Candidates) -> str:
         rng = self.rng
-        noun = self.phrasing.noun(self.objects[self.target].kind, rng)
+        noun = self._noun(group)
         if axis == "color":
             return pick(rng, words.BY_COLOR).format(c=word, n=noun)
         if axis == "size":
             return pick(rng, words.BY_SIZE).format(s=pick(rng, words.SIZES[word]), n=noun)
         if axis == "kind":
             return pick(rng, words.BY_KIND).format(n=noun)
+        if axis == "material":
+            return pick(rng, words.BY_SIZE).format(s=word, n=noun)
         return pick(rng, words.BY_PLACE).format(p=pick(rng, words.PLACES[word]), n=noun)
+
+    def _noun(self, group: Candidates) -> str:
+        """A noun for the target that holds for the whole group, and so means no fewer objects."""
+        noun = self.phrasing.noun(self.objects[self.target].kind, self.rng)
+        named = any(self.objects[i].names for i in group)
+        return noun if not named or self.holds_for(noun, group) else words.ANY_NOUNS[0]
+
+    def holds_for(self, noun: str, group: Candidates) -> bool:
+        """Whether every object of a group is called so."""
+        kinds = self.phrasing.nouns
+        return all(
+            is_called(self.objects[i], noun) or noun in kinds.get(self.objects[i].kind, ())
+            for i in group
+        )
 
     def _by_place(self) -> Answer | None:
         """Name the target's place among the candidates."""
         places = place_answers(self.target, self.candidates, self.objects)
         if not places:
             return None
-        return self._in_words("place", pick(self.rng, places)), (self.target,)
+        word = pick(self.rng, places)
+        return self._in_words("place", word, self.candidates), (self.target,)
 
     def distinctions(self) -> list[Answer]:
         """Every property that tells the target from some candidate, one answer each."""
@@ -111,7 +130,8 @@ class Respondent:
         out: list[Answer] = []
         for axis, groups in partitions(self.candidates, self.objects, nouns).items():
             word = next(w for w, group in groups.items() if self.target in group)
-            out.append((self._in_words(axis, word), groups[word]))
+            group = self.candidates if axis in ("size", "place") else groups[word]
+            out.append((self._in_words(axis, word, group), groups[word]))
             if axis == "color" and len(groups) == 2:
                 other = next(w for w in groups if w != word)
                 out.append((pick(self.rng, words.BY_NOT).format(c=other), groups[word]))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from clue_ros.lab.language.object_words import MATERIALS
 from clue_ros.lab.language.references import Landmark, Reference
 from clue_ros.lab.language.words import (
     ANY_NOUNS,
@@ -107,6 +108,10 @@ class Phrasing:
             after.insert(0, pick(rng, (f"that is {color}", f"which color is {color}")))
         elif color is not None:
             before.append(color)
+        if reference.material is not None:
+            before.append(pick(rng, MATERIALS[reference.material]))
+        if reference.part is not None:
+            after.insert(0, f"with the {reference.part}")
         if reference.relation is not None:
             relation, landmark = reference.relation
             after.append(pick(rng, RELATIONS[relation]).format(self.landmark(landmark, rng)))

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.references import Candidates, Objects, by_size
+from clue_ros.lab.language.object_grammar import ObjectGrammar
+from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
 from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, indefinite, pick
 from clue_ros.lab.language.words import plural as plural_of
 from clue_ros.lab.simulator.scene import SceneObject
@@ -90,7 +91,11 @@ Entries = list[tuple[str, Candidates]]
 
 @dataclass(frozen=True)
 class PublicTasks:
-    """The sentences of a world. nouns: kind -> its nouns, of which answers use the first."""
+    """The sentences of a world.
+
+    nouns: kind -> its nouns, of which answers use the first. Where objects have names of their own
+    (`SceneObject.names`), each noun stands for itself.
+    """
 
     nouns: Mapping[str, tuple[str, ...]]
     colors: tuple[str, ...]
@@ -100,6 +105,15 @@ class PublicTasks:
         """The noun of a kind in answers, lists and captions."""
         return self.nouns.get(kind, (kind,))[0]
 
+    def _known(self, objects: Objects) -> Objects:
+        """The objects with all their names."""
+        grammar = self.grammar
+        return grammar.known(objects) if isinstance(grammar, ObjectGrammar) else objects
+
+    def noun_of(self, o: SceneObject, rng: Rng) -> str:
+        """The kind of an object, or one of its other names."""
+        return pick(rng, (o.kind, *o.names)) if o.names and rng.uniform() < 0.5 else o.kind
+
     # --- detect
 
     def detection(self, objects: Objects, rng: Rng, form: str | None = None) -> Entries | None:
@@ -107,7 +121,7 @@ class PublicTasks:
 
         form: one of DETECTIONS; None draws it.
         """
-        form = form or _draw(DETECTIONS, rng)
+        form, objects = form or _draw(DETECTIONS, rng), self._known(objects)
         if form == "all":
             return [(pick(rng, ANY_PLURALS[:3]), tuple(range(len(objects))))]
         if form == "phrase":
@@ -141,12 +155,12 @@ class PublicTasks:
         """A kind, perhaps with a colour, that is there or is not, and its objects."""
         for _ in range(_TRIES):
             if present or rng.uniform() < 0.4:
-                kind = objects[int(rng.integers(len(objects)))].kind
+                kind = self.noun_of(objects[int(rng.integers(len(objects)))], rng)
             else:
                 kind = pick(rng, list(self.nouns))
             color = None
             if present and rng.uniform() < color_rate:
-                color = pick(rng, sorted({o.color for o in objects if o.kind == kind}))
+                color = pick(rng, sorted({o.color for o in objects if is_called(o, kind)}))
             elif not present and rng.uniform() < 0.5:
                 color = pick(rng, self.colors)
             found = _called(objects, kind, color)
@@ -168,7 +182,7 @@ class PublicTasks:
             "presence": self._presence, "check": self._check, "size": self._size,
             "listing": self._listing,
         }  # fmt: skip
-        return asks[sort or _draw(QUESTIONS, rng)](objects, rng)
+        return asks[sort or _draw(QUESTIONS, rng)](self._known(objects), rng)
 
     def question_about(
         self, target: int, objects: Objects, rng: Rng, sort: str | None = None
@@ -177,6 +191,7 @@ class PublicTasks:
 
         sort: one of CROP_QUESTIONS; None draws it.
         """
+        objects = self._known(objects)
         o, sort = objects[target], sort or _draw(CROP_QUESTIONS, rng)
         if sort == "kind":
             return TaskQuestion(sort, pick(rng, KIND_OF_THIS), self.name(o.kind), (target,), target)
@@ -203,8 +218,8 @@ class PublicTasks:
     def _subject(self, objects: Objects, rng: Rng) -> tuple[str, int] | None:
         """A noun phrase without a colour that means one object, and that object."""
         if rng.uniform() < 0.5:
-            kinds = [o.kind for o in objects]
-            single = [i for i, kind in enumerate(kinds) if kinds.count(kind) == 1]
+            kinds = [self.noun_of(o, rng) for o in objects]
+            single = [i for i, kind in enumerate(kinds) if len(_called(objects, kind, None)) == 1]
             if single:
                 i = single[int(rng.integers(len(single)))]
                 return f"the {self._words(kinds[i], None, rng)}", i
@@ -215,10 +230,11 @@ class PublicTasks:
         return None
 
     def _color(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
-        found = _called(objects, objects[int(rng.integers(len(objects)))].kind, None)
+        kind = self.noun_of(objects[int(rng.integers(len(objects)))], rng)
+        found = _called(objects, kind, None)
         colors = {objects[i].color for i in found}
         if len(found) > 1 and len(colors) == 1:
-            many = f"the {self._words(objects[found[0]].kind, None, rng, many=True)}"
+            many = f"the {self._words(kind, None, rng, many=True)}"
             return TaskQuestion("color", pick(rng, COLOR_OF_MANY).format(many), colors.pop(), found)
         subject = self._subject(objects, rng)
         if subject is None:
@@ -228,7 +244,7 @@ class PublicTasks:
 
     def _kind(self, objects: Objects, rng: Rng) -> TaskQuestion | None:
         colors = [o.color for o in objects]
-        single = [i for i, color in enumerate(colors) if colors.count(color) == 1]
+        single = [i for i, c in enumerate(colors) if sum(has_color(o, c) for o in objects) == 1]
         if not single:
             return None
         i = single[int(rng.integers(len(single)))]
@@ -292,13 +308,15 @@ class PublicTasks:
         return TaskQuestion("listing", pick(rng, LISTING), " , ".join(names), tuple(order))
 
     def _other_kind(self, o: SceneObject, objects: Objects, rng: Rng) -> str:
-        near = sorted({p.kind for p in objects} - {o.kind})
-        kinds = near if near and rng.uniform() < 0.4 else [k for k in self.nouns if k != o.kind]
+        near = sorted({p.kind for p in objects if not is_called(o, p.kind)})
+        other = [kind for kind in self.nouns if not is_called(o, kind)]
+        kinds = near if near and rng.uniform() < 0.4 else other
         return pick(rng, kinds)
 
     def _other_color(self, o: SceneObject, objects: Objects, rng: Rng) -> str:
-        near = sorted({p.color for p in objects} - {o.color})
-        colors = near if near and rng.uniform() < 0.5 else [c for c in self.colors if c != o.color]
+        near = sorted({p.color for p in objects} - {o.color, *o.colors})
+        other = [color for color in self.colors if not has_color(o, color)]
+        colors = near if near and rng.uniform() < 0.5 else other
         return pick(rng, colors)
 
     # --- caption en
@@ -335,8 +353,15 @@ _WRONG = ("kind", "color", "both")
 @lru_cache(maxsize=8)
 def public_tasks(world: str) -> PublicTasks:
     """The sentences of a world. ValueError names the worlds there are."""
-    spec: WorldSpec = world_spec(world)
-    return PublicTasks(dict(spec.nouns), tuple(spec.colors), grammar_of(world))
+    return tasks_of(world_spec(world), grammar_of(world))
+
+
+def tasks_of(spec: WorldSpec, grammar: Grammar) -> PublicTasks:
+    """The sentences of a world with a grammar. The object grammar has more nouns and colours."""
+    if isinstance(grammar, ObjectGrammar):
+        nouns = {noun: (noun,) for noun in grammar.all_nouns}
+        return PublicTasks(nouns, grammar.colors, grammar)
+    return PublicTasks(dict(spec.nouns), tuple(spec.colors), grammar)
 
 
 def from_left(chosen: Sequence[int], objects: Objects) -> list[int]:
@@ -355,7 +380,7 @@ def caption_text(parts: Sequence[str]) -> str:
 
 
 def _called(objects: Objects, kind: str, color: str | None) -> Candidates:
-    return tuple(i for i, o in enumerate(objects) if o.kind == kind and color in (None, o.color))
+    return tuple(i for i, o in enumerate(objects) if is_called(o, kind) and has_color(o, color))
 
 
 def _draw(shares: Mapping[str, float], rng: Rng) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clue_ros.lab.language.references import Candidates, Objects, by_size
-from clue_ros.lab.language.words import NOTHING, WHERE, WHICH_COLOR
+from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
+from clue_ros.lab.language.words import NOTHING, WHERE, WHICH_COLOR, adjective
 
 MAX_OPTIONS = 3
 """Options that a question lists at most."""
-_AXES = ("color", "size", "kind", "place")  # the earlier one is preferred where two are as good
+_AXES = ("color", "size", "kind", "material", "place")  # the earlier of two as good is preferred
 
 Groups = Mapping[str, Candidates]
 """An option's word -> the candidates that it means."""
@@ -22,10 +22,10 @@ Groups = Mapping[str, Candidates]
 class ClarifyingQuestion:
     """A question of the robot.
 
-    axis: the property it asks for: "color", "size", "kind" or "place"; "yes" for a proposal ("is it
-    the red one ?"), "which" for an open question, "nothing" for "i don't see it", "unclear" for a
-    question that could not be read. groups: the options that it lists. options: (index of the
-    option's word in the text, first object of the option), for pointing while speaking.
+    axis: the property it asks for: "color", "size", "kind", "material" or "place"; "yes" for a
+    proposal ("is it the red one ?"), "which" for an open question, "nothing" for "i don't see it",
+    "unclear" for a question that could not be read. groups: the options that it lists. options:
+    (index of the option's word in the text, first object of the option), for pointing.
     """
 
     text: str
@@ -82,8 +82,15 @@ def partitions(
     out = {
         "color": group_by({i: objects[i].color for i in order}),
         "kind": group_by({i: noun_of.get(objects[i].kind, objects[i].kind) for i in order}),
+        "material": group_by({i: adjective(objects[i].material) for i in order}),
     }
-    if len(out["kind"]) == 1:  # big and small are said of things of one kind
+    # "the white one" would mean a red and white one too, "the camera" a security camera.
+    for axis, holds in (("color", has_color), ("kind", is_called)):
+        if any(holds(objects[i], w) for w, of in out[axis].items() for i in order if i not in of):
+            del out[axis]
+    if "" in out["material"]:
+        del out["material"]
+    if len(out.get("kind", ())) == 1:  # big and small are said of things of one kind
         big, small = (by_size(order, objects, size) for size in ("big", "small"))
         if big and small and len(big) + len(small) == len(order):
             out["size"] = {"big": big, "small": small}

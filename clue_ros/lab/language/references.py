@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from clue_ros.lab.language.object_words import USES
 from clue_ros.lab.language.words import DIRECTIONS
 from clue_ros.lab.simulator.scene import SceneObject
 
@@ -27,6 +28,8 @@ Candidates = tuple[int, ...]
 
 SAME_SIZE, OTHER_SIZE = 0.92, 0.84
 """Share of the largest size: above the first as big as the largest, below the second not."""
+LOOKS_SAME = 0.75
+"""Share of the largest box's diagonal above which a box looks as big."""
 ALONG = (0.02, 0.05)
 """Distance along a relation's direction: below the first not beside, above the second beside."""
 ACROSS = (1.0, 1.7)
@@ -73,7 +76,8 @@ class Reference:
 
     not_color: the excluded colour. size: "big" or "small". relation: position relative to a
     landmark. order: number from a side, from 1. place: one of PLACES. plural: number of objects, 0
-    for "the mugs"; None for one.
+    for "the mugs"; None for one. material: "wood", ...; part: one of an object's parts. use: one of
+    `object_words.USES` ("something to cut with").
     """
 
     kind: str | None = None
@@ -84,6 +88,9 @@ class Reference:
     order: tuple[int, str] | None = None
     place: str | None = None
     plural: int | None = None
+    material: str | None = None
+    part: str | None = None
+    use: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,33 +98,50 @@ class Reference:
         parts = {
             "kind": self.kind, "color": self.color, "negation": self.not_color, "size": self.size,
             "relation": self.relation, "order": self.order, "place": self.place,
-            "plural": self.plural,
+            "plural": self.plural, "material": self.material, "part": self.part, "use": self.use,
         }  # fmt: skip
         return tuple(name for name, value in parts.items() if value is not None)
 
     @property
     def sort(self) -> str:
         """Its rarest part, for a breakdown; "kind and color" when it has both and nothing else."""
-        rare = ("plural", "negation", "order", "relation", "size", "place")
+        rare = (
+            "plural", "negation", "order", "relation", "size", "place", "use", "part", "material",
+        )  # fmt: skip
         names = self.names
         found = next((part for part in rare if part in names), None)
         return found or ("kind and color" if len(names) == 2 else names[0] if names else "nothing")
 
 
-def referents(reference: Reference, objects: Objects) -> Candidates | None:
+def is_called(o: SceneObject, noun: str | None) -> bool:
+    """Whether people call an object so; None: whether they call it an object."""
+    return noun is None or noun == o.kind or noun in o.names
+
+
+def has_color(o: SceneObject, color: str | None) -> bool:
+    """Whether an object has a colour, among others perhaps."""
+    return color is None or color == o.color or color in o.colors
+
+
+def referents(reference: Reference, objects: Objects, *, vague: bool = False) -> Candidates | None:
     """The objects that a reference can mean: () for none, several when it is ambiguous.
 
     None where people would differ.
+
+    vague: whether "the big mug" of mugs that are all as big, and "the mug by the bowl" of several
+    bowls, are ambiguous. Else nobody says so (None), as in the rich grammar.
     """
     pool: Candidates | None = _called(reference, objects)
+    if pool is None:
+        return None
     if reference.not_color is not None and not any(
-        reference.kind in (None, o.kind) and o.color == reference.not_color for o in objects
+        is_called(o, reference.kind) and has_color(o, reference.not_color) for o in objects
     ):
         return None  # nobody says "not the red one" where none is red
     if pool and reference.size is not None:
-        pool = by_size(pool, objects, reference.size)
+        pool = by_size(pool, objects, reference.size, vague=vague)
     if pool and reference.relation is not None:
-        pool = by_relation(pool, objects, *reference.relation)
+        pool = by_relation(pool, objects, *reference.relation, vague=vague)
     if pool and reference.order is not None:
         pool = by_order(pool, objects, *reference.order)
     if pool and reference.place is not None:
@@ -128,15 +152,32 @@ def referents(reference: Reference, objects: Objects) -> Candidates | None:
     return pool
 
 
-def _called(reference: Reference, objects: Objects) -> Candidates:
-    """The objects of the reference's kind and colour, without those of the excluded colour."""
-    return tuple(
+def _called(reference: Reference, objects: Objects) -> Candidates | None:
+    """The objects of the reference's noun, colour, material, part and use.
+
+    Those of the excluded colour are left out. None where a material is not known, where an object
+    might serve the use, and where some have the colour only beside another one.
+    """
+    nouns = [i for i, o in enumerate(objects) if is_called(o, reference.kind)]
+    if reference.use is not None:
+        use = USES[reference.use]
+        if any(objects[i].kind in use.perhaps for i in nouns):
+            return None
+        nouns = [i for i in nouns if objects[i].kind in use.kinds]
+    if reference.material is not None:
+        if any(not objects[i].material for i in nouns):
+            return None
+        nouns = [i for i in nouns if objects[i].material == reference.material]
+    if reference.part is not None:
+        nouns = [i for i in nouns if reference.part in objects[i].parts]
+    found = tuple(
         i
-        for i, o in enumerate(objects)
-        if reference.kind in (None, o.kind)
-        and reference.color in (None, o.color)
-        and reference.not_color != o.color
+        for i in nouns
+        if has_color(objects[i], reference.color)
+        and (reference.not_color is None or not has_color(objects[i], reference.not_color))
     )
+    mainly = sum(objects[i].color == reference.color for i in found)
+    return None if reference.color is not None and 0 < mainly < len(found) else found
 
 
 def counted_before(reference: Reference, objects: Objects) -> Candidates:
@@ -148,18 +189,26 @@ def counted_before(reference: Reference, objects: Objects) -> Candidates:
     if reference.order is None:
         return ()
     number, side = reference.order
-    called = _called(reference, objects)
+    called = _called(reference, objects) or ()
     return tuple(i for _, i in _counted(called, objects, side)[: number - 1])
 
 
-def by_size(pool: Sequence[int], objects: Objects, size: str) -> Candidates | None:
-    """The big or the small objects of a pool that has both, if they look so in the picture too."""
+def by_size(
+    pool: Sequence[int], objects: Objects, size: str, *, vague: bool = False
+) -> Candidates | None:
+    """The big or the small objects of a pool that has both, if they look so in the picture too.
+
+    vague: where all are as big and look so, all of them.
+    """
     if len(pool) < 2 or any(objects[i].extent <= 0 for i in pool):
         return None
     real = {i: objects[i].extent for i in pool}
     best = max(real.values()) if size == "big" else min(real.values())
     share = {i: (v / best if size == "big" else best / v) for i, v in real.items()}
     chosen = tuple(i for i in pool if share[i] >= SAME_SIZE)
+    if vague and len(chosen) == len(pool):
+        sides = [_diagonal(objects[i]) for i in pool]
+        return chosen if min(sides) > LOOKS_SAME * max(sides) else None
     if len(chosen) == len(pool) or any(OTHER_SIZE < share[i] < SAME_SIZE for i in pool):
         return None
     seen = {i: _diagonal(objects[i]) for i in pool}
@@ -180,23 +229,37 @@ def _diagonal(o: SceneObject) -> float:
 def landmark_object(landmark: Landmark, objects: Objects) -> int | None:
     """The index of the landmark; None where no object or several are of its kind and colour."""
     found = _called(Reference(landmark.kind, landmark.color), objects)
-    return found[0] if len(found) == 1 else None
+    return found[0] if found is not None and len(found) == 1 else None
 
 
 def by_relation(
-    pool: Sequence[int], objects: Objects, relation: str, landmark: Landmark
+    pool: Sequence[int],
+    objects: Objects,
+    relation: str,
+    landmark: Landmark,
+    *,
+    vague: bool = False,
 ) -> Candidates | None:
-    """The objects of a pool in a relation to the landmark; None if it is not exactly one object."""
-    at = landmark_object(landmark, objects)
-    if at is None or (at in pool and len(pool) == 1):
+    """The objects of a pool in a relation to the landmark; None if it is not exactly one object.
+
+    vague: with several landmarks, the objects in that relation to any of them.
+    """
+    marks = _called(Reference(landmark.kind, landmark.color), objects)
+    if not marks or (len(marks) > 1 and not vague):
         return None
-    holds = {i: _relation_holds(objects[i], objects[at], relation) for i in pool if i != at}
-    if None in holds.values():
-        return None
-    return tuple(i for i, held in holds.items() if held)
+    found: set[int] = set()
+    for at in marks:
+        if at in pool and len(pool) == 1:
+            return None
+        holds = {i: relation_holds(objects[i], objects[at], relation) for i in pool if i != at}
+        if None in holds.values():
+            return None
+        found.update(i for i, held in holds.items() if held)
+    return tuple(i for i in pool if i in found)
 
 
-def _relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool | None:
+def relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool | None:
+    """Whether an object is in a relation to the landmark; None where people would differ."""
     (x, y), (u, v) = o.center, landmark.center
     if relation == "next":
         gap = _gap(o, landmark)

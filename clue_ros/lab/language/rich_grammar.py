@@ -118,11 +118,15 @@ class RichGrammar(Grammar):
     nouns: kind -> the noun that the robot uses. phrasing: how people put references into words.
     """
 
+    sorts: Mapping[str, float] = SORTS
+    balanced_sorts: Mapping[str, Mapping[str, float]] = BALANCED_SORTS
+    form_tries: int = _FORM_TRIES
+
     def __init__(self, spec: WorldSpec, *, via: bool = False) -> None:
         self.via = via
         self._kinds, self._colors = list(spec.kinds), list(spec.colors)
         self.nouns = {kind: names[0] for kind, names in spec.nouns.items()}
-        self.phrasing = Phrasing(spec.nouns, misspelling_table(_content_words(spec)))
+        self.phrasing: Phrasing = Phrasing(spec.nouns, misspelling_table(_content_words(spec)))
 
     def reference(
         self,
@@ -147,24 +151,32 @@ class RichGrammar(Grammar):
             sorts: how often each sort of reference is tried, instead.
         """
         if balanced and sorts is None:
-            sorts = BALANCED_SORTS.get(want, SORTS)
+            sorts = self.balanced_sorts.get(want, self.sorts)
         if not objects:
             return None
         form = None
         for i in range(tries):
-            if sorts and i % _FORM_TRIES == 0:
+            if sorts and i % self.form_tries == 0:
                 form = random_form(rng, sorts)
             if want == "absent":
                 reference = self._absent_reference(objects, rng)
             else:
-                reference = random_reference(objects, rng, form)
-            candidates = referents(reference, objects)
+                reference = self.random_reference(objects, rng, form)
+            candidates = self.referents(reference, objects)
             if candidates is None or reference == Reference():
                 continue
             found = "absent" if not candidates else "clear" if len(candidates) == 1 else "ambiguous"
             if found == want:
                 return reference, candidates
         return None
+
+    def random_reference(self, objects: Objects, rng: Rng, form: RequestForm | None) -> Reference:
+        """See the function `random_reference`."""
+        return random_reference(objects, rng, form)
+
+    def referents(self, reference: Reference, objects: Objects) -> Candidates | None:
+        """The objects that a reference can mean; None where people would differ."""
+        return referents(reference, objects)
 
     def _absent_reference(self, objects: Objects, rng: Rng) -> Reference:
         """Draw a kind, a colour or both of the world; the scene may lack it."""
@@ -188,7 +200,7 @@ class RichGrammar(Grammar):
 
     def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
         """See `Grammar.dialogue_of_sort`; as many are ambiguous as with `dialogue`."""
-        wants = [want for want in ("clear", "ambiguous") if sort in BALANCED_SORTS[want]]
+        wants = [want for want in ("clear", "ambiguous") if sort in self.balanced_sorts[want]]
         shares = np.array([BALANCED_WANTS[want] for want in wants])
         want = str(rng.choice(wants, p=shares / shares.sum()))
         return self._dialogue(self.reference(objects, rng, want, sorts={sort: 1.0}), objects, rng)

@@ -49,7 +49,18 @@ ORDER_SIDES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 NUMBERS: dict[int, str] = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
-IRREGULAR: dict[str, str] = {"knife": "knives", "tin": "tins", "sphere": "spheres"}
+IRREGULAR: dict[str, str] = {"knife": "knives", "tin": "tins", "sphere": "spheres"} | {
+    "loaf": "loaves", "die": "dice", "shelf": "shelves",
+}  # fmt: skip
+# Nouns with neither "a" nor a plural of their own, told by their last word.
+_NOT_COUNTED = (
+    "scissors headphones sunglasses glasses eyeglasses shades keys crackers crayons pills vitamins "
+    "marbles blocks towels dice cutlery footwear money makeup cleanser bleach sugar salt coffee "
+    "soup tuna meat mustard gelatin pudding cream soap shampoo medicine perfume milk butter bread "
+    "beer wine yogurt tape paper salad lego windex spam jello starkist pliers tweezers wood "
+    "chicken chips grapes candy cheese ketchup honey rope glue chopsticks"
+)
+NOT_COUNTED = frozenset(_NOT_COUNTED.split())
 
 # Place words before the noun and after it.
 PLACE_BEFORE_NOUN: dict[str, tuple[str, ...]] = {
@@ -121,6 +132,11 @@ OTHERS = (
 )
 
 
+def adjective(material: str) -> str:
+    """The adjective of a material: "wood" -> "wooden"; "" stays."""
+    return {"wood": "wooden"}.get(material, material)
+
+
 def pick(rng: Rng, options: Sequence[str]) -> str:
     """Draw one of the options, all equally likely."""
     return options[int(rng.integers(len(options)))]
@@ -131,10 +147,19 @@ def plural(noun: str) -> str:
 
     >>> plural("mug"), plural("box"), plural("knife"), plural("cracker box")
     ('mugs', 'boxes', 'knives', 'cracker boxes')
+    >>> plural("strawberry"), plural("box of crackers"), plural("scissors")
+    ('strawberries', 'boxes of crackers', 'scissors')
     """
+    if " of " in noun:
+        head, of, rest = noun.partition(" of ")
+        return plural(head) + of + rest
     head, _, last = noun.rpartition(" ")
     if last in IRREGULAR:
         many = IRREGULAR[last]
+    elif last in NOT_COUNTED:
+        many = last
+    elif last.endswith("y") and last[-2:-1] not in "aeiou":
+        many = f"{last[:-1]}ies"
     elif last.endswith(("s", "x", "ch", "sh", "z")):
         many = f"{last}es"
     else:
@@ -147,8 +172,12 @@ def indefinite(noun_phrase: str) -> str:
 
     >>> indefinite("the orange ball"), indefinite("the one which color is red")
     ('an orange ball', 'a one which color is red')
+    >>> indefinite("black scissors"), indefinite("the box of crackers")
+    ('some black scissors', 'a box of crackers')
     """
     rest = noun_phrase.removeprefix("the ")
+    if rest.partition(" of ")[0].split()[-1] in NOT_COUNTED:
+        return f"some {rest}"
     article = "an" if rest[0] in "aeiou" and rest.split()[0] != "one" else "a"
     return f"{article} {rest}"
 
