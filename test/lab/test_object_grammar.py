@@ -24,7 +24,6 @@ from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, KIND_NAMES, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH, WORLDS
-from clue_ros.lab.training.datasets import colors_of
 from clue_ros.model.prompts import build_tokenizer
 
 SPEC = replace(RICH, name="things", language="objects")
@@ -157,7 +156,7 @@ def test_a_world_with_the_object_grammar_has_its_words_and_colours(
     known = set(vocabulary("things", public=True))
     assert set(vocabulary("rich", public=True)) < known, "a base of rich loses no token"
     assert {"stapler", "toothbrush", "wooden", "windex", "beige"} <= known
-    assert set(colors_of("rich")) < set(colors_of("things")) == {*RICH.colors, *COLORS}
+    assert set(GRAMMAR.colors) == {*RICH.colors, *COLORS}
 
 
 def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[DialogueState]]]) -> None:

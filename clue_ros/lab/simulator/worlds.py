@@ -300,6 +300,7 @@ _TABLE_SHAPES = {
 TABLE = replace(
     RICH,
     name="table",
+    language="objects",
     nouns={kind: RICH.nouns[kind] for kind in _TABLE_SHAPES},
     objects=_TABLE_SHAPES,
     width=448,
