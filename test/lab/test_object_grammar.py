@@ -24,7 +24,6 @@ from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, KIND_NAMES, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH, WORLDS
-from clue_ros.lab.training.datasets import colors_of
 from clue_ros.model.prompts import build_tokenizer
 
 SPEC = replace(RICH, name="things", language="objects")
@@ -88,6 +87,8 @@ def test_the_big_one_of_several_as_big_is_asked_about() -> None:
     mugs = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
     assert referents(Reference("mug", size="big"), mugs, vague=True) == (0, 1)
     assert referents(Reference("mug", size="big"), mugs) is None, "as the rich grammar was"
+    alike = [mugs[0], thing(0.8, 0.5, extent=0.09)]
+    assert referents(Reference("mug", size="big"), alike, vague=True) == (0, 1)
     near = replace(mugs[1], box=(0.6, 0.3, 1.0, 0.7))
     assert referents(Reference("mug", size="big"), [mugs[0], near], vague=True) is None
 
@@ -157,7 +158,7 @@ def test_a_world_with_the_object_grammar_has_its_words_and_colours(
     known = set(vocabulary("things", public=True))
     assert set(vocabulary("rich", public=True)) < known, "a base of rich loses no token"
     assert {"stapler", "toothbrush", "wooden", "windex", "beige"} <= known
-    assert set(colors_of("rich")) < set(colors_of("things")) == {*RICH.colors, *COLORS}
+    assert set(GRAMMAR.colors) == {*RICH.colors, *COLORS}
 
 
 def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[DialogueState]]]) -> None:

@@ -53,8 +53,8 @@ OBJECT_BALANCED_SORTS: dict[str, dict[str, float]] = {
         "negation": 0.04, "material": 0.05, "part": 0.05, "use": 0.05,
     },
     "ambiguous": {
-        "plain": 0.25, "place": 0.12, "relation": 0.2, "size": 0.22, "negation": 0.04,
-        "plural": 0.06, "material": 0.05, "use": 0.06,
+        "plain": 0.22, "place": 0.11, "relation": 0.19, "size": 0.28, "negation": 0.04,
+        "plural": 0.06, "material": 0.05, "use": 0.05,
     },
 }  # fmt: skip
 """How often each sort is tried for training."""
@@ -132,7 +132,7 @@ class ObjectGrammar(RichGrammar):
 
     sorts = OBJECT_SORTS
     balanced_sorts = OBJECT_BALANCED_SORTS
-    form_tries = 30
+    form_tries = 20
 
     def __init__(self, spec: WorldSpec, *, via: bool = False) -> None:
         super().__init__(spec, via=via)
@@ -166,7 +166,7 @@ class ObjectGrammar(RichGrammar):
         objects: Objects,
         rng: Rng,
         want: str,
-        tries: int = 90,
+        tries: int = 240,
         *,
         balanced: bool = False,
         sorts: Mapping[str, float] | None = None,
@@ -193,7 +193,7 @@ class ObjectGrammar(RichGrammar):
         shares = {k: v for k, v in self.balanced_sorts[want].items() if k != "use"}
         total = sum(shares.values())
         sorts = {k: v / total for k, v in shares.items()}
-        found = super().reference(objects, rng, want, 40, sorts=sorts)
+        found = super().reference(objects, rng, want, 60, sorts=sorts)
         if found is None:
             return None
         return self.phrasing.typed(self.phrasing.phrase(found[0], rng), rng), found[1]
@@ -227,6 +227,7 @@ class ObjectGrammar(RichGrammar):
             side = str(rng.choice(["left", "right", "top", "bottom"], p=[0.4, 0.4, 0.1, 0.1]))
             return Reference(noun, color, order=(int(rng.integers(1, HIGHEST + 1)), side))
         if sort == "size":
+            noun = self._shared_noun(o, objects, rng) if form.kind else None
             return Reference(noun, color, size=pick(rng, list(SIZES)))
         if sort == "negation":
             colors = sorted({p.color for p in objects} - {o.color, *o.colors})
@@ -241,6 +242,12 @@ class ObjectGrammar(RichGrammar):
         noun = self.noun_of(o, rng)
         same = sum(is_called(p, noun) and has_color(p, color) for p in objects)
         return Reference(noun, color, plural=same if rng.uniform() < 0.4 else 0)
+
+    def _shared_noun(self, o: SceneObject, objects: Objects, rng: Rng) -> str | None:
+        """A noun that another object has too; else any object, as sizes are said of several."""
+        others = [p for p in objects if p is not o]
+        shared = [n for n in (o.kind, *o.names) if any(is_called(p, n) for p in others)]
+        return pick(rng, shared) if shared else None
 
     def _color_of(self, o: SceneObject, rng: Rng) -> str:
         return pick(rng, o.colors) if len(o.colors) > 1 and rng.uniform() < 0.2 else o.color

@@ -198,7 +198,7 @@ def by_size(
 ) -> Candidates | None:
     """The big or the small objects of a pool that has both, if they look so in the picture too.
 
-    vague: where all are as big and look so, all of them.
+    vague: where none is plainly bigger, and all look as big, all of them.
     """
     if len(pool) < 2 or any(objects[i].extent <= 0 for i in pool):
         return None
@@ -206,9 +206,9 @@ def by_size(
     best = max(real.values()) if size == "big" else min(real.values())
     share = {i: (v / best if size == "big" else best / v) for i, v in real.items()}
     chosen = tuple(i for i in pool if share[i] >= SAME_SIZE)
-    if vague and len(chosen) == len(pool):
+    if vague and min(share.values()) > OTHER_SIZE:
         sides = [_diagonal(objects[i]) for i in pool]
-        return chosen if min(sides) > LOOKS_SAME * max(sides) else None
+        return tuple(pool) if min(sides) > LOOKS_SAME * max(sides) else None
     if len(chosen) == len(pool) or any(OTHER_SIZE < share[i] < SAME_SIZE for i in pool):
         return None
     seen = {i: _diagonal(objects[i]) for i in pool}
