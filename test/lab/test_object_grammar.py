@@ -87,6 +87,8 @@ def test_the_big_one_of_several_as_big_is_asked_about() -> None:
     mugs = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
     assert referents(Reference("mug", size="big"), mugs, vague=True) == (0, 1)
     assert referents(Reference("mug", size="big"), mugs) is None, "as the rich grammar was"
+    alike = [mugs[0], thing(0.8, 0.5, extent=0.09)]
+    assert referents(Reference("mug", size="big"), alike, vague=True) == (0, 1)
     near = replace(mugs[1], box=(0.6, 0.3, 1.0, 0.7))
     assert referents(Reference("mug", size="big"), [mugs[0], near], vague=True) is None
 

@@ -15,7 +15,6 @@ from clue_ros.lab.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
@@ -50,7 +49,7 @@ class TrainingData:
     @property
     def colors(self) -> tuple[str, ...]:
         """The colours that objects can have."""
-        return colors_of(self.world)
+        return tuple(world_spec(self.world).colors)
 
     @property
     def language(self) -> Grammar:
@@ -159,12 +158,6 @@ def it2p_folder(options: SourceOptions) -> Path | None:
     return options.it2p if options.it2p is not None else find_it2p()
 
 
-def colors_of(world: str) -> tuple[str, ...]:
-    """The colours that a world's objects can have; scanned objects bring some of their own."""
-    grammar = grammar_of(world)
-    return grammar.colors if isinstance(grammar, ObjectGrammar) else tuple(world_spec(world).colors)
-
-
 def all_kinds(options: TrainingOptions) -> tuple[str, ...]:
     """The kinds that the training scenes can hold, those of `--world` first."""
     worlds = [options.world, *(world for world, _ in options.mix)]
@@ -184,7 +177,7 @@ def _training_scenes(options: TrainingOptions) -> Iterator[Scene]:
     shards = options.tabletop
     yield from read_scenes(shards, "train", options.scenes, options.world)
     for world, count in options.mix:
-        colors = set(colors_of(world)) - set(colors_of(options.world))
+        colors = set(world_spec(world).colors) - set(world_spec(options.world).colors)
         if colors:
             raise ClueError(f"--mix {world}: {options.world} has no {', '.join(sorted(colors))}")
         scenes = list(read_scenes(shards, "train", count, world))
