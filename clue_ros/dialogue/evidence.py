@@ -42,7 +42,7 @@ NOUNS = _set(
     "apple ball banana bar basket bean block book bottle bowl box brick brush bucket bulb "
     "calculator can candle candy carafe card carrot carton case cereal charger cheese chip chips "
     "chocolate clock cloth coffee coin coke cookie cord cracker cube cup cupcake cutter cylinder "
-    "dish donut doughnut drill duck egg eraser flashlight flask flower folder fork fruit funnel "
+    "dish donut doughnut drill duck egg eraser flashlight flower folder fork fruit funnel "
     "glass glasses glove glue grape hammer hat headphones jar jug kettle key keyboard keys knife "
     "knives ladle laptop lemon lid lighter lime lipstick marker mouse mug mustard napkin notebook "
     "object onion orange pan paper peach pear pen pencil pepper phone pill pitcher plate pliers "
@@ -364,6 +364,8 @@ def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: 
     words: of the utterance. named: words of the open question and request. is_answer: a question
     is open; else it is a first request, which may name things that no table has.
     """
+    if len(words) > 1 and words[-1].isdigit():  # "block 7"
+        words = words[:-1]
     if not words or len(words) > MAX_WORDS:
         return False
     patterns = _patterns(is_answer)

@@ -141,7 +141,7 @@ def test_typed_tokens_are_words_and_are_mentioned(
     pointing: Path, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ["--model", str(pointing), "--json"]
-    assert main(["ground", str(image), "pick <loc0000> up <image> the block", *base]) == 0
+    assert main(["ground", str(image), "pick up the <loc0000><image> block", *base]) == 0
     printed = capsys.readouterr()
     assert printed.err == "clue: note: <loc0000> in the text is read as plain words\n"
     assert json.loads(printed.out)["type"] == "grounding"
