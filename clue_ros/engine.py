@@ -76,6 +76,11 @@ class View:
         return self._image
 
     @property
+    def features(self) -> Any:
+        """The vision tower's, (1, N, D), for evaluations that need more than replies."""
+        return self._features
+
+    @property
     def width(self) -> int:
         """Width of the original in pixels."""
         return int(self._image.shape[1])

@@ -11,8 +11,8 @@ from typing import Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import ModelError
+from clue_ros.wrapper import WRAPPER
 
-WRAPPER = "wrapper"
 DEFAULT_CANDIDATES = "base:household"
 
 

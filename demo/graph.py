@@ -203,8 +203,7 @@ class Watcher:
         number = getattr(Transition, f"TRANSITION_{name.upper()}")
         request = ChangeState.Request(transition=Transition(id=number))
         what, self.state = f"perception's {name}", ""
-        self.wait(self._change.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
-        future = self._change.call_async(request)
+        future = self._send(self._change, request, what)
         self.wait(lambda: future.done() or self.state == ENDS_IN[name], what, seconds)
         if future.done() and not future.result().success:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
@@ -223,10 +222,13 @@ class Watcher:
         self.wait(lambda: self.newest_stamp > first, "the next picture", 20.0)
 
     def _call(self, client: Any, request: Any, what: str, seconds: float) -> Any:
-        self.wait(client.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
-        future = client.call_async(request)
+        future = self._send(client, request, what)
         self.wait(future.done, what, seconds)
         return future.result()
+
+    def _send(self, client: Any, request: Any, what: str) -> Any:
+        self.wait(client.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
+        return client.call_async(request)
 
     def close(self) -> None:
         """Leave the graph."""

@@ -255,6 +255,15 @@ def noun_phrase(request: str) -> str:
     return " ".join(words) or request.strip()
 
 
+def with_article(noun: str) -> str:
+    """A noun with "a" or "an".
+
+    >>> with_article("apple"), with_article("red apple")
+    ('an apple', 'a red apple')
+    """
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
+
+
 def named_object(turns: Sequence[Turn]) -> str:
     """What a dialogue is about: what its request names, or what replaced it.
 

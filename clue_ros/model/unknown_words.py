@@ -15,7 +15,7 @@ from typing import Any
 
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Turn
-from clue_ros.dialogue.words import named_object
+from clue_ros.dialogue.words import named_object, with_article
 
 NOT_KNOWN = "I don't know what {} is. Say its colour, or where it is."
 NOT_A_WORD = "I don't know the word {!r}. Say it another way."
@@ -34,7 +34,7 @@ def unknown_object(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, str]:
     unknown = [word for word in noun if _is_unknown(tokenizer, word)]
     if not noun or noun[-1] not in unknown:
         return "", ""
-    thing = _with_article(" ".join(noun))
+    thing = with_article(" ".join(noun))
     if len(unknown) == len(noun):
         return thing, NOT_KNOWN.format(thing)
     return thing, NOT_A_WORD.format(noun[-1])
@@ -43,7 +43,3 @@ def unknown_object(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, str]:
 def _is_unknown(tokenizer: Any, word: str) -> bool:
     tokens = tokenizer(word, add_special_tokens=False)["input_ids"]
     return tokenizer.unk_token_id in tokens
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

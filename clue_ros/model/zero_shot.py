@@ -31,6 +31,7 @@ from clue_ros.dialogue.types import (
     Peak,
     Question,
 )
+from clue_ros.dialogue.words import with_article
 from clue_ros.errors import ModelError
 from clue_ros.model.fusion import log_odds
 from clue_ros.model.loading import is_number, read_settings, write_json
@@ -312,8 +313,5 @@ def _guess(base: Base, standing: Standing, estimate: AmbiguityEstimate) -> Candi
 
 def _not_found(standing: Standing, estimate: AmbiguityEstimate) -> NotFound:
     words, name = question_words("en"), standing.phrase.name
-    if standing.refused:
-        missing = words.another.format(name)
-    else:
-        missing = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    missing = words.another.format(name) if standing.refused else with_article(name)
     return NotFound(words.missing.format(missing), (), (), estimate, missing)

@@ -28,7 +28,7 @@ from clue_ros.dialogue.conversation import Ask, Outcome, in_words
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
-from clue_ros.grounders import WRAPPER, load_grounder
+from clue_ros.grounders import load_grounder
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
@@ -42,6 +42,7 @@ from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.publishers import Feedback, Publishers, StatePublisher, TurnLog
 from clue_ros.nodes.recorder import DialogueRecorder, Recorder
 from clue_ros.nodes.topics import Perception
+from clue_ros.wrapper import WRAPPER
 
 DEPTH = tuple(field.name for field in dataclasses.fields(DepthSettings))  # parameters
 LAST_REPLY = 1.0  # seconds at the end for what the model is computing

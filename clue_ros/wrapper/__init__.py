@@ -6,3 +6,5 @@ After "LLM-wrapper: Black-Box Semantic-Aware Adaptation of Vision-Language Model
 Expression Comprehension" (Cardiel and others, ICLR 2025). The detector stays a black box. Where
 several boxes match, the paper's model guesses; here it asks.
 """
+
+WRAPPER = "wrapper"  # the name of this model, where a model is named

@@ -23,7 +23,6 @@ from clue_ros.model.loading import first_line
 # Grounding DINO, transformers' default for OWLv2.
 BOX_THRESHOLD = {"grounding-dino": 0.2, "owlv2": 0.1}
 TEXT_THRESHOLD = 0.05
-MODEL_TYPES = {"grounding-dino": "grounding-dino", "owlv2": "owlv2"}
 
 
 class OpenVocabularyDetector:
@@ -52,7 +51,7 @@ class OpenVocabularyDetector:
 
         try:
             found = AutoConfig.from_pretrained(name).model_type
-            if found != MODEL_TYPES[kind]:
+            if found != kind:
                 raise ModelError(f"{name} is a model of type {found}, want a {kind}")
             with quietly():
                 processor = AutoProcessor.from_pretrained(name)

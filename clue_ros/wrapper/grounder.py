@@ -44,9 +44,10 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
+from clue_ros.dialogue.words import named_object, with_article
 from clue_ros.engine import check_image
 from clue_ros.errors import ModelError
+from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.deciding import (
     ambiguity_of,
@@ -60,7 +61,6 @@ from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
 from clue_ros.wrapper.sources import Source, gather, nouns_of, open_sources
 from clue_ros.wrapper.wording import worded
 
-WRAPPER = "wrapper"
 LANGUAGE_MODEL, RULES = "language model", "rules"
 WORDINGS = (LANGUAGE_MODEL, RULES)
 GRID = 32  # side of the map that is published
@@ -413,6 +413,5 @@ def _not_found(dialogue: Dialogue, verdict: _Verdict, estimate: AmbiguityEstimat
     if verdict.standing is not None:
         name = verdict.standing.phrase.name
     refused = verdict.standing is not None and bool(verdict.standing.refused)
-    article = "an" if name[:1] in "aeiou" else "a"
-    missing = words.another.format(name) if refused else f"{article} {name}"
+    missing = words.another.format(name) if refused else with_article(name)
     return NotFound(words.missing.format(missing), (), (), estimate, missing)

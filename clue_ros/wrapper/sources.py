@@ -20,6 +20,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -133,17 +134,13 @@ class BaseSource:
             checkpoint = self._clue.checkpoint
             self._last = image, BaseTasks(checkpoint, image, checkpoint.look(image))
         found = self._last[1].detect(list(nouns)) if nouns else []
-        return merge([_renamed(c, self.name) for d in found for c in d.candidates])
-
-
-def _renamed(candidate: Candidate, source: str) -> Candidate:
-    return Candidate(candidate.box, candidate.label, candidate.score, source, candidate.attributes)
+        return merge([replace(c, source=self.name) for d in found for c in d.candidates])
 
 
 def _candidate(entry: Any, source: str) -> Candidate:
     """A candidate from a mapping, from (box, label, score), or from a candidate. ModelError."""
     if isinstance(entry, Candidate):
-        return entry if entry.source else _renamed(entry, source)
+        return entry if entry.source else replace(entry, source=source)
     if isinstance(entry, Mapping):
         box, label, score = entry.get("box"), entry.get("label", ""), entry.get("score", 1.0)
     elif isinstance(entry, (list, tuple)) and len(entry) == 3:
@@ -244,8 +241,5 @@ def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tup
                 max(0.0, b.x_min), max(0.0, b.y_min), min(width, b.x_max), min(height, b.y_max)
             )
             if box.area > 0:
-                kept = Candidate(
-                    box, candidate.label, candidate.score, candidate.source, candidate.attributes
-                )
-                out.append(with_label_attributes(kept))
+                out.append(with_label_attributes(replace(candidate, box=box)))
     return tuple(out)

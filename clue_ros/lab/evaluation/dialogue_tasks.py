@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.location_tokens import encode_box, to_text
@@ -98,6 +99,12 @@ class TaskOptions:
     model: PolicyOptions
     output: RecordsOptions
 
+    @cached_property
+    def scenes(self) -> list[Scene]:
+        """The simulated scenes, read once."""
+        folder = DEFAULT_FOLDER if self.source is None else Path(self.source)
+        return load_scenes(folder, self.split, self.limit, self.world)
+
 
 # -------------------------------------------------------------------------------------------------
 # The dialogues, and the candidates of retrieval.
@@ -106,13 +113,13 @@ class TaskOptions:
 def load_task_samples(options: TaskOptions) -> tuple[list[InvigSample], list[str]]:
     """The dialogues of a data set, and what could not be used. Raises ClueError."""
     if options.data == "tabletop":
-        folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
-        scenes = load_scenes(folder, options.split, options.limit, options.world)
-        if world_spec(options.world).language != "rich":
-            found = tabletop_dialogues(scenes, per_image=options.per_image, seed=options.seed)
+        if world_spec(options.world).language == "plain":
+            found = tabletop_dialogues(
+                options.scenes, per_image=options.per_image, seed=options.seed
+            )
             return found, []
         told = sample_dialogues(
-            scenes,
+            options.scenes,
             grammar_of(options.world),
             name="scene",
             per_image=options.per_image,
@@ -277,7 +284,7 @@ def measure_grounding(
     parts, records = clue.checkpoint, list[dict[str, Any]]()
     for sample in with_progress(samples, "dialogue"):
         view = clue.look(sample.load())
-        features, truth = parts.look(view.image), Box(*sample.box)
+        truth = Box(*sample.box)
         boxes = proposals[sample.image_id]
         suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
         for dropped in range(min(3, len(sample.exchanges)) + 1):
@@ -285,10 +292,9 @@ def measure_grounding(
             dialogue = replace(sample, exchanges=kept).dialogue()
             reply = clue.reply(view, dialogue, force_grounding=True)
             assert isinstance(reply, Grounding)
-            x0, y0, x1, y1 = reply.box.as_list()
-            box = Box(x0 / view.width, y0 / view.height, x1 / view.width, y1 / view.height)
+            box = _in_fractions(reply.box.as_list(), view.width, view.height)
             sums, _ = suffix_log_probs(
-                parts, IVG, features, parts.ivg.instruction, dialogue.context(), suffixes
+                parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
             )
             chosen = boxes[int(sums.argmax())]
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
@@ -351,19 +357,17 @@ def play_samples(
         if oracle is None:
             raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
         return [_game(oracle, images, sample) for sample in samples]
-    folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
-    scenes = load_scenes(folder, options.split, options.limit, options.world)
     many = {"per_image": options.per_image, "seed": options.seed}
-    if world_spec(options.world).language == "rich":
-        games = rich_samples(scenes, options.world, **many)
+    if world_spec(options.world).language == "plain":
+        games = tabletop_samples(options.scenes, **many)
     else:
-        games = tabletop_samples(scenes, **many)
+        games = rich_samples(options.scenes, options.world, **many)
     out = []
-    for scene, game in zip(scenes, games, strict=True):
+    for scene, game in zip(options.scenes, games, strict=True):
         requests = game.interactive
         if oracle is not None:
             height, width = scene.image.shape[:2]
-            features = _once(partial(clue.checkpoint.look, scene.image))
+            features = cache(partial(clue.checkpoint.look, scene.image))
             requests = tuple(
                 replace(r, answer=OracleUser(oracle, features, _target(r, width, height), r.text))
                 for r in requests
@@ -375,19 +379,12 @@ def play_samples(
 def _target(request: DialogueRequest, width: int, height: int) -> Box:
     if "truth" not in request.about:
         raise ClueError("--oracle plays on the rich worlds and on photographs only")
-    x0, y0, x1, y1 = request.about["truth"][0]
+    return _in_fractions(request.about["truth"][0], width, height)
+
+
+def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
+    x0, y0, x1, y1 = box
     return Box(x0 / width, y0 / height, x1 / width, y1 / height)
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    kept: list[Any] = []
-
-    def get() -> Any:
-        if not kept:
-            kept.append(make())
-        return kept[0]
-
-    return get
 
 
 def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
@@ -400,8 +397,7 @@ def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
 
     def right(box: Box) -> bool:
         height, width = shape
-        x0, y0, x1, y1 = box.as_list()
-        return Box(x0 / width, y0 / height, x1 / width, y1 / height).iou(truth) >= 0.5
+        return _in_fractions(box.as_list(), width, height).iou(truth) >= 0.5
 
     user = OracleUser(oracle, lambda: images.look(sample), truth, sample.request)
     return EvalSample(
@@ -412,10 +408,8 @@ def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
 def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> dict[str, list[Box]]:
     found: dict[str, list[Box]] = {}
     if options.data == "tabletop":
-        folder = Path(options.source) if options.source is not None else DEFAULT_FOLDER
-        scenes = load_scenes(folder, options.split, options.limit, options.world)
         names = {s.image_id: int(s.image_id.replace("-", " ").split()[-1]) for s in samples}
-        return {n: [Box(*o.box) for o in scenes[i].objects] for n, i in names.items()}
+        return {n: [Box(*o.box) for o in options.scenes[i].objects] for n, i in names.items()}
     for sample in samples:
         found.setdefault(sample.image_id, []).append(Box(*sample.box))
     return {name: list(dict.fromkeys(boxes)) for name, boxes in found.items()}

@@ -150,7 +150,7 @@ def _tabletop(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]
         for split in (SPLITS if options.split == "all" else (options.split,))
         for scene in load_scenes(folder, split, options.limit, options.world)
     ]
-    if world_spec(options.world).language != "rich":
+    if world_spec(options.world).language == "plain":
         samples = tabletop_dialogues(scenes, per_image=options.per_image, seed=options.seed)
         return [TargetDialogue(sample) for sample in samples], []
     told = sample_dialogues(
