@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ class ManagedNode(LifecycleNode):
         super().__init__(name, **kwargs)
         self.spinner = executor
         self.state = "unconfigured"
+        self._changing = threading.Lock()  # held while a slow transition runs in its thread
         for service in self.services:
             if service.srv_type is ChangeState:
                 self._serve_off_thread(service)
@@ -64,7 +66,7 @@ class ManagedNode(LifecycleNode):
             label = request.transition.label  # counts before the id, as in rclpy
             slow = label in SLOW_LABELS if label else request.transition.id in SLOW_IDS
             if slow:
-                return await in_thread(self.spinner, lambda: change(request, response))
+                return await self._off_thread(lambda: change(request, response))
             return change(request, response)
 
         service.callback = on_change_state
@@ -86,10 +88,25 @@ class ManagedNode(LifecycleNode):
 
     async def _start(self) -> None:
         name = self.get_fully_qualified_name()
-        if await in_thread(self.spinner, self.trigger_configure) != SUCCESS:
+        if await self._off_thread(self.trigger_configure) != SUCCESS:
             self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} configure")
         elif self.trigger_activate() != SUCCESS:
             self.get_logger().error(f"mend this, then: ros2 lifecycle set {name} activate")
+
+    async def _off_thread(self, transition: Callable[[], Any]) -> Any:
+        def run() -> Any:
+            with self._changing:
+                return transition()
+
+        return await in_thread(self.spinner, run)
+
+    def settle(self) -> None:
+        """Let no slow transition begin any more, and wait a moment for one that just began.
+
+        rclpy crashes where a transition begins while its node is destroyed; one that is in `open`,
+        which may load a model for minutes, does no harm.
+        """
+        self._changing.acquire(timeout=JUST_BEGUN)
 
     def open(self) -> None:
         """Acquire the node's resources. Raises ClueError."""
@@ -175,6 +192,7 @@ class ManagedNode(LifecycleNode):
 
 RCLError = rclpy_implementation.RCLError
 LOOK_UP = 1.0  # seconds
+JUST_BEGUN = 0.1  # seconds
 STOPS = (signal.SIGINT, signal.SIGTERM)
 # A user's mistakes at start: one line, exit status 2, no traceback.
 MISTAKES = (ClueError, BadParameterError)
@@ -240,6 +258,8 @@ def run_node(name: str, make: Callable[[Executor], Any], args: list[str] | None)
             busy = node.close() is False
         executor.shutdown(timeout_sec=1.0)
         if node is not None:
+            if isinstance(node, ManagedNode):
+                node.settle()
             _destroy(node)
         rclpy.try_shutdown()
         # The interpreter ends with full collections. Over the objects of torch and transformers
