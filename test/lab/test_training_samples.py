@@ -1,6 +1,7 @@
 """What the adapters and the decoder are taught: samples, photographs' dialogues, calibration."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from clue_ros.lab.training.samples import (
     photo_states,
     scene_queries,
 )
-from clue_ros.lab.training.vision import batch_tensor
+from clue_ros.lab.training.vision import batch_tensor, dense_targets
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.detector import DetectorSettings, detector_loss
 from clue_ros.model.prompts import load_processor
@@ -59,6 +60,19 @@ def data(it2p: Path) -> TrainingData:
     photos = load_photos(it2p, "all", SIZE)
     train, val = (ScenePool(random_scenes(6, seed, size=SIZE), SIZE) for seed in (0, 1))
     return TrainingData(train, photos, val, photos)
+
+
+# --- colours
+
+
+def test_a_scanned_object_has_any_colour_of_its_surface_as_a_dense_target() -> None:
+    none = ScenePool([], SIZE)
+    table = TrainingData(none, none, none, none, "table")
+    scene = draw_scene(SIZE, [("block", "gray", (0, 0, 32, 32))])
+    scene = replace(scene, objects=(replace(scene.objects[0], color="silver"),))
+    targets = dense_targets([scene], SIZE // 16, ("block",), table.colors)
+    assert table.colors[int(targets.colors[0])] == "silver"
+    assert "silver" not in TrainingData(none, none, none, none, "rich").colors
 
 
 # --- queries

@@ -16,6 +16,7 @@ from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
+from clue_ros.lab.simulator.object_catalogue import COLORS as SCANNED_COLORS
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
@@ -48,8 +49,10 @@ class TrainingData:
 
     @property
     def colors(self) -> tuple[str, ...]:
-        """The colours that objects can have."""
-        return tuple(world_spec(self.world).colors)
+        """The colours that objects can have, those of scanned objects too."""
+        spec = world_spec(self.world)
+        scanned = SCANNED_COLORS if spec.assets is not None else ()
+        return tuple(dict.fromkeys([*spec.colors, *scanned]))
 
     @property
     def language(self) -> Grammar:
