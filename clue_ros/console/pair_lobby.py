@@ -77,6 +77,11 @@ class Lobby:
     # ---------------------------------------------------------------------------------------------
     # Coming and going.
 
+    @property
+    def people(self) -> int:
+        """How many wait, are paired, or have their seat kept."""
+        return len(self._people)
+
     def knows(self, person_id: str) -> bool:
         """Whether this person agreed to the consent text and has not left since."""
         return person_id in self._people
