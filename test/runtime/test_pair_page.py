@@ -51,8 +51,13 @@ def pair(server: Server, new_page: NewPage, **options: Any) -> tuple[Any, Any]: 
     enter(agent, "agent")
     for page, role in ((user, "user"), (agent, "agent")):
         page.get_by_text(f"you are the {role}").wait_for()
-        page.wait_for_function("document.querySelector('#image').naturalWidth > 0")
+        see(page)
     return user, agent
+
+
+def see(page: Any) -> None:
+    """Wait for the picture."""
+    page.locator("#image[src]").evaluate("image => image.decode()")
 
 
 def draw(page: Any, box: tuple[int, int, int, int]) -> None:
@@ -136,7 +141,7 @@ def test_two_people_make_a_row_that_the_invig_reader_reads(
     assert sample.box == pytest.approx((40 / 320, 0.1, 120 / 320, 0.5), abs=0.006)
     for page in (user, agent):
         page.get_by_role("button", name="Next picture").click()
-    user.get_by_text("Choose an object").wait_for()
+    user.locator("#task", has_text="Choose an object").wait_for()
     assert user.locator("#chat li").count() == 0
 
 
@@ -160,7 +165,7 @@ def test_the_wrong_sides_message_is_refused_by_the_server(
 def sent_after_choosing(user: Any, text: str) -> str:
     user.reload()
     user.get_by_text("you are the user").wait_for()
-    user.wait_for_function("document.querySelector('#image').naturalWidth > 0")
+    see(user)
     choose(user)
     user.get_by_label("Your request").wait_for()
     return sent(user, {"do": "say", "text": text})
@@ -215,7 +220,7 @@ def test_who_returns_has_the_seat_again_and_a_third_has_none(
     user, agent = (new_page(f"{server.url}pairs?room=lab") for _ in range(2))
     enter(user, "user", "lab")
     enter(agent, "agent", "lab")
-    user.wait_for_function("document.querySelector('#image').naturalWidth > 0")
+    see(user)
     choose(user)
     say(user, "the mug")
     read(agent, "the mug")
@@ -310,7 +315,7 @@ def test_every_state_of_the_page_passes_axe(
     assert axe_violations(page) == []
     agent = new_page(f"{server.url}pairs", color_scheme=scheme)
     enter(agent, "agent")
-    page.wait_for_function("document.querySelector('#image').naturalWidth > 0")
+    see(page)
     assert axe_violations(page) == []
     choose(page)
     say(page, "the mug")

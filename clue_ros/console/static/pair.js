@@ -135,7 +135,10 @@ function renderPair(before) {
     fillReasons(byId["why-wrong"], view.wrong_reasons);
     byId.text.value = "";
   }
-  if (phase !== before?.phase) redrawing = false;
+  if (phase !== before?.phase) {
+    redrawing = false;
+    if (before?.your_turn) byId.text.value = ""; // it was sent
+  }
 
   byId.role.textContent = `you are the ${role}`;
   byId.turn.textContent =
