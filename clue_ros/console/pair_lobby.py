@@ -134,7 +134,7 @@ class Lobby:
                 raise PairError(f"both seats of room {room} are taken")
             if inside and wish != "either" and inside[0].wish == wish:
                 raise PairError(f"the other person in room {room} is the {wish}: take another role")
-        person.wish, person.room = wish, room  # type: ignore[assignment]
+        person.wish, person.room = wish, room
         person.waiting_since = now
         self._match(now)
 

@@ -17,6 +17,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def pair_router(
     sources = [images] if isinstance(images, Path) else list(images)
     rows = RowStore(out, consent or default_consent())
     queue = PictureQueue(sources, rows.used())
-    _LOG.info("%d pictures, %d of them not used yet", len(queue), queue.unused)
+    _LOG.info("pictures: %d, of which not used yet: %d", len(queue), queue.unused)
     hub = _Hub(Lobby(queue, rows))
     router = APIRouter()
 
@@ -205,7 +206,7 @@ class _Hub:
                 return
             try:
                 action = _parse(message.get("text"))
-                await self.do(lambda lobby, now, a=action: lobby.act(person, a, now))
+                await self.do(partial(_act, person, action))
                 continue
             except ClueError as error:
                 reason = str(error)
@@ -235,6 +236,10 @@ class _Hub:
                 connection.view = view
                 connection.seconds_left = self._lobby.seconds_left(person, now)
                 connection.changed.set()
+
+
+def _act(person: str, action: dict[str, Any], lobby: Lobby, now: float) -> None:
+    lobby.act(person, action, now)
 
 
 def _parse(text: str | None) -> dict[str, Any]:

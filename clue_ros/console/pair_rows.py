@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -260,6 +261,7 @@ class RowStore:
         if path.exists():
             raise FileExistsError(f"{path.name} exists")
         replace_file(path, f"{json.dumps([row], ensure_ascii=False, allow_nan=False)}\n".encode())
+        _LOG.info("%s: %s", row["clue"]["outcome"].lower(), path)
         return path
 
     def _row(
@@ -268,7 +270,7 @@ class RowStore:
         verdict: Verdict,
         picture: Picture,
         consented: Mapping[Role, str],
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         assert session.target is not None
         assert session.answer is not None
         texts = ["", *session.turns]
@@ -294,7 +296,8 @@ class RowStore:
             "resets": session.resets,
             "date": today(),
             "people": dict(session.people),
-            "consent": {"version": self.consent.version, **consented},
+            "consent": {"version": self.consent.version}
+            | {str(k): v for k, v in consented.items()},
         }
         return {"ref_list": [ref], "image_info": info, "clue": kept}
 

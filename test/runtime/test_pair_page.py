@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import NewPage, axe_violations, browser, new_page, serving  # noqa: F401
+from fastapi import FastAPI
 from PIL import Image
 
 from clue_ros.console.pair_routes import MAX_MESSAGE, pair_router
@@ -297,6 +304,47 @@ def rows(out: Path) -> list[Path]:
     return list((out / "rows").iterdir())
 
 
+def test_after_a_restart_consent_is_asked_again_and_finished_pictures_stay_done(
+    tmp_path: Path,
+    out: Path,
+    new_page: NewPage,  # noqa: F811
+) -> None:
+    images = tmp_path / "photos"
+    images.mkdir()
+    for number in range(2):
+        Image.new("RGB", SIZE, (0, 90 * number, 0)).save(images / f"{number}.png")
+
+    def app() -> FastAPI:
+        return create_app(None, None, token="secret", routers=[pair_router(images, out)])
+
+    with serving(app()) as first:
+        port = first.port
+        user, agent = (new_page(first.url) for _ in range(2))
+        enter(user, "user")
+        enter(agent, "agent")
+        see(user)
+        user.get_by_label("Why skip").select_option(SKIP_REASONS[0])
+        user.get_by_role("button", name="Skip this picture").click()
+        agent.get_by_text("The user skipped").first.wait_for()
+    user.get_by_text("connection lost").wait_for()
+    with serving(app(), port=port):
+        for page in (user, agent):
+            page.get_by_role("button", name="I agree").wait_for()  # the page connected by itself
+        before = user.locator("#id").inner_text()
+        enter(user, "user")
+        enter(agent, "agent")
+        see(user)
+        assert user.locator("#id").inner_text() == before
+        choose(user)
+        say(user, "the mug")
+        read(agent, "the mug")
+        point(agent, (40, 20, 120, 100))
+        user.get_by_role("button", name="Right").click()
+        agent.get_by_text("The user said: right.").wait_for()
+    (row,) = json.loads(rows(out)[0].read_text())
+    assert row["image_info"]["id"] not in (out / "skipped.csv").read_text()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_state_of_the_page_passes_axe(
     server: Server,
@@ -338,4 +386,50 @@ def test_turns_are_announced_to_screen_readers(
     say(user, "the mug")
     live = agent.locator("#live[role=status]")
     live.get_by_text("your turn. Find out which object").wait_for()
+    assert agent.title().startswith("Your turn")
+    assert agent.evaluate("document.activeElement.id") == "text"
     assert agent.get_by_role("log").get_by_text("the mug").count() == 1
+
+
+# -------------------------------------------------------------------------------------------------
+# The command.
+
+
+def command(*words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "clue_ros.cli", "pair", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    Image.new("RGB", SIZE).save(tmp_path / "a.png")
+    (tmp_path / "consent.txt").write_text("Our own words.")
+    words = (tmp_path, "--out", tmp_path / "out", "--consent", tmp_path / "consent.txt")
+    process = command(*words, "--port", "0", "--host", "0.0.0.0")
+    try:
+        assert process.stdout is not None
+        found = re.search(r":(\d+)/\?token=(\S+)", process.stdout.readline())
+        assert found is not None  # other machines can reach it, so it made a token
+        base = f"http://127.0.0.1:{found[1]}/pairs/consent"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(base, timeout=10)
+        with urllib.request.urlopen(f"{base}?token={found[2]}", timeout=10) as answer:
+            assert json.load(answer)["text"] == "Our own words."
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert errors == "clue: pictures: 1, of which not used yet: 1\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
+    process = command(tmp_path / "none", "--out", tmp_path / "out")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors == f"clue: {tmp_path / 'none'}: no such picture or folder\n"

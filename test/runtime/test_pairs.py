@@ -39,7 +39,7 @@ def session_at(phase: str) -> PairSession:
         "request": lambda: session.choose("ann", TARGET, 1),
         "question": lambda: session.say("ann", "the mug", 2),
         "answer": lambda: session.say("bob", "the red one?", 3),
-        "check": lambda: (session.say("ann", "yes", 4), session.point("bob", TARGET, 5)),
+        "check": lambda: answer_and_point(session),
         "done": lambda: session.end(session.judge("ann", True, ""), 6),
     }
     for name, step in steps.items():
@@ -48,6 +48,11 @@ def session_at(phase: str) -> PairSession:
             break
     assert session.phase == phase
     return session
+
+
+def answer_and_point(session: PairSession) -> None:
+    session.say("ann", "yes", 4)
+    session.point("bob", TARGET, 5)
 
 
 # -------------------------------------------------------------------------------------------------

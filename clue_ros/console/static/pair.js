@@ -4,6 +4,7 @@ import { BoxEditor } from "./box_editor.js";
 import { Connection, api, el, fill, notify } from "./common.js";
 
 const SECTIONS = ["consent", "choose", "waiting", "pair", "ended"];
+const TITLE = document.title;
 const byId = Object.fromEntries([...document.querySelectorAll("[id]")].map((e) => [e.id, e]));
 
 let connection = null;
@@ -17,7 +18,16 @@ let choosing = false; // role and room, while waiting
 let announced = "";
 
 function show(section) {
+  const changed = section && byId[section].hidden;
   for (const name of SECTIONS) byId[name].hidden = name !== section;
+  if (changed) focusIfLost(byId.main);
+}
+
+/** What had the focus may be hidden now. */
+function focusIfLost(element) {
+  if ([document.body, byId.main].includes(document.activeElement)) {
+    element.focus({ preventScroll: true });
+  }
 }
 
 function act(action) {
@@ -55,10 +65,10 @@ function end(text) {
   view = null;
   byId.you.hidden = true;
   byId.notice.hidden = true;
+  document.title = TITLE;
   showConnection("closed");
   byId["ended-text"].textContent = text;
   show("ended");
-  byId.main.focus();
 }
 
 function connect() {
@@ -180,9 +190,7 @@ function renderPair(before) {
   byId.skip.disabled = byId.reset.disabled = phase === "check" || phase === "done";
 
   show("pair");
-  if (talking && document.activeElement === document.body) {
-    byId.text.focus({ preventScroll: true });
-  }
+  if (talking) focusIfLost(byId.text);
 }
 
 function renderChat() {
@@ -213,6 +221,7 @@ function fillReasons(select, reasons) {
 function announce() {
   const text = view.stage === "pair" ? `${byId.turn.textContent}. ${view.task}` : "";
   const all = [view.notice, text].filter(Boolean).join(" ");
+  document.title = view.your_turn ? `Your turn - ${TITLE}` : TITLE;
   if (all !== announced) byId.live.textContent = all;
   announced = all;
 }
