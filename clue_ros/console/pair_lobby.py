@@ -245,6 +245,15 @@ class Lobby:
         pair.session = PairSession(pair.people[0].id, pair.people[1].id, picture.size, now)
         pair.ready.clear()
 
+    def prepare(self, person_id: str) -> None:
+        """Encode the picture that a verdict will store: seconds for a large one, so do it ahead.
+
+        May run in another thread than the other methods.
+        """
+        pair = self._person(person_id).pair
+        if pair is not None and pair.session.phase == "check":
+            _ = pair.picture.stored
+
     # ---------------------------------------------------------------------------------------------
     # What a person sees.
 

@@ -206,6 +206,8 @@ class _Hub:
                 return
             try:
                 action = _parse(message.get("text"))
+                if action.get("do") == "judge":  # the others need not wait for this
+                    await asyncio.to_thread(self._lobby.prepare, person)
                 await self.do(partial(_act, person, action))
                 continue
             except ClueError as error:
@@ -219,10 +221,7 @@ class _Hub:
     async def _tick(self) -> None:
         while self._lobby.people:
             await asyncio.sleep(_TICK_SECONDS)
-            try:
-                await self.do(lambda lobby, now: lobby.tick(now))
-            except OSError as error:
-                _LOG.error("the pairs' clock: %s", error)
+            await self.do(lambda lobby, now: lobby.tick(now))
 
     def _publish(self) -> None:
         now = time.monotonic()

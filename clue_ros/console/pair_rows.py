@@ -25,11 +25,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from clue_ros.console.pairs import PairError, PairSession, Role, Verdict
@@ -104,9 +103,12 @@ class Picture:
     content: bytes
     shown: bytes
 
-    def pixels(self) -> npt.NDArray[np.uint8]:
-        """uint8 RGB (H, W, 3), upright."""
-        return decode_image(self.content, self.name)
+    @cached_property
+    def stored(self) -> bytes:
+        """The PNG that a row refers to: every pixel, upright, without the file's metadata."""
+        png = io.BytesIO()
+        Image.fromarray(decode_image(self.content, self.name)).save(png, "PNG", compress_level=1)
+        return png.getvalue()
 
     @property
     def stored_name(self) -> str:
@@ -253,9 +255,7 @@ class RowStore:
         folder = self.folder if verdict.right else self.folder / "rejected"
         image = folder / "images" / picture.stored_name
         if not image.exists():
-            content = io.BytesIO()
-            Image.fromarray(picture.pixels()).save(content, "PNG", compress_level=1)
-            replace_file(image, content.getvalue())
+            replace_file(image, picture.stored)
         row = self._row(session, verdict, picture, consented)
         path = folder / "rows" / f"pair-{session.id}.json"
         if path.exists():
