@@ -99,8 +99,8 @@ class Lobby:
     def connect(self, person_id: str, now: float) -> None:
         """The person's page is open; a seat that was kept is theirs again."""
         person = self._person(person_id)
-        person.gone_since = None
-        if person.pair is not None:
+        returns, person.gone_since = person.gone_since is not None, None
+        if person.pair is not None and returns:
             self._tell(self._other(person), "The other person is back.")
         self._match(now)
 
@@ -279,10 +279,10 @@ class Lobby:
         if person.waiting_since is None:
             return seen | {"stage": "choose"}
         others = [p for p in self._people.values() if p is not person and p.room == person.room]
-        waiting = [p for p in others if p.pair is None and p.waiting_since is not None]
+        here = [p for p in others if p.pair is None and p.gone_since is None]
         return seen | {
             "stage": "waiting",
-            "waiting": len(waiting),
+            "waiting": sum(p.waiting_since is not None for p in here),
             "paired": sum(p.pair is not None for p in others),
         }
 

@@ -37,6 +37,7 @@ LEFT = {"closed": "left", "text": "You have left. You can close this page."}
 ELSEWHERE = {"closed": "elsewhere", "text": "This page is open in another tab or window now."}
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 _TICK_SECONDS = 1.0
+_MAX_REFUSED = 8  # that wait for a page which reads slowly
 _LOG = logging.getLogger(__name__)
 
 
@@ -215,7 +216,7 @@ class _Hub:
             except OSError as error:
                 _LOG.error("a row cannot be written: %s", error)
                 reason = f"this cannot be stored ({error.strerror}): tell whoever invited you"
-            connection.refused.append(reason)
+            connection.refused = [*connection.refused[-_MAX_REFUSED:], reason]
             connection.changed.set()
 
     async def _tick(self) -> None:

@@ -402,6 +402,8 @@ def test_who_lost_the_connection_returns_to_the_same_seat(lobby: Lobby) -> None:
     lobby.disconnect(agent, 2)
     assert not lobby.view(user)["partner_here"]
     assert "seat is kept" in lobby.view(user)["notice"]
+    lobby.connect(user, 3)  # in a second tab: nobody went away
+    assert lobby.view(agent)["notice"] == ""
     enter(lobby, "eve")
     lobby.tick(2 + GRACE_SECONDS - 1)
     lobby.connect(agent, 100)
@@ -458,6 +460,51 @@ def test_unknown_actions_are_refused(lobby: Lobby) -> None:
     for action in ({}, {"do": "win"}, {"do": ["say"]}, {"do": "judge", "right": "yes"}):
         with pytest.raises(PairError):
             lobby.act("ann", action, 1)
+
+
+def test_whatever_five_people_do_the_lobby_stays_whole(lobby: Lobby, out: Path) -> None:
+    rng = random.Random(5)
+    people = ["ann", "bob", "cid", "dot", "eve"]
+    actions: list[Callable[[], dict[str, Any]]] = [
+        lambda: {"do": "join", "role": rng.choice(["either", "user", "agent"]), "room": ""},
+        lambda: {"do": "join", "role": "either", "room": rng.choice(["a", "b", "/"])},
+        *[lambda: {"do": rng.choice(["choose", "point"]), "box": TARGET}] * 6,
+        *[lambda: {"do": "say", "text": rng.choice(["one", "two", ""])}] * 6,
+        *[lambda: {"do": "judge", "right": rng.random() < 0.5, "reason": WRONG_REASONS[1]}] * 9,
+        *[lambda: {"do": "next"}] * 3,
+        lambda: {"do": rng.choice(["skip", "reset"]), "reason": SKIP_REASONS[0]},
+    ]
+    now, refused, phases = 0.0, 0, set()
+    for step in range(6000):
+        now += rng.expovariate(1 / 3)
+        who = rng.choice(people)
+        try:
+            if step % 97 == 0:
+                lobby.act(who, {"do": "leave"}, now)
+            elif step % 23 == 0:
+                lobby.disconnect(who, now)
+            elif step % 5 == 0:
+                lobby.consent(who, default_consent().version, now)
+                lobby.connect(who, now)
+            else:
+                lobby.act(who, rng.choice(actions)(), now)
+        except ClueError:
+            refused += 1
+        lobby.tick(now)
+        views = {person: lobby.view(person) for person in people if lobby.knows(person)}
+        sessions: dict[str, list[str]] = {}
+        for seen in views.values():
+            if seen["stage"] == "pair":
+                phases.add(seen["phase"])
+                sessions.setdefault(seen["session"], []).append(seen["role"])
+                assert seen["role"] == "user" or seen["target"] is None
+        assert all(sorted(roles) == ["agent", "user"] for roles in sessions.values())
+    assert phases == {"target", "request", "question", "answer", "check", "done"}
+    assert 1000 < refused < 5500
+    written = len(list((out / "rows").iterdir()))
+    assert written > 5
+    data = load_invig(out)
+    assert (len(data.samples), data.problems) == (written, ())
 
 
 # -------------------------------------------------------------------------------------------------
