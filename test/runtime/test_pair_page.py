@@ -127,12 +127,13 @@ def test_two_people_make_a_row_that_the_invig_reader_reads(
     say(user, "give me the mug")
     read(agent, "give me the mug")
     assert agent.locator(".shown-box").count() == 0  # the agent never sees the target
+    draw(agent, (40, 20, 120, 90))
     say(agent, "the red one?")
     read(user, "the red one?")
     say(user, "yes, <b>left</b>")
     read(agent, "yes, <b>left</b>")  # a person's markup is text
     assert agent.locator("#chat b").count() == 0
-    point(agent, (40, 20, 120, 90))
+    agent.get_by_role("button", name="End with this box").click()  # drawn before the question
     user.get_by_role("button", name="Right").wait_for()
     assert "IoU" not in user.locator("#pair").inner_text()
     assert user.locator(".shown-box").count() == 2

@@ -13,6 +13,7 @@ let deadline = null; // of the turn, on the clock of performance.now()
 let session = ""; // whose picture is shown
 let editor = null;
 let editing = ""; // what the editor's box is for
+let draft = null; // the agent's box, kept from one question to the next
 let redrawing = false; // the user corrects the target
 let choosing = false; // role and room, while waiting
 let announced = "";
@@ -162,6 +163,7 @@ function renderPair(before) {
       ? phase === "target" || (phase === "request" && redrawing)
       : phase === "question";
   edit(drawing ? role : "");
+  if (phase === "target") draft = null;
   byId.use.hidden = !(drawing && role === "user");
   byId.redraw.hidden = !(role === "user" && phase === "request" && !redrawing);
   byId.point.hidden = !(drawing && role === "agent");
@@ -231,6 +233,7 @@ function announce() {
 
 function edit(what) {
   if (what === editing) return;
+  if (editing === "agent") draft = editor.box;
   editor?.remove();
   editor = null;
   editing = what;
@@ -242,9 +245,10 @@ function edit(what) {
   };
   const label = what === "user" ? "Your object" : "The object that the user means";
   editor = new BoxEditor(byId.picture, { width, height }, changed, { label });
-  if (what === "user" && view.target) {
-    editor.box = view.target;
-    changed(view.target);
+  const box = what === "user" ? view.target : draft;
+  if (box) {
+    editor.box = box;
+    changed(box);
   }
 }
 
@@ -280,6 +284,7 @@ function leavePicture() {
   session = "";
   redrawing = false;
   edit("");
+  draft = null;
   fill(byId.shown);
   fill(byId.chat);
   byId.image.removeAttribute("src");
