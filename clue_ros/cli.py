@@ -3,6 +3,7 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos|dialogue        measure a model
     clue train base|detector|ivg|oracle|policy|full       train one
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "demo-page": Command(
         "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
     ),
+    "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),

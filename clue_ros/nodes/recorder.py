@@ -8,10 +8,8 @@ its last turn; a crash during a write leaves the file as it was before.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import re
 import shutil
 import threading
@@ -27,6 +25,7 @@ from clue_ros.dialogue.conversation import Outcome
 from clue_ros.dialogue.episodes import GROUNDED, NAME, Episode, episode_files, episode_row
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.errors import ClueError
+from clue_ros.files import open_private, replace_file
 from clue_ros.nodes import messages
 from clue_ros.nodes.dialogue_session import Listener, Session
 from clue_ros.nodes.inference_worker import Worker
@@ -102,13 +101,13 @@ class Recorder:
             picture = io.BytesIO()
             Image.fromarray(episode.image).save(picture, "PNG", compress_level=1)
             self._make_room(picture.getbuffer().nbytes)
-            _replace(self.folder / f"{name}.png", picture.getvalue())
+            replace_file(self.folder / f"{name}.png", picture.getvalue())
             self._open[episode.id] = name
             if len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         row = episode_row(episode, f"{name}.png")
         text = json.dumps([row], ensure_ascii=False, allow_nan=False)
-        _replace(self.folder / f"{name}.json", f"{text}\n".encode())
+        replace_file(self.folder / f"{name}.json", f"{text}\n".encode())
 
     def _next_name(self, episode_id: str) -> str:
         """Return the next number, whatever the clock says, and a part of the dialogue's id."""
@@ -150,7 +149,7 @@ def _usable(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder.resolve(strict=True)
         probe = folder / ".episode-000000-0.json.tmp"
-        with open(probe, "wb", opener=_private):
+        with open(probe, "wb", opener=open_private):
             pass
         probe.unlink()
         for path in folder.iterdir():
@@ -166,25 +165,6 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, finds the old or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb", opener=_private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 class DialogueRecorder(Listener):

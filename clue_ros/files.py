@@ -1,0 +1,32 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files with a person's words or pictures in them: private to their owner, never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for `open`: readable by the owner only (0600), and follows no link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or a crash at any moment, finds the old or the new one.
+
+    Raises OSError; the file is then as it was before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb", opener=open_private) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,150 @@
+"""The box editor of the pages, in a real browser: mouse, finger, keyboard, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser import NewPage, axe_violations, browser, new_page, serving  # noqa: F401
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from clue_ros.console.server import create_app
+
+PAGE = """<!doctype html><html lang="en"><head><title>Editor</title>
+<link rel="icon" href="data:,"><link rel="stylesheet" href="/static/common.css">
+<link rel="stylesheet" href="/static/box_editor.css">
+<script type="module" src="/editor.js"></script>
+</head><body><main><h1>Editor</h1><div id="narrow"><div id="holder"><img alt="A picture"
+ src="data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='640' height='480'/%3E">
+</div></div></main></body></html>"""
+SCRIPT = """import { BoxEditor } from "/static/box_editor.js";
+window.changes = [];
+document.getElementById("narrow").style.width = "320px";
+window.editor = new BoxEditor(document.getElementById("holder"), { width: 640, height: 480 },
+  (box) => changes.push(box), { label: "Your object" });"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    router = APIRouter()
+
+    @router.get("/editor")
+    def page() -> Response:
+        return HTMLResponse(PAGE)
+
+    @router.get("/editor.js")
+    def script() -> Response:
+        return Response(SCRIPT, media_type="text/javascript")
+
+    with serving(create_app(None, None, token=None, routers=[router])) as server:
+        yield f"{server.url}editor"
+
+
+@pytest.fixture
+def page(address: str, new_page: NewPage) -> Any:  # noqa: F811
+    opened = new_page(address, width=400, has_touch=True)
+    opened.locator(".box-editor-area").wait_for()
+    return opened
+
+
+def box(page: Any) -> list[int] | None:
+    found: list[int] | None = page.evaluate("editor.box")
+    return found
+
+
+def changes(page: Any) -> list[Any]:
+    found: list[Any] = page.evaluate("changes")
+    return found
+
+
+def corner(page: Any) -> tuple[float, float]:
+    frame = page.locator(".box-editor-area").bounding_box()
+    return frame["x"], frame["y"]
+
+
+def drag(page: Any, start: tuple[int, int], end: tuple[int, int]) -> None:
+    """By mouse, in pixels of the screen from the picture's corner; one is two of the image."""
+    x, y = corner(page)
+    page.mouse.move(x + start[0], y + start[1])
+    page.mouse.down()
+    page.mouse.move(x + (start[0] + end[0]) / 2, y + (start[1] + end[1]) / 2)
+    page.mouse.move(x + end[0], y + end[1])
+    page.mouse.up()
+
+
+def test_the_mouse_draws_moves_and_resizes(page: Any) -> None:
+    drag(page, (60, 90), (10, 20))  # from any corner to the opposite one
+    assert box(page) == [20, 40, 120, 180]
+    drag(page, (30, 50), (40, 60))
+    assert box(page) == [40, 60, 140, 200]
+    drag(page, (70, 100), (100, 200))  # at the lower right corner
+    assert box(page) == [40, 60, 200, 400]
+    drag(page, (20, 30), (0, 0))  # at the upper left one
+    assert box(page) == [0, 0, 200, 400]
+    drag(page, (50, 100), (500, 700))  # stops at the edges
+    assert box(page) == [440, 80, 640, 480]
+    assert len(changes(page)) == 5  # one for each drag
+    drag(page, (10, 10), (11, 10))  # a click changes nothing
+    assert len(changes(page)) == 5
+
+
+def test_a_finger_draws(page: Any) -> None:
+    x, y = corner(page)
+    touch = page.context.new_cdp_session(page)
+    points = [(10, 20), (40, 50), (60, 90)]
+    for kind, (dx, dy) in zip(("touchStart", "touchMove", "touchMove"), points, strict=True):
+        point = {"x": x + dx, "y": y + dy}
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert box(page) == [20, 40, 120, 180]
+
+
+def test_the_keyboard_makes_moves_resizes_and_removes(page: Any) -> None:
+    page.locator(".box-editor-area").focus()
+    steps = {
+        "Enter": [256, 192, 384, 288],
+        "ArrowRight": [263, 192, 391, 288],
+        "ArrowUp": [263, 187, 391, 283],
+        "Shift+ArrowLeft": [263, 187, 384, 283],
+        "Shift+ArrowDown": [263, 187, 384, 288],
+        "Control+ArrowLeft": [262, 187, 383, 288],
+        "Control+Shift+ArrowUp": [262, 187, 383, 287],
+        "Delete": None,
+    }
+    for key, wanted in steps.items():
+        page.keyboard.press(key)
+        assert box(page) == wanted, key
+    assert changes(page) == list(steps.values())
+
+
+def test_numbers_are_typed_and_kept_inside(page: Any) -> None:
+    for name, value in (("left", 50), ("top", 9999), ("right", 20), ("bottom", 470)):
+        assert changes(page) == []  # nothing before all four are there
+        page.get_by_label(name).fill(str(value))
+        page.get_by_label(name).press("Tab")
+    assert box(page) == [20, 470, 50, 480]
+    assert page.get_by_label("left").input_value() == "20"
+    page.get_by_label("right").fill("21")  # at least four pixels wide
+    page.get_by_label("right").press("Tab")
+    assert box(page) == [20, 470, 24, 480]
+
+
+def test_the_program_sets_disables_and_removes_it(page: Any) -> None:
+    page.evaluate("editor.box = [10, 10, 30, 30]")
+    assert box(page) == [10, 10, 30, 30]
+    page.evaluate("editor.disabled = true")
+    drag(page, (60, 90), (10, 20))
+    page.locator(".box-editor-area").focus()
+    page.keyboard.press("Delete")
+    assert box(page) == [10, 10, 30, 30]
+    assert page.get_by_label("left").is_disabled()
+    assert axe_violations(page) == []
+    page.evaluate("editor.disabled = false")
+    assert axe_violations(page) == []
+    page.evaluate("editor.box = null")
+    assert page.locator(".box-editor-box").is_hidden()
+    assert changes(page) == []
+    page.evaluate("editor.remove()")
+    assert page.locator(".box-editor-area, fieldset").count() == 0
