@@ -5,7 +5,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos|dialogue        measure a model
-    clue train base|detector|ivg|oracle|policy|full       train one
+    clue train base|detector|ivg|oracle|policy|views|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data objects DIR                          list scanned objects for the scenes
     clue bench engine                              measure speed
@@ -79,6 +79,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "views": Command("clue_ros.lab.training.views", "when a box needs further views"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
         "wrapper": Command(
             "clue_ros.lab.training.wrapper", "a language model that chooses among boxes"
