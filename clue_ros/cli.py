@@ -8,7 +8,7 @@
     clue train base|detector|ivg|oracle|policy|views|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data objects DIR                          list scanned objects for the scenes
-    clue bench engine                              measure speed
+    clue bench                                     measure speed beside plain transformers
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
 ``clue ground`` refuses bad input at once. Exit status: 0 done, 2 bad input (one line on stderr says
@@ -97,15 +97,12 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
-    "bench": {
-        "engine": Command("clue_ros.lab.evaluation.latency", "time to the first answer, and warm")
-    },
+    "bench": Command("clue_ros.lab.evaluation.speed", "measure speed beside plain transformers"),
 }
 _ABOUT = {
     "eval": "measure a model",
     "train": "train a model, stage by stage",
     "data": "make training data",
-    "bench": "measure speed",
 }
 
 

@@ -4,7 +4,7 @@ The same weights and the same answers, as a user of the two libraries would writ
 documentation; nothing of `clue_ros` runs but the detector's CNN and equations 1 and 2. The image is
 an argument of every call, as it is of the libraries' own methods.
 
-    python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "pick up the mug" 5
+    python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "pick up the mug" 5 float32
 
 prints the probability of ambiguity and a reply of five tokens, for the time of a fresh process.
 """
@@ -109,9 +109,9 @@ class PlainTransformers:
 
 def main() -> None:
     """The first answer of a fresh process."""
-    folder, image, request, tokens = sys.argv[1:]
+    folder, image, request, tokens, dtype = sys.argv[1:]
     pixels = np.asarray(Image.open(image).convert("RGB"))
-    plain = PlainTransformers(Path(folder))
+    plain = PlainTransformers(Path(folder), getattr(torch, dtype))
     print(plain.probability(pixels, request), plain.reply(pixels, request, int(tokens)), flush=True)
 
 
