@@ -6,10 +6,10 @@
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue check --model M                           say whether a model would load here
     clue eval it2p|tabletop|photos|dialogue        measure a model
-    clue train base|detector|ivg|oracle|policy|full       train one
+    clue train base|detector|ivg|oracle|policy|views|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data objects DIR                          list scanned objects for the scenes
-    clue bench engine                              measure speed
+    clue bench                                     measure speed beside plain transformers
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
 ``clue ground`` refuses bad input at once. Exit status: 0 done, 2 bad input (one line on stderr says
@@ -84,6 +84,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "views": Command("clue_ros.lab.training.views", "when a box needs further views"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
         "wrapper": Command(
             "clue_ros.lab.training.wrapper", "a language model that chooses among boxes"
@@ -101,15 +102,12 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
-    "bench": {
-        "engine": Command("clue_ros.lab.evaluation.latency", "time to the first answer, and warm")
-    },
+    "bench": Command("clue_ros.lab.evaluation.speed", "measure speed beside plain transformers"),
 }
 _ABOUT = {
     "eval": "measure a model",
     "train": "train a model, stage by stage",
     "data": "make training data",
-    "bench": "measure speed",
 }
 
 

@@ -14,8 +14,10 @@ adapters share one model.
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,15 +61,23 @@ NOT_FITTED = (
 Image = npt.NDArray[np.uint8]
 
 
-class View:
-    """An image that was looked at: its pixels, and the vision tower's features.
+@dataclass
+class _Encoded:
+    """An image's features; those of its further views (`Clue.num_views`) once they were needed.
 
-    Its owner keeps the features of further views here too (`Clue.num_views`), once it has pointed.
+    digest: of the pixels and their shape.
     """
 
-    def __init__(self, image: Image, features: Any, owner: Clue) -> None:
-        self._image, self._features, self._owner = image, features, owner
-        self._further: Any = None
+    digest: bytes
+    features: Any
+    further: Any = None
+
+
+class View:
+    """An image that was looked at: its pixels, and the vision tower's features."""
+
+    def __init__(self, image: Image, encoded: _Encoded, owner: Clue) -> None:
+        self._image, self._encoded, self._owner = image, encoded, owner
         self._base: Any = None  # what the base alone said about it, with policy "zero-shot"
 
     @property
@@ -78,7 +88,7 @@ class View:
     @property
     def features(self) -> Any:
         """The vision tower's, (1, N, D), for evaluations that need more than replies."""
-        return self._features
+        return self._encoded.features
 
     @property
     def width(self) -> int:
@@ -101,13 +111,16 @@ class Clue:
         policy: str,
         threshold: float | None,
         num_views: int | None,
+        doubtful_score: float | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._name = name
         self._lock = RLock()
+        self._last: _Encoded | None = None  # the image that was looked at last
         self.policy = policy
         self.threshold = threshold
         self.num_views = num_views
+        self.doubtful_score = doubtful_score
 
     @classmethod
     def load(
@@ -119,6 +132,7 @@ class Clue:
         policy: str = DEFAULT_POLICY,
         threshold: float | None = None,
         num_views: int | None = None,
+        doubtful_score: float | None = None,
         detector: str | Path | None = None,
         ivg: str | Path | None = None,
         revision: str | None = None,
@@ -136,13 +150,14 @@ class Clue:
         takes that one, a base without adapters "zero-shot". threshold: 0..1, None for the model's
         own.
         num_views: views of the picture that agree on the box, None for the model's own (`looks` is
-        its old name). detector: the folder of another detector that `clue train detector` made, or
-        a baseline's name ("decoder-yes-no", "candidate-count", "decoder-first"); ivg: the folder of
-        another adapter B; None: the model's own. revision: a hub id's branch, tag or commit (as
-        well: "owner/name@revision"). quantization: "none", or "int8" or "nf4" (4 bits) for the
-        decoder's weights, which needs bitsandbytes. mask_decoder: the safetensors file of
-        PaliGemma's mask decoder (`clue_ros.model.mask_decoder`), None for mask_decoder.safetensors
-        in the model's folder, if it is there.
+        its old name); doubtful_score: the first view's score up to which the others are looked at,
+        0..1, None for the model's own. detector: the folder of another detector that
+        `clue train detector` made, or a baseline's name ("decoder-yes-no", "candidate-count",
+        "decoder-first"); ivg: the folder of another adapter B; None: the model's own. revision: a
+        hub id's branch, tag or commit (as well: "owner/name@revision"). quantization: "none", or
+        "int8" or "nf4" (4 bits) for the decoder's weights, which needs bitsandbytes. mask_decoder:
+        the safetensors file of PaliGemma's mask decoder (`clue_ros.model.mask_decoder`), None for
+        mask_decoder.safetensors in the model's folder, if it is there.
 
         Raises ModelError naming the file or the shape that is wrong.
         """
@@ -154,6 +169,8 @@ class Clue:
             num_views = looks
         if num_views is not None:
             _check_views(num_views)
+        if doubtful_score is not None:
+            _check_score(doubtful_score)
         try:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
@@ -171,7 +188,7 @@ class Clue:
             quantization=quantization,
             mask_decoder=mask_decoder,
         )
-        clue = cls(checkpoint, str(model), policy, threshold, num_views)
+        clue = cls(checkpoint, str(model), policy, threshold, num_views, doubtful_score)
         if policy == "both" and clue.policy == "detector" and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
         return clue
@@ -253,7 +270,8 @@ class Clue:
 
         1 is the paper's. The further views shift or scale the picture a little; the box's score
         falls where they disagree (`clue_ros.model.multi_view`). The first view alone decides
-        whether to ask. Set it to None for the model's own number.
+        whether to ask, and whether the others are needed (`doubtful_score`). Set it to None for the
+        model's own number.
         """
         return self._checkpoint.ivg.num_views if self._num_views is None else self._num_views
 
@@ -263,6 +281,29 @@ class Clue:
             _check_views(num_views)
         self._num_views = num_views
 
+    @property
+    def doubtful_score(self) -> float:
+        """Score of the first view's box up to which the further views are looked at, 0..1.
+
+        1: always. Set it to None for the model's own.
+        """
+        own = self._doubtful_score
+        return self._checkpoint.ivg.doubtful_score if own is None else own
+
+    @doubtful_score.setter
+    def doubtful_score(self, score: float | None) -> None:
+        if score is not None:
+            _check_score(score)
+        self._doubtful_score = score if score is None else float(score)
+
+    def warm_up(self) -> None:
+        """Make the first request as quick as the second: look, judge and point once.
+
+        What a first run prepares (the merged weights of both adapters, kernels of a GPU) stays.
+        """
+        image: Image = np.full((64, 64, 3), 127, np.uint8)
+        self.reply(self.look(image), Dialogue("the object"), force_grounding=True)
+
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
         return self._checkpoint.memory_bytes()
@@ -270,13 +311,22 @@ class Clue:
     def look(self, image: Image) -> View:
         """Run the vision tower, once for all questions about this image: uint8 RGB (H, W, 3).
 
-        The view refers to a contiguous image's memory: do not write to it afterwards. Raises
-        BadImageError.
+        The same pixels as in the last call are not encoded again. The view refers to a contiguous
+        image's memory: do not write to it while you use the view. Raises BadImageError.
         """
         check_image(image)
         image = np.ascontiguousarray(image)
         with self._lock:
-            return View(image, self._checkpoint.look(image), self)
+            return View(image, self._encode(image), self)
+
+    def _encode(self, image: Image) -> _Encoded:
+        """The image's features: kept ones if these are the pixels that were encoded last."""
+        digest = hashlib.sha256(image.data)
+        digest.update(repr(image.shape).encode())
+        if self._last is None or self._last.digest != digest.digest():
+            self._last = None  # before the next one takes memory
+            self._last = _Encoded(digest.digest(), self._checkpoint.look(image))
+        return self._last
 
     def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge whether this sentence, or dialogue so far, names exactly one thing in the image.
@@ -330,7 +380,7 @@ class Clue:
         if view._owner is not self:
             return BaseTasks(self._checkpoint, view.image, self._features(view))
         if view._base is None:
-            view._base = BaseTasks(self._checkpoint, view.image, view._features)
+            view._base = BaseTasks(self._checkpoint, view.image, view.features)
         base: BaseTasks = view._base
         return base
 
@@ -440,10 +490,11 @@ class Clue:
         return Question(text, candidates, offered_answers(text), estimate)
 
     def _agreement(self, said: Generation, view: View, context: str) -> Agreement:
-        """The box of the first view, or the one that all views agree on."""
+        """The box of the first view, or where that leaves a doubt, that of all views together."""
         from clue_ros.model.multi_view import agreed, windows
 
-        through = windows(self.num_views, view.width, view.height)
+        in_doubt = said.score <= self.doubtful_score
+        through = windows(self.num_views if in_doubt else 1, view.width, view.height)
         further = self._further(view, through[1:])
         others = [] if further is None else self._checkpoint.point(further, context)
         return agreed([said, *others], through)
@@ -452,19 +503,17 @@ class Clue:
         """Features (n, N, D) of the views after the first; None if there are none."""
         if not through:
             return None
-        mine = view._owner is self
-        if mine and view._further is not None and len(view._further) == len(through):
-            return view._further
-        features = self._checkpoint.look(*(window.onto(view.image) for window in through))
-        if mine:
-            view._further = features
-        return features
+        encoded = self._encoded(view)
+        if encoded.further is None or len(encoded.further) != len(through):
+            encoded.further = self._checkpoint.look(*(w.onto(view.image) for w in through))
+        return encoded.further
 
     def _features(self, view: View) -> Any:
+        return self._encoded(view).features
+
+    def _encoded(self, view: View) -> _Encoded:
         """The view's features; a view that another Clue made is looked at again."""
-        if view._owner is not self:
-            return self._checkpoint.look(view.image)
-        return view._features
+        return view._encoded if view._owner is self else self._encode(view.image)
 
 
 def _check_policy(policy: str) -> None:
@@ -475,6 +524,11 @@ def _check_policy(policy: str) -> None:
 def _check_threshold(threshold: float) -> None:
     if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
         raise ModelError(f"threshold {threshold!r} is no probability: want a number from 0 to 1")
+
+
+def _check_score(score: float) -> None:
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or not 0 <= score <= 1:
+        raise ModelError(f"doubtful_score {score!r} is no score: want a number from 0 to 1")
 
 
 def _check_views(number: int) -> None:

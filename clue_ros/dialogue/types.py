@@ -134,8 +134,9 @@ class Grounding:
     """The robot points.
 
     score: 0..1, geometric mean over the four sides of the decoder's probability that a side lies
-    within 2 % of the image's width or height of where the box has it; with several views
-    (`Clue.num_views`) the mean of their scores, 0 for a view that found another thing.
+    within 2 % of the image's width or height of where the box has it; where the
+    first of several views (`Clue.num_views`) leaves a doubt, the mean of their scores, 0 for a view
+    that found another thing.
     intermediate_boxes: boxes that the reply went through before the last one, in order: the first
     and the second mug of "the third mug from the left".
     """

@@ -50,6 +50,7 @@ class Adapters:
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
         self._peft: PeftModel | None = None
+        self._in_use: tuple[str | None, bool] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,6 +67,7 @@ class Adapters:
                 self._peft = PeftModel(model, config, adapter_name=name)
             else:
                 self._peft.add_adapter(name, config)
+        self._in_use = None
         model.train(model.training)  # new layers start in training mode, with dropout
         self.use(name)
 
@@ -78,6 +80,9 @@ class Adapters:
             if name is not None:
                 raise KeyError(f"no adapter {name}")
             return
+        if (name, train) == self._in_use:
+            return  # switching walks through every module
+        self._in_use = name, train
         tuner: Any = self._peft.base_model
         if name is None:
             tuner.disable_adapter_layers()

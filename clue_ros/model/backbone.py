@@ -4,7 +4,8 @@
 
 Nothing here depends on a model's size; every number comes from its config. The decoder runs in
 eager attention, because the detector reads attention weights and Gemma 2's softcap exists in no
-other kernel that returns them.
+other kernel that returns them. Where no gradient is wanted, replies take `fast_decoder` instead
+(`word_attention`, `read`), which a test compares with the plain path (`attention_at`, `forward`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
@@ -23,6 +24,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
+from clue_ros.model.fast_decoder import FastDecoder, KeyValues
 from clue_ros.model.loading import check_config, check_weights, first_line, read_json
 from clue_ros.model.prompts import Prompts
 from clue_ros.model.quantization import loading_options, quantization_state
@@ -44,6 +46,7 @@ class Backbone:
         vision: Any = self.config.vision_config
         self.grid: int = vision.image_size // vision.patch_size
         self.blocks: int = self.text.num_hidden_layers
+        self._fast = FastDecoder(model.model.language_model, self.text)
 
     @property
     def device(self) -> torch.device:
@@ -138,6 +141,55 @@ class Backbone:
         )
         return weights
 
+    def word_attention(
+        self, block: int, features: torch.Tensor, prompts: Prompts
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The part of `attention_at` that the words' rows hold, and which of its rows are words.
+
+        Returns (B, H, R, T) and (B, R) bool: R rows, from the first word of any prompt to the last.
+        Without gradients nothing else of `block` is computed than these rows and the keys.
+        """
+        where = prompts.query_mask.any(0).nonzero()
+        rows = slice(int(where[0]), int(where[-1]) + 1) if len(where) else slice(0, 1)
+        words = prompts.query_mask[:, rows]
+        length = prompts.input_ids.shape[1]
+        if torch.is_grad_enabled() or not self._fast.fits(length):
+            return self.attention_at(block, features, prompts)[:, :, rows], words
+        if not 0 <= block < self.blocks:
+            raise ValueError(f"block {block} of a decoder with {self.blocks} blocks")
+        embedded, mask, positions = self._start(features, prompts)
+        return self._fast.attention(block, rows, embedded, mask, positions), words
+
+    def read(
+        self, features: torch.Tensor, prompts: Prompts, room: int
+    ) -> tuple[torch.Tensor, Cache | KeyValues]:
+        """Full depth over B whole prompts without suffixes, for a reply of up to `room` tokens.
+
+        Returns the hidden states after each prompt's last token (B, D), and the cache for `step`.
+        """
+        lengths = prompts.attention_mask.sum(1)
+        rows = torch.arange(len(lengths), device=lengths.device)
+        if torch.is_grad_enabled() or not self._fast.fits(prompts.input_ids.shape[1] + room):
+            cache = DynamicCache(config=self.text)
+            hidden, _ = self.forward(features, prompts, cache=cache)
+            return hidden[rows, lengths - 1], cache
+        embedded, mask, positions = self._start(features, prompts)
+        kept = self._fast.cache(embedded, room)
+        hidden = self._fast.run(embedded, mask, positions, kept, last=mask is None)
+        return hidden[:, -1] if mask is None else hidden[rows, lengths - 1], kept
+
+    def _start(
+        self, features: torch.Tensor, prompts: Prompts
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """The decoder's input (B, T, D), its mask (None: all attends to all), positions (1, T)."""
+        embedded = self.embed(prompts.input_ids, features)
+        positions = torch.arange(1, embedded.shape[1] + 1, device=embedded.device).unsqueeze(0)
+        types = prompts.token_type_ids
+        if bool(prompts.attention_mask.all()) and not bool(types.any()):
+            return embedded, None, positions
+        masks = self.masks(embedded, prompts.attention_mask, types, positions)
+        return embedded, masks["full_attention"], positions
+
     def hidden_at(
         self, block: int, features: torch.Tensor, prompts: Prompts
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,9 +262,17 @@ class Backbone:
         tokens: torch.Tensor,
         positions: torch.Tensor,
         attention_mask: torch.Tensor,
-        cache: Cache,
+        cache: Cache | KeyValues,
     ) -> torch.Tensor:
         """One more token a row: tokens (B,), positions (B,), mask (B, past+1) -> hidden (B, D)."""
+        if isinstance(cache, KeyValues):
+            embedded = self.model.get_input_embeddings()(tokens.unsqueeze(1))
+            cache.room(1)
+            mask = None
+            if not bool(attention_mask.all()):
+                low = torch.finfo(embedded.dtype).min
+                mask = (1 - attention_mask[:, None, None].to(embedded.dtype)) * low
+            return self._fast.run(embedded, mask, positions.unsqueeze(1), cache)[:, 0]
         out = self.model.model(
             input_ids=tokens.unsqueeze(1),
             position_ids=positions.unsqueeze(1),

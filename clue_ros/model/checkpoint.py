@@ -76,13 +76,15 @@ class IvgSettings:
 
     instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
     the last of which is meant; the paper has 1. num_views: augmented views of an image whose boxes
-    are averaged; the paper has 1.
+    are averaged; the paper has 1. doubtful_score: the further views are looked at only where the
+    first view's score is at most this; 1: always (`clue train views` fits it).
     """
 
     instruction: str = "clarify"
     max_new_tokens: int = 48
     max_boxes: int = 1
     num_views: int = 1
+    doubtful_score: float = 1.0
 
 
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
@@ -97,6 +99,8 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
     if settings.num_views > MAX_VIEWS:
         raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
+    if not is_number(settings.doubtful_score, 0, 1):
+        raise ModelError(f"{path}: doubtful_score {settings.doubtful_score!r}, want 0 to 1")
     return settings
 
 

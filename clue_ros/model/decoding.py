@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import Cache
 
 from clue_ros.model.backbone import Backbone
+from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.location_tokens import BETWEEN, LAST, STEPS, Codes
 from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
 
@@ -33,6 +34,7 @@ Mode = Literal["question", "grounding", "segment", "free", "unconstrained"]
 
 SIDES = 4  # location tokens of a box
 MASK_TOKENS = 16  # segment tokens of a mask
+ROOM = 32  # tokens of a reply that a cache has room for at first; it grows for longer ones
 NEAR = 20
 """Location steps on either side that count as the same place in a score: 2 % of the image's side.
 
@@ -221,18 +223,15 @@ class Prefill:
     hidden: torch.Tensor
     lengths: torch.Tensor
     mask: torch.Tensor
-    cache: DynamicCache
+    cache: Cache | KeyValues
 
 
 @torch.inference_mode()
 def read_prompts(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> Prefill:
     """Run B prompts (without suffixes) through the active adapter. features: (B or 1, N, D)."""
-    cache = DynamicCache(config=backbone.text)
-    hidden, _ = backbone.forward(features, prompts, cache=cache)
+    hidden, cache = backbone.read(features, prompts, ROOM)
     mask = prompts.attention_mask
-    lengths = mask.sum(1)
-    rows = torch.arange(len(mask), device=hidden.device)
-    return Prefill(hidden[rows, lengths - 1], lengths, mask, cache)
+    return Prefill(hidden, mask.sum(1), mask, cache)
 
 
 def generate(

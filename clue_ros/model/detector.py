@@ -129,8 +129,8 @@ class CnnHead(Head):
         self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
     ) -> Reading:
         """The CNN's logits for the map at `block`, and the map."""
-        weights = backbone.attention_at(block, features, prompts)
-        attention = image_attention(weights, prompts.query_mask, backbone.grid)
+        weights, words = backbone.word_attention(block, features, prompts)
+        attention = image_attention(weights, words, backbone.grid)
         return Reading(self(min_max(attention)).float(), attention)
 
 

@@ -68,8 +68,8 @@ class _Decoding(Detector):
         """Probabilities (B,), and maps (B, g, g) in 0..1 that no head reads."""
         self.adapters.use(self.adapter)
         chance = self.chance(features, prompts)
-        attention = self.backbone.attention_at(self.settings.block, features, prompts)
-        return chance, min_max(image_attention(attention, prompts.query_mask, self.backbone.grid))
+        attention, words = self.backbone.word_attention(self.settings.block, features, prompts)
+        return chance, min_max(image_attention(attention, words, self.backbone.grid))
 
 
 class CandidateCount(_Decoding):

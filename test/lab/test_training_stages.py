@@ -22,7 +22,7 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training import detector, fusion, ivg
+from clue_ros.lab.training import detector, fusion, ivg, views
 from clue_ros.lab.training.augment import ScenePool
 from clue_ros.lab.training.base import save_base
 from clue_ros.lab.training.datasets import TrainingData, load_photos, load_training_data
@@ -249,7 +249,7 @@ def options(module: ModuleType, work: Work, *more: object) -> argparse.Namespace
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     words = ["--tabletop", work.scenes, "--model", work.model, *more, "--device", "cpu"]
-    if module is not fusion:  # which draws nothing and keeps no state
+    if module not in (fusion, views):  # which draw nothing and keep no state
         words += ["--run", work.run, "--seed", "1"]
     return parser.parse_args([str(word) for word in words])
 
@@ -391,6 +391,39 @@ def test_the_policy_is_fitted_to_the_pair(
     assert joint.threshold == found["threshold"]
     assert joint.fits(model / "detector", model / "ivg")
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_the_score_that_needs_no_further_views_is_written_beside_the_settings(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+    model = Path(shutil.copytree(whole, tmp_path / "model"))
+    path = model / "ivg" / "ivg.json"
+    before = {**json.loads(path.read_text()), "num_views": 3}
+    path.write_text(json.dumps(before))
+    assert views.run(options(views, work, "--model", model)) == 0
+    after = json.loads(path.read_text())
+    assert {name: after[name] for name in before} == {
+        **before,
+        "doubtful_score": after["doubtful_score"],
+    }
+    figures = after["views_validation"]["val"]
+    assert figures["n"] > 4
+    assert figures["views_in_doubt"] >= figures["all_views"]
+    assert load_checkpoint(model).ivg.doubtful_score == after["doubtful_score"]
+
+
+def test_a_low_score_is_kept_that_loses_no_box() -> None:
+    seen = [
+        views.Found(0.9, one=True, all=True),
+        views.Found(0.7, one=True, all=True),
+        views.Found(0.6, one=False, all=True),
+        views.Found(0.3, one=True, all=False),
+    ]
+    assert views.fit(seen) == 0.05, "one view finds as many, though others"
+    assert views.fit(seen[:3]) == 0.65
+    assert views.fit([*seen[:3], views.Found(0.97, one=False, all=True)]) == 1.0
+    assert views.fit(seen[:2]) == 0.05
 
 
 def test_a_policy_without_validation_scenes_says_what_to_make(

@@ -230,7 +230,7 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("eval", "it2p", "--data", "/no/such"), "no IT2P here"),
         (("eval", "tabletop", "--data", "/no/such"), "clue data tabletop"),
         (("eval", "it2p", "--data", ".", "--per-image", "-3"), "--per-image"),
-        (("bench", "engine", "--runs", "0"), "--runs"),
+        (("bench", "--repeats", "0"), "--repeats"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(
@@ -333,19 +333,20 @@ def test_eval_tabletop_prints_the_same_shape(
     assert "test-0-0000.npz" in line
 
 
-def test_bench_prints_medians_and_a_table_row(
-    pointing: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_bench_compares_with_plain_transformers_in_tables_and_json(
+    pointing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    words = ["bench", "engine", "--model", str(pointing), "--runs", "1", "--markdown"]
-    assert main(words) == 0
-    line, row = capfd.readouterr().out.splitlines()
-    result = json.loads(line)
-    measured = ("start_to_answer_ms", "load_ms", "look_ms", "ambiguity_ms", "reply_ms")
-    ratios = ("question_both_to_detector", "box_both_to_detector", "box_three_views_to_one")
-    for name in (*measured, *ratios):
-        assert result[name] > 0
-    assert row.count("|") == 8
+    out = tmp_path / "speed.json"
+    words = ["bench", "--model", str(pointing), "--repeats", "1", "--starts", "0", "--markdown"]
+    assert main([*words, "--out", str(out)]) == 0
+    result = json.loads(out.read_text())
+    rows = ("p_amb, detector", "p_amb, both", "first answer, box", "first answer, question")
+    assert list(result["rows"]) == [*rows, "later turn, box", "two turns"]
+    for row in result["rows"].values():
+        assert row["to_plain"][0] == pytest.approx(row["ours_ms"] / row["plain_ms"], rel=0.02)
+    assert list(result["costs"]["views"]) == ["1", "3", "5"]
+    assert all(part["least_ms"] > 0 for part in result["floor"]["parts"].values())
+    assert "| first answer, box | " in capsys.readouterr().out
 
 
 def test_records_that_cannot_be_written_are_one_line(

@@ -396,3 +396,42 @@ def test_half_precision_gives_nearly_the_same_map(
 
 def test_a_threshold_given_at_loading_wins(random_model: Path) -> None:
     assert Clue.load(random_model, threshold=0.7).threshold == 0.7
+
+
+def test_the_same_pixels_are_encoded_once_and_changed_ones_again(
+    clue: Clue, picture: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = np.ascontiguousarray(picture[::-1])  # that no other test has looked at
+    seen: list[int] = []
+    look = clue.checkpoint.look
+
+    def counted(*images: Image) -> object:
+        seen.append(len(images))
+        return look(*images)
+
+    monkeypatch.setattr(clue.checkpoint, "look", counted)
+    buffer = picture.copy()
+    first = clue.look(buffer)
+    same = clue.look(picture)
+    assert len(seen) == 1
+    assert same.features is first.features
+    assert same.image is picture, "the caller's own pixels"
+    buffer[0, 0, 0] ^= 255  # a camera that reuses its buffer
+    changed = clue.look(buffer)
+    assert len(seen) == 2
+    assert not np.array_equal(changed.features, first.features)
+    height, width = picture.shape[:2]
+    assert height != width
+    clue.look(buffer.reshape(width, height, 3))
+    assert len(seen) == 3, "the same bytes in another shape are another image"
+
+
+def test_a_warm_up_leaves_no_trace_in_replies(clue: Clue, picture: Image) -> None:
+    request = Dialogue("pick up the block")
+    before = clue.reply(clue.look(picture), request, force_grounding=True)
+    clue.warm_up()
+    after = clue.reply(clue.look(picture), request, force_grounding=True)
+    assert isinstance(before, Grounding)
+    assert isinstance(after, Grounding)
+    assert (after.box, after.score) == (before.box, before.score)
+    assert after.ambiguity.probability == before.ambiguity.probability

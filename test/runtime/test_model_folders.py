@@ -224,6 +224,13 @@ def test_more_looks_than_there_are_windows_are_refused(folder: Path) -> None:
     assert "num_views 6, want 5 at most" in reason(folder)
 
 
+@pytest.mark.parametrize("value", [-0.1, 1.1, True, "0.5", None])
+def test_a_doubtful_score_that_is_no_score_is_refused(folder: Path, value: object) -> None:
+    path = folder / "ivg" / "ivg.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "doubtful_score": value}))
+    assert "doubtful_score" in reason(folder)
+
+
 def test_an_adapter_for_another_width_is_refused(folder: Path, tmp_path: Path) -> None:
     other = write_random_model(tmp_path / "other", width=64)
     shutil.rmtree(folder / "ivg")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
-from clue_ros.engine import Clue, Image
+from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
 from clue_ros.model.decoding import Generation
@@ -187,3 +187,46 @@ def test_windows_are_what_was_measured() -> None:
     for window in WINDOWS[1:]:
         assert window != WINDOWS[0]
         assert np.abs(np.subtract(window, WINDOWS[0])).max() < 0.06
+
+
+def where(clue: Clue, view: View) -> tuple[Box, float]:
+    reply = clue.reply(view, REQUEST, force_grounding=True)
+    assert isinstance(reply, Grounding)
+    return reply.box, reply.score
+
+
+def test_further_views_are_looked_at_only_where_the_first_ones_score_leaves_a_doubt(
+    clue: Clue, picture: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int]
+    view, batches = clue.look(picture[::-1]), []  # that no other test has looked at
+    look = clue.checkpoint.look
+
+    def counted(*images: Image) -> object:
+        batches.append(len(images))
+        return look(*images)
+
+    monkeypatch.setattr(clue.checkpoint, "look", counted)
+    clue.num_views = 1
+    alone = where(clue, view)
+    clue.num_views = 3
+    clue.doubtful_score = alone[1] - 1e-6
+    assert where(clue, view) == alone
+    assert batches == []
+    clue.doubtful_score = alone[1]
+    doubted = where(clue, view)
+    assert batches == [2], "in one batch"
+    clue.doubtful_score = None
+    assert clue.doubtful_score == clue.checkpoint.ivg.doubtful_score == 1.0
+    assert where(clue, view) == doubted
+    assert batches == [2], "kept with the image"
+    clue.num_views = None
+
+
+def test_a_doubtful_score_that_is_none_is_refused(clue: Clue, random_model: Path) -> None:
+    for wrong in (-0.1, 1.1, True, "0.5"):
+        with pytest.raises(ModelError, match="doubtful_score"):
+            clue.doubtful_score = wrong  # type: ignore[assignment]
+        with pytest.raises(ModelError, match="doubtful_score"):
+            Clue.load(random_model, doubtful_score=wrong)  # type: ignore[arg-type]
+    assert clue.doubtful_score == 1.0

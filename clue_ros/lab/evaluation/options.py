@@ -77,6 +77,11 @@ class PolicyOptions(DetectorModelOptions):
         "number of augmented views averaged for the box; default: the model's",
         old_name="looks",
     )
+    doubtful_score: float | None = option(
+        None,
+        "score of the first view's box up to which the other views are looked at, 1: always;"
+        " default: the model's",
+    )
 
     candidates: tuple[str, ...] = option(
         (),

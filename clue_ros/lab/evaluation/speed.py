@@ -1,0 +1,461 @@
+"""Replies timed beside plain transformers doing the same, in turns, so that other load hits alike.
+
+Each repetition runs every row once by each contender: "plain" (transformers and peft as a user
+writes them: eager attention with output_attentions, then generate), "best" (the same at
+transformers' best settings) and "ours" (`Clue`, as shipped). A row's ratio is the median over the
+repetitions, with the lowest and the highest quarter. Every image is new to the model but in "later
+turn", where the dialogue has begun. Beside the table stand what a fresh process takes to its first
+answer and in memory, what our replies cost with more views, larger images, longer prompts, more
+turns and more images at once, and the least time that this machine could take for a reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.types import Dialogue, Grounding
+from clue_ros.errors import ClueError
+from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
+from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
+
+if TYPE_CHECKING:
+    from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
+
+Image = npt.NDArray[np.uint8]
+Timed = Callable[[Image, "Request"], float]  # seconds
+
+RANDOM = ("300m", "3b")
+PLAIN, BEST, OURS = "plain", "best", "ours"
+START = {"plain": "clue_ros.lab.evaluation.plain_transformers", "ours": "clue_ros.cli"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks about an image of the demo, and the dialogue that it may lead to."""
+
+    image: str
+    clear: str
+    ambiguous: str
+    question: str
+    answer: str
+
+
+REQUESTS = (
+    Request("mugs.png", "pick up the mug on the left", "pick up the mug",
+            "the left one or the right one?", "the left one"),
+    Request("yellow_blocks.png", "the yellow block on the left", "pick up the yellow block",
+            "the left one or the right one?", "the right one"),
+    Request("five_blocks.png", "pick up the red block", "pick up the block",
+            "which color?", "the blue one"),
+    Request("bananas_plate.png", "pick up the plate", "pick up the banana",
+            "the left one or the right one?", "the left one"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedOptions:
+    """The options of ``clue bench``."""
+
+    model: str = option(DEFAULT_MODEL, "a name or a folder of a model with both adapters")
+    random: str | None = option(
+        None, "measure a model of this size with random weights instead", choices=RANDOM
+    )
+    full: bool = option(False, "measure the model, then both sizes of random weights")
+    dtype: str | None = option(
+        None, "of the weights; default: float32, bfloat16 for 3b", choices=("float32", "bfloat16")
+    )
+    repeats: int = option(10, "number of repetitions", type=at_least(1))
+    starts: int = option(3, "number of fresh processes of each contender, 0: none")
+    threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
+    out: Path | None = option(None, "write all figures as JSON", type=output_file(".json"))
+    markdown: bool = option(False, "print Markdown tables")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue bench``."""
+    add_options(parser, SpeedOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue bench``; the exit status."""
+    options = read_options(SpeedOptions, args)
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    sizes: Sequence[str | None] = (None, *RANDOM) if options.full else (options.random,)
+    results = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as scratch:
+            results.append(_measure(options, size, Path(scratch)))
+        print(_tables(results[-1], options.markdown), flush=True)
+    if options.out is not None:
+        content = results[0] if len(results) == 1 else results
+        options.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str, Any]:
+    """All figures of one model."""
+    import torch
+
+    from clue_ros.model.devices import DTYPES
+
+    dtype = options.dtype or ("bfloat16" if size == "3b" else "float32")
+    folder = find_model(options.model)
+    if size is not None:
+        from clue_ros.lab.evaluation.random_models import room_for, write_random_model
+
+        if not room_for(scratch, size, DTYPES[dtype]):
+            raise ClueError(f"{scratch} has no room for a model of {size}: set TMPDIR to one")
+        folder = write_random_model(scratch / "model", size, DTYPES[dtype])
+    result: dict[str, Any] = {
+        "model": size or options.model,
+        "dtype": dtype,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),
+        "repeats": options.repeats,
+        "load_before": os.getloadavg()[0],
+    }
+    # Before this process holds models of its own.
+    result["start"] = _starts(folder, dtype, options.starts) if options.starts else {}
+    bench = Bench(folder, dtype)
+    result["rows"] = bench.rows(options.repeats)
+    result["costs"] = bench.costs(max(3, options.repeats // 2))
+    result["floor"] = bench.floor(DTYPES[dtype])
+    result["load_after"] = os.getloadavg()[0]
+    return result
+
+
+class Bench:
+    """The contenders on one model folder, and what is timed."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        from clue_ros.engine import Clue
+        from clue_ros.images import load_image
+        from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
+        from clue_ros.model.devices import DTYPES
+
+        self.clue = Clue.load(folder, device="cpu", dtype=dtype)
+        self.plain = PlainTransformers(folder, DTYPES[dtype])
+        self.best = PlainTransformers(folder, DTYPES[dtype], best=True)
+        self.images = {r.image: load_image(demo_folder() / r.image) for r in REQUESTS}
+        self._count = 0
+        self._tokens = {(r, asks): self._said(r, asks) for r in REQUESTS for asks in (True, False)}
+
+    def _said(self, request: Request, asks: bool) -> int:
+        """How many tokens our reply has, its end included; plain transformers writes as many."""
+        self._decide("both", asks)
+        text = request.ambiguous if asks else request.clear
+        reply = self.clue.reply(self.clue.look(self.images[request.image]), Dialogue(text))
+        if isinstance(reply, Grounding):
+            return 5 * (1 + len(reply.intermediate_boxes))
+        tokenizer = self.clue.checkpoint.processor.tokenizer
+        return len(tokenizer(reply.text, add_special_tokens=False)["input_ids"]) + 1
+
+    def _decide(self, policy: str, asks: bool) -> None:
+        """Reply by this policy with a question, or with a box, whatever the probability."""
+        self.clue.policy, self.clue.threshold = policy, 0.0 if asks else 1.0
+
+    def fresh(self, image: Image) -> Image:
+        """The image with one pixel that it never had: no one has seen it."""
+        self._count += 1
+        new = image.copy()
+        new[0, 0] = self._count & 255, self._count >> 8 & 255, self._count >> 16 & 255
+        return new
+
+    # The rows: seconds of each contender for one request.
+
+    def rows(self, repeats: int) -> dict[str, Any]:
+        """Each row's medians in ms, and the ratios of the contenders with their quarters."""
+        plain, best = self._libraries(self.plain), self._libraries(self.best)
+        seconds: dict[str, dict[str, list[float]]] = {
+            row: {name: [] for name in (PLAIN, BEST, OURS)} for row in plain
+        }
+        for repeat in range(-1, repeats):  # the first one is not counted
+            for row in plain:
+                contenders = {PLAIN: plain[row], BEST: best[row], OURS: self._ours()[row]}
+                total = dict.fromkeys(contenders, 0.0)
+                for request in REQUESTS:
+                    image = self.images[request.image]
+                    for name, timed in contenders.items():
+                        total[name] += timed(self.fresh(image), request)
+                if repeat >= 0:
+                    for name, taken in total.items():
+                        seconds[row][name].append(taken / len(REQUESTS))
+        first = seconds["first answer, box"][PLAIN]
+        return {row: _compared(taken, first) for row, taken in seconds.items()}
+
+    def _libraries(self, model: PlainTransformers) -> dict[str, Timed]:
+        """What transformers and peft do for each row."""
+
+        def judge(image: Image, text: str) -> None:
+            model.probability(image, text)
+
+        def answer(image: Image, text: str, tokens: int) -> None:
+            model.probability(image, text)
+            model.reply(image, text, tokens)
+
+        def box(image: Image, r: Request) -> float:
+            return _time(lambda: answer(image, r.clear, self._tokens[r, False]))
+
+        def question(image: Image, r: Request) -> float:
+            return _time(lambda: answer(image, r.ambiguous, self._tokens[r, True]))
+
+        def later(image: Image, r: Request) -> float:
+            context = _later(r).context()
+            return _time(lambda: answer(image, context, self._tokens[r, False]))
+
+        return {
+            "p_amb, detector": lambda image, r: _time(lambda: judge(image, r.clear)),
+            "p_amb, both": lambda image, r: _time(lambda: answer(image, r.clear, 1)),
+            "first answer, box": box,
+            "first answer, question": question,
+            "later turn, box": later,
+            "two turns": lambda image, r: question(image, r) + later(image, r),
+        }
+
+    def _ours(self) -> dict[str, Timed]:
+        """What `Clue` does for each row."""
+        clue = self.clue
+
+        def p_amb(policy: str, image: Image, r: Request) -> float:
+            self._decide(policy, False)
+            return _time(lambda: clue.ambiguity(clue.look(image), r.clear))
+
+        def first(asks: bool, image: Image, r: Request) -> float:
+            self._decide("both", asks)
+            text = r.ambiguous if asks else r.clear
+            return _time(lambda: clue.reply(clue.look(image), Dialogue(text)))
+
+        def later(image: Image, r: Request) -> float:
+            self._decide("both", True)
+            view = clue.look(image)
+            clue.reply(view, Dialogue(r.ambiguous))
+            self._decide("both", False)
+            return _time(lambda: clue.reply(view, _later(r)))
+
+        def both(image: Image, r: Request) -> float:
+            self._decide("both", True)
+            taken = _time(lambda: clue.reply(clue.look(image), Dialogue(r.ambiguous)))
+            self._decide("both", False)
+            return taken + _time(lambda: clue.reply(clue.look(image), _later(r)))
+
+        return {
+            "p_amb, detector": partial(p_amb, "detector"),
+            "p_amb, both": partial(p_amb, "both"),
+            "first answer, box": partial(first, False),
+            "first answer, question": partial(first, True),
+            "later turn, box": later,
+            "two turns": both,
+        }
+
+    # What our replies cost, beside the cheapest of each list.
+
+    def costs(self, repeats: int) -> dict[str, dict[str, float]]:
+        """Median ms of a first answer with a box: by views, pixels, words, turns, and batch."""
+        request = REQUESTS[0]
+        image = self.images[request.image]
+        large = np.ascontiguousarray(np.tile(image, (3, 3, 1)))
+
+        def answer(
+            views: int = 1, pixels: Image = image, text: str = request.clear, turns: int = 0
+        ) -> float:
+            self._decide("both", False)
+            self.clue.num_views, self.clue.doubtful_score = views, 1.0
+            dialogue, new = Dialogue(text), self.fresh(pixels)
+            for _ in range(turns):
+                dialogue.add_question(request.question)
+                dialogue.add_answer(request.answer)
+            return _time(lambda: self.clue.reply(self.clue.look(new), dialogue))
+
+        def batch(count: int) -> float:
+            checkpoint, new = self.clue.checkpoint, [self.fresh(image) for _ in range(count)]
+            return _time(lambda: checkpoint.point(checkpoint.look(*new), request.clear))
+
+        longer = " ".join([request.clear] * 4)
+        sides = f"{image.shape[1]}x{image.shape[0]}", f"{large.shape[1]}x{large.shape[0]}"
+        lists: dict[str, dict[str, Callable[[], float]]] = {
+            "views": {str(n): partial(answer, views=n) for n in (1, 3, 5)},
+            "image": {sides[0]: answer, sides[1]: partial(answer, pixels=large)},
+            "words": {
+                str(len(text.split())): partial(answer, text=text)
+                for text in (request.clear, longer)
+            },
+            "turns before": {str(n): partial(answer, turns=n) for n in (0, 1, 3)},
+            "images at once, box alone": {str(n): partial(batch, n) for n in (1, 4)},
+        }
+        found = {what: in_turns(cases, repeats) for what, cases in lists.items()}
+        self.clue.num_views = self.clue.doubtful_score = None
+        return found
+
+    def floor(self, dtype: Any) -> dict[str, Any]:
+        """The least ms of each part of a first answer with one view, and what was measured."""
+        from clue_ros.lab.evaluation.floor import measure_machine, reply_work
+        from clue_ros.lab.training.plan import ModelSizes
+
+        checkpoint = self.clue.checkpoint
+        sizes = ModelSizes.of(checkpoint.backbone.config)
+        machine = measure_machine(sizes, dtype)
+        prompts = checkpoint.detector.prompts(checkpoint.processor, [REQUESTS[0].clear])
+        tokens, said = prompts.input_ids.shape[1], self._tokens[REQUESTS[0], False]
+        parts = reply_work(sizes, checkpoint.detector.settings.block, tokens, said, dtype.itemsize)
+        return {
+            "gigaflops": round(machine.rate / 1e9, 1),
+            "gigabytes_per_second": round(machine.bandwidth / 1e9, 1),
+            "parts": {
+                name: {**asdict(work), "least_ms": round(1000 * machine.seconds(work), 2)}
+                for name, work in parts.items()
+            },
+        }
+
+
+def _later(request: Request) -> Dialogue:
+    dialogue = Dialogue(request.ambiguous)
+    dialogue.add_question(request.question)
+    dialogue.add_answer(request.answer)
+    return dialogue
+
+
+def _time(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turns(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Median ms of each case, one of each a repetition; the first repetition is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    for repeat in range(-1, repeats):
+        for name, seconds in cases.items():
+            value = seconds()
+            if repeat >= 0:
+                taken[name].append(value)
+    return {name: round(1000 * statistics.median(values), 1) for name, values in taken.items()}
+
+
+def quarters(values: Sequence[float]) -> list[float]:
+    """Median, lowest and highest quarter."""
+    return [round(float(np.quantile(values, q)), 3) for q in (0.5, 0.25, 0.75)]
+
+
+def _compared(taken: Mapping[str, Sequence[float]], first: Sequence[float]) -> dict[str, Any]:
+    """Medians in ms and the ratios of one row. first: plain transformers' first answers."""
+    out: dict[str, Any] = {
+        f"{name}_ms": round(1000 * statistics.median(values), 1) for name, values in taken.items()
+    }
+    others = {f"to_{PLAIN}": taken[PLAIN], f"to_{BEST}": taken[BEST], "to_first": first}
+    for name, base in others.items():
+        out[name] = quarters([a / b for a, b in zip(taken[OURS], base, strict=True)])
+    return out
+
+
+def _starts(folder: Path, dtype: str, count: int) -> dict[str, Any]:
+    """Seconds from the start of a process to its first answer, and the most memory that it took."""
+    picture, text = str(demo_folder() / REQUESTS[0].image), REQUESTS[0].clear
+    commands = {
+        "plain": [START["plain"], str(folder), picture, text, "5", dtype],
+        "ours": [START["ours"], "ground", picture, text, "--json", "--model", str(folder)],
+    }
+    commands["ours"] += ["--device", "cpu", "--dtype", dtype, "--force-grounding"]
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    memory: dict[str, list[float]] = {name: [] for name in commands}
+    for repeat in range(-1, count):  # the first one reads the files from the disk
+        for name, command in commands.items():
+            taken, most = _first_line([sys.executable, "-m", *command])
+            if repeat >= 0:
+                seconds[name].append(taken)
+                memory[name].append(most)
+    return {
+        "seconds": {name: quarters(values) for name, values in seconds.items()},
+        "megabytes": {name: round(statistics.median(values)) for name, values in memory.items()},
+        "to_plain": quarters([a / b for a, b in zip(seconds[OURS], seconds[PLAIN], strict=True)]),
+    }
+
+
+def _first_line(command: Sequence[str]) -> tuple[float, float]:
+    """Seconds to a command's first line of output, and its largest resident memory in MB."""
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        assert process.stdout is not None
+        with process.stdout as lines:
+            line = lines.readline()
+            taken = time.perf_counter() - start
+            lines.read()
+        _, process.returncode, usage = os.wait4(process.pid, 0)
+        if not line:
+            errors.seek(0)
+            reason = errors.read().decode(errors="replace")[-500:]
+            raise ClueError(f"{' '.join(command[1:4])} gave no answer: {reason}")
+    return taken, usage.ru_maxrss / 1024
+
+
+def _tables(result: Mapping[str, Any], markdown: bool) -> str:
+    """The figures as tables."""
+    head = (
+        f"{result['model']} ({result['dtype']}), {result['machine']}, {result['threads']} threads,"
+        f" load {result['load_before']:.1f} to {result['load_after']:.1f};"
+        f" {result['repeats']} repetitions"
+    )
+    rows: list[list[Cell]] = [
+        [
+            name,
+            *(row[f"{who}_ms"] for who in (PLAIN, BEST, OURS)),
+            *(_range(row[f"to_{base}"]) for base in (PLAIN, BEST, "first")),
+        ]
+        for name, row in result["rows"].items()
+    ]
+    header = ["", "plain, ms", "best, ms", "ours, ms", "ours / plain", "ours / best"]
+    parts = [head, table([*header, "ours / plain's first answer"], rows, markdown=markdown)]
+    start = result["start"]
+    if start:
+        lines: list[list[Cell]] = [
+            [name, _range(start["seconds"][name]), start["megabytes"][name]]
+            for name in start["seconds"]
+        ]
+        lines.append(["ours / plain", _range(start["to_plain"]), None])
+        parts.append(
+            table(["fresh process", "first answer, s", "memory, MB"], lines, markdown=markdown)
+        )
+    costs: list[list[Cell]] = [
+        [what, case, ms, _share(ms, cases)]
+        for what, cases in result["costs"].items()
+        for case, ms in cases.items()
+    ]
+    parts.append(table(["our box", "", "ms", "of the first"], costs, markdown=markdown))
+    floor = result["floor"]
+    least: list[list[Cell]] = [
+        [name, part["operations"] / 1e9, part["bytes"] / 1e6, part["least_ms"]]
+        for name, part in floor["parts"].items()
+    ]
+    names = ["floor", "operations, 1e9", "weights, MB", "least, ms"]
+    rate = f"{floor['gigaflops']} GFLOP/s, {floor['gigabytes_per_second']} GB/s measured"
+    parts += [table(names, least, markdown=markdown), rate]
+    return "\n\n".join(parts) + "\n"
+
+
+def _range(values: Sequence[float]) -> str:
+    middle, low, high = values
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _share(ms: float, cases: Mapping[str, float]) -> float:
+    return round(ms / next(iter(cases.values())), 3)

@@ -1,0 +1,128 @@
+"""`clue train views`: the score from which the first view of a picture needs no further ones.
+
+A box is looked for in several views of a picture (`clue_ros.model.multi_view`) and most requests do
+not need them: where the decoder is sure of its box in the first view, the others find the same one.
+On validation requests that mean one object, this finds a low score above which the further views
+can be left out with as many boxes right, and writes it into ivg.json as `doubtful_score`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from clue_ros.dialogue.types import Box
+from clue_ros.errors import ClueError
+from clue_ros.lab.evaluation.metrics import MIN_IOU
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.training.datasets import load_validation_data
+from clue_ros.lab.training.options import SourceOptions, named_folder
+from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
+from clue_ros.model.adapters import IVG
+from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
+from clue_ros.model.loading import read_json, write_json
+from clue_ros.model.multi_view import agreed, windows
+
+STRETCH = 10  # hundredths
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewsOptions(SourceOptions):
+    """The options of `clue train views`."""
+
+    model: str = required("model to fit: a folder, a name or a hub id")
+    ivg: Path | None = option(None, "folder of adapter B, whose ivg.json is written")
+    per_image: int = option(8, "requests and answers drawn for a picture", type=at_least(1))
+
+
+@dataclass(frozen=True)
+class Found:
+    """One request: the first view's score, and whether its box and that of all views are right."""
+
+    score: float
+    one: bool
+    all: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_options(parser, ViewsOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit, and write the score into ivg.json; 0 when it is there."""
+    options = read_options(ViewsOptions, args)
+    options.start_device()
+    folder = options.ivg if options.ivg is not None else named_folder(options.model, IVG, "--ivg")
+    checkpoint = load_checkpoint(options.model, options.device, ivg=options.ivg)
+    if checkpoint.ivg.num_views < 2:
+        raise ClueError(f"{folder / SETTINGS_FILE}: num_views is 1, there are no further views")
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    samples = held_out_adapter_samples(
+        data, checkpoint.ivg.instruction, per_picture=options.per_image
+    )
+    seen = {name: look(checkpoint, pictures, name) for name, pictures in samples.items()}
+    score = fit([found for part in seen.values() for found in part])
+    notes = {name: figures(score, part) for name, part in seen.items()}
+    content = read_json(folder / SETTINGS_FILE)
+    content |= {"doubtful_score": score, "views_validation": {**notes, "world": options.world}}
+    write_json(folder / SETTINGS_FILE, content)
+    print(json.dumps({"out": str(folder), "doubtful_score": score, **notes}))
+    return 0
+
+
+def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[Found]:
+    """What the views make of each request that means one object."""
+    found = []
+    for scene, queries in tqdm(samples, desc=name):
+        clear = [query for query in queries if not query.ambiguous and len(query.meant) == 1]
+        if not clear:
+            continue
+        height, width = scene.image.shape[:2]
+        through = windows(checkpoint.ivg.num_views, width, height)
+        features = checkpoint.look(*(window.onto(scene.image) for window in through))
+        for query in clear:
+            x0, y0, x1, y1 = scene.objects[query.meant[0]].box
+            truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+            said = checkpoint.point(features, query.context)
+            one, every = agreed(said[:1], through[:1]).box, agreed(said, through).box
+            found.append(
+                Found(said[0].score, one.iou(truth) >= MIN_IOU, every.iou(truth) >= MIN_IOU)
+            )
+    return found
+
+
+def fit(seen: Sequence[Found]) -> float:
+    """The middle of the lowest tenth of scores in which none makes fewer boxes right; else 1.
+
+    In hundredths. Right boxes are compared with those of all views for every request; a whole tenth
+    is asked for, because single boxes make single scores look better or worse than they are.
+    """
+    every = sum(found.all for found in seen)
+    loses = [_right(step / 100, seen) < every for step in range(101)]
+    for low in range(101 - STRETCH):
+        if not any(loses[low : low + STRETCH + 1]):
+            return (low + STRETCH // 2) / 100
+    return 1.0
+
+
+def _right(score: float, seen: Sequence[Found]) -> int:
+    return sum(found.one if found.score > score else found.all for found in seen)
+
+
+def figures(score: float, seen: Sequence[Found]) -> dict[str, Any]:
+    """Shares of right boxes by one view, by all and by all in doubt only; and of the doubts."""
+    count = max(len(seen), 1)
+    return {
+        "one_view": round(sum(found.one for found in seen) / count, 4),
+        "all_views": round(sum(found.all for found in seen) / count, 4),
+        "views_in_doubt": round(_right(score, seen) / count, 4),
+        "doubts": round(sum(found.score <= score for found in seen) / count, 4),
+        "n": len(seen),
+    }

@@ -1,0 +1,350 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The decoder for inference: transformers' and peft's weights in fewer operations.
+
+`Backbone` runs it wherever no gradient is wanted. It gives what transformers' own modules give, up
+to rounding (a test compares them on random inputs), and differs in the work that it does:
+
+- No mask where a prompt has no padding and no suffix: PaliGemma's prefix attends to all of itself.
+- Scale, softcap and softmax in place; grouped heads without copies of their keys.
+- A cache of its final size, written in place.
+- Of the block that the detector reads, no more than the attention of the words' rows.
+- Of a small decoder (`MERGED_BYTES`), each adapter's weights merged into a copy of the base's, q, k
+  and v in one matrix, gate and up in another. Of a larger one, and of a quantised one, peft's own
+  layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+MERGED_BYTES = 64 * 2**20
+"""Largest copy of a decoder's projections with an adapter merged into them. A larger decoder spends
+its time in the matrix products: merging brings it little and costs a second decoder."""
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class KeyValues:
+    """Keys and values of B prompts: (blocks, B, heads, capacity, head size), `length` in use."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    length: int = 0
+
+    def room(self, more: int) -> None:
+        """Make the capacity at least `length + more`."""
+        wanted = self.length + more
+        if wanted <= self.keys.shape[3]:
+            return
+        for name in ("keys", "values"):
+            old: torch.Tensor = getattr(self, name)
+            new = old.new_empty((*old.shape[:3], wanted, old.shape[4]))
+            new[:, :, :, : self.length] = old[:, :, :, : self.length]
+            setattr(self, name, new)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block's projections, and its four norms (one plus their weights)."""
+
+    qkv: Linear
+    query: Linear
+    key: Linear
+    output: Linear
+    gate_up: Linear
+    down: Linear
+    norms: tuple[torch.Tensor, ...]
+
+
+class FastDecoder:
+    """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients."""
+
+    def __init__(self, decoder: Any, config: Any) -> None:
+        self._decoder, self._config = decoder, config
+        self._heads: int = config.num_attention_heads
+        self._groups: int = config.num_key_value_heads
+        self._size: int = config.head_dim
+        self._scale: float = config.query_pre_attn_scalar**-0.5
+        self._cap: float | None = config.attn_logit_softcapping
+        self._made: dict[str | None, _Made] = {}
+        self._rotary: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def fits(self, length: int) -> bool:
+        """Whether a sequence of this length needs no sliding window."""
+        window = getattr(self._config, "sliding_window", None)
+        return window is None or length <= int(window)
+
+    def cache(self, hidden: torch.Tensor, room: int) -> KeyValues:
+        """An empty cache for `hidden` (B, T, D) and `room` more tokens."""
+        rows, length, _ = hidden.shape
+        shape = (self._config.num_hidden_layers, rows, self._groups, length + room, self._size)
+        return KeyValues(hidden.new_empty(shape), hidden.new_empty(shape))
+
+    def run(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor,
+        cache: KeyValues | None = None,
+        *,
+        last: bool = False,
+    ) -> torch.Tensor:
+        """All blocks and the final norm.
+
+        hidden (B, T, D); mask (B, 1, T, past + T), added to the attention logits, None where all is
+        attended to; positions (B or 1, T). last: of the top block's output only the last token is
+        wanted: (B, 1, D).
+        """
+        blocks = self._blocks()
+        turn = self._turn(positions, hidden.dtype)
+        for index, block in enumerate(blocks):
+            only = last and index == len(blocks) - 1
+            hidden = self._block(block, index, hidden, mask, turn, cache, only=only)
+        if cache is not None:
+            cache.length += positions.shape[1]
+        norm = self._decoder.norm
+        return _norm(hidden, 1.0 + norm.weight.float(), self._config.rms_norm_eps)
+
+    def attention(
+        self,
+        block: int,
+        rows: slice,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor,
+    ) -> torch.Tensor:
+        """The attention weights at `block` of the queries in `rows`: (B, H, rows, T)."""
+        blocks = self._blocks()
+        turn = self._turn(positions, hidden.dtype)
+        for index in range(block):
+            hidden = self._block(blocks[index], index, hidden, mask, turn, None)
+        part = blocks[block]
+        normed = _norm(hidden, part.norms[0], self._config.rms_norm_eps)
+        keys = _rotate(self._split(part.key(normed), self._groups), *turn)
+        asked = tuple(each[..., rows, :] for each in turn)
+        queries = _rotate(self._split(part.query(normed[:, rows]), self._heads), *asked)
+        return self._weights(queries, keys, mask if mask is None else mask[:, :, rows])
+
+    def _block(
+        self,
+        block: _Block,
+        index: int,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        turn: tuple[torch.Tensor, torch.Tensor],
+        cache: KeyValues | None,
+        *,
+        only: bool = False,
+    ) -> torch.Tensor:
+        """One block. only: of the last token alone."""
+        eps, heads, groups = self._config.rms_norm_eps, self._heads, self._groups
+        normed = _norm(hidden, block.norms[0], eps)
+        mixed = self._split(block.qkv(normed), heads + 2 * groups)
+        turned = _rotate(mixed[:, : heads + groups], *turn)
+        queries, keys, values = turned[:, :heads], turned[:, heads:], mixed[:, heads + groups :]
+        if cache is not None:
+            start, end = cache.length, cache.length + keys.shape[2]
+            cache.keys[index, :, :, start:end] = keys
+            cache.values[index, :, :, start:end] = values
+            keys, values = cache.keys[index, :, :, :end], cache.values[index, :, :, :end]
+        if only:
+            queries, hidden = queries[:, :, -1:], hidden[:, -1:]
+        weights = self._weights(queries, keys, mask)
+        rows, _, length, total = weights.shape
+        grouped = weights.view(rows, groups, -1, total)
+        out = torch.matmul(grouped, values).view(rows, heads, length, -1)
+        out = block.output(out.transpose(1, 2).reshape(rows, length, -1))
+        hidden = hidden + _norm(out, block.norms[1], eps)
+        gate, up = block.gate_up(_norm(hidden, block.norms[2], eps)).chunk(2, -1)
+        out = block.down(self._decoder.layers[index].mlp.act_fn(gate).mul_(up))
+        return hidden + _norm(out, block.norms[3], eps)
+
+    def _weights(
+        self, queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Softmax of the capped logits, (B, H, T, S) in the queries' dtype."""
+        rows, heads, length, _ = queries.shape
+        grouped = queries.reshape(rows, self._groups, -1, self._size)
+        logits = torch.matmul(grouped, keys.transpose(2, 3)).view(rows, heads, length, -1)
+        if self._cap is None:
+            logits = logits.mul_(self._scale)
+        elif logits.dtype is torch.float32:
+            logits = logits.mul_(self._scale / self._cap).tanh_().mul_(self._cap)
+        else:  # in 16 bits every rounding counts: one after the other, as transformers has them
+            logits = logits.mul_(self._scale).div_(self._cap).tanh_().mul_(self._cap)
+        if mask is not None:
+            logits = logits + mask
+        return logits.softmax(-1, dtype=torch.float32).to(queries.dtype)
+
+    def _split(self, mixed: torch.Tensor, heads: int) -> torch.Tensor:
+        """(B, T, heads * size) -> (B, heads, T, size)."""
+        return mixed.view(*mixed.shape[:2], heads, self._size).transpose(1, 2)
+
+    def _turn(
+        self, positions: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotary cosines and sines (B or 1, 1, T, size) of the positions."""
+        last = int(positions[:, -1].max())
+        if self._rotary is None or self._rotary[0].shape[0] <= last:
+            every = torch.arange(2 * last + 1, device=positions.device).unsqueeze(0)
+            like = torch.empty(0, device=positions.device)
+            cos, sin = self._decoder.rotary_emb(like, every)
+            self._rotary = cos[0], sin[0]
+        cos, sin = (table[positions].unsqueeze(1).to(dtype) for table in self._rotary)
+        return cos, sin
+
+    def _blocks(self) -> list[_Block]:
+        """The blocks with the active adapter, made anew where a weight has changed."""
+        layers = self._decoder.layers[: self._config.num_hidden_layers]
+        name = _active(layers)
+        made = self._made.get(name)
+        if made is None or made.state != _state(made.weights):
+            weights = [w for layer in layers for w in _weights_of(layer, name)]
+            merge = all(_is_plain(layer) for layer in layers) and (
+                sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
+            )
+            blocks = [_merged(layer, name) if merge else _as_it_is(layer) for layer in layers]
+            made = self._made[name] = _Made(weights, _state(weights), blocks)
+        return made.blocks
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Blocks, the weights that they were made of, and those weights' state then."""
+
+    weights: list[torch.Tensor]
+    state: tuple[int, ...]
+    blocks: list[_Block]
+
+
+def _state(weights: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Where weights are, and how often they were written to."""
+    return tuple(
+        part
+        for weight in weights
+        for part in (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+    )
+
+
+def _active(layers: Sequence[Any]) -> str | None:
+    """The name of the adapter that is switched on, None for the base alone."""
+    for layer in layers:
+        part = layer.self_attn.q_proj
+        if hasattr(part, "active_adapters") and not part.disable_adapters:
+            return ",".join(part.active_adapters)
+    return None
+
+
+def _projections(layer: Any) -> tuple[Any, ...]:
+    """q, k, v, o, gate, up, down."""
+    attention, mlp = layer.self_attn, layer.mlp
+    return (
+        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+        mlp.gate_proj, mlp.up_proj, mlp.down_proj,
+    )  # fmt: skip
+
+
+def _norms(layer: Any) -> tuple[Any, ...]:
+    return (
+        layer.input_layernorm,
+        layer.post_attention_layernorm,
+        layer.pre_feedforward_layernorm,
+        layer.post_feedforward_layernorm,
+    )
+
+
+def _base(part: Any) -> Any:
+    """A projection without its adapters."""
+    return getattr(part, "base_layer", part)
+
+
+def _lora(part: Any, name: str | None) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+    """The adapter's two matrices and its scale; None where this projection has no such adapter."""
+    if name is None or name not in getattr(part, "lora_A", {}):
+        return None
+    return part.lora_A[name].weight, part.lora_B[name].weight, float(part.scaling[name])
+
+
+def _weights_of(layer: Any, name: str | None) -> list[torch.Tensor]:
+    """Every weight that a block is made of."""
+    found = [norm.weight for norm in _norms(layer)]
+    for part in _projections(layer):
+        found.append(_base(part).weight)
+        found += (_lora(part, name) or ())[:2]
+    return found
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether merging is exact enough: float32 projections without bias, plain LoRA on them."""
+    return all(
+        type(_base(part)) is nn.Linear
+        and _base(part).bias is None
+        and _base(part).weight.dtype is torch.float32
+        and not getattr(part, "merged", False)
+        and not any(getattr(part, "use_dora", {}).values())
+        for part in _projections(layer)
+    )
+
+
+def _bytes(layer: Any) -> int:
+    return sum(_base(part).weight.nbytes for part in _projections(layer))
+
+
+def _scales(layer: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(1.0 + norm.weight.detach().float() for norm in _norms(layer))
+
+
+def _merged(layer: Any, name: str | None) -> _Block:
+    """A block of copies, the adapter added to the base's weights."""
+    q, k, v, o, gate, up, down = (_sum(part, name) for part in _projections(layer))
+    inward, wide = torch.cat([q, k, v]), torch.cat([gate, up])
+    return _Block(
+        _times(inward),
+        _times(inward[: len(q)]),
+        _times(inward[len(q) : len(q) + len(k)]),
+        _times(o),
+        _times(wide),
+        _times(down),
+        _scales(layer),
+    )
+
+
+def _sum(part: Any, name: str | None) -> torch.Tensor:
+    weight: torch.Tensor = _base(part).weight.detach()
+    lora = _lora(part, name)
+    return weight if lora is None else weight + lora[2] * (lora[1].detach() @ lora[0].detach())
+
+
+def _times(weight: torch.Tensor) -> Linear:
+    return lambda hidden: functional.linear(hidden, weight)
+
+
+def _as_it_is(layer: Any) -> _Block:
+    """A block of the layer's own modules."""
+    q, k, v, o, gate, up, down = _projections(layer)
+    return _Block(_side_by_side(q, k, v), q, k, o, _side_by_side(gate, up), down, _scales(layer))
+
+
+def _side_by_side(*parts: Linear) -> Linear:
+    return lambda hidden: torch.cat([part(hidden) for part in parts], -1)
+
+
+def _norm(hidden: torch.Tensor, scale: torch.Tensor, eps: float) -> torch.Tensor:
+    """Gemma's RMSNorm: in float32, then back."""
+    wide = hidden.float()
+    mean = wide.square().mean(-1, keepdim=True)
+    return (wide * torch.rsqrt_(mean.add_(eps))).mul_(scale).to(hidden.dtype)
+
+
+def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of (B, H, T, size)."""
+    first, second = heads.chunk(2, -1)
+    return (heads * cos).add_(torch.cat([-second, first], -1).mul_(sin))
