@@ -20,6 +20,7 @@ CHUNK = 1 << 20
 MAX_ROW = 1 << 26
 """Characters of a row at most."""
 _SPACE = " \t\r\n"
+_AFTER = frozenset(f"{_SPACE},]}}:")
 _MARGIN = 16  # characters; an error this near to the end may be a value that is cut off
 
 
@@ -99,7 +100,9 @@ class _Text:
         self._json = json.JSONDecoder()
         self._held, self._at, self._ended = "", 0, False
         self.position = 0  # in bytes
-        if self._more() and self._held.startswith("\ufeff"):
+        while not self._held and self._more():
+            pass
+        if self._held.startswith("\ufeff"):
             self._advance(1)
 
     def _more(self, size: int = CHUNK) -> bool:
@@ -156,8 +159,9 @@ class _Text:
                     reason = f"{error.msg} in the row at byte {self.position}"
                     raise ValueError(reason) from None
             else:
-                count = end - self._at
-                if end < len(self._held) or not self._more(size):  # a number may go on
+                count, after = end - self._at, self._held[end : end + _MARGIN]
+                # A number may go on in the next chunk.
+                if after[:1] in _AFTER or len(after) == _MARGIN or not self._more(size):
                     start = self.position
                     return value, start, self._advance(count)
             size *= 2
