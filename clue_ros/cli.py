@@ -9,6 +9,7 @@
     clue train base|detector|ivg|oracle|policy|views|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data objects DIR                          list scanned objects for the scenes
+    clue data stats SOURCE...                      statistics and plots of dialogues
     clue bench                                     measure speed beside plain transformers
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -97,6 +98,12 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "invig": Command(
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "stats": Command(
+            "clue_ros.lab.evaluation.dialogue_statistics", "statistics and plots of dialogues"
+        ),
+        "select": Command(
+            "clue_ros.lab.data.picture_selection", "choose pictures of OpenImages for dialogues"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

@@ -188,8 +188,9 @@ def test_sizes_the_file_gives_are_checked_against_the_picture(folder: Callable[.
     rows.append(rows[0] | {"image_info": rows[0]["image_info"] | {"width": 10**400}})
     data = load_invig(folder(rows))
     assert len(data.samples) == 2
-    assert data.problems[0] == "004: the file says 240x320 pixels, the picture has 320x240"
-    assert [p[:20] for p in data.problems[1:]] == ["002: image size 1000", "003: image size 1000"]
+    assert "004: the file says 240x320 pixels, the picture has 320x240" in data.problems
+    assert {p[:20] for p in data.problems} >= {"002: image size 1000", "003: image size 1000"}
+    assert len(data.problems) == 3
 
 
 # --- rows that are wrong ---

@@ -2,52 +2,74 @@
 
 The data set of the paper's question adapter (section III-A, Table III), published in three layouts
 (docs/invig.md): as `jxu124/invig` on the hub in an older and a newer one, and as JSON lines by its
-authors. What a layout says of its boxes is believed, and checked against each image.
+authors. Games of GuessWhat?! are read too.
 
-    data = load_invig("jxu124/invig", split="test")   # or a folder, a .json, .jsonl, .parquet file
-    for sample in data.samples:
+    data = index_invig("jxu124/invig", split="test")   # or a folder, a .json, .jsonl, .parquet file
+    for sample in usable(data.samples, print):
         image = sample.load()
         pairs = reveal_pairs(sample)
 
-Nothing is dropped in silence: `Invig.problems` names each row that could not be used, and why.
+`index_invig` reads the rows once, one after the other, and keeps their places; `load_invig` holds
+all samples and has checked their pictures. Nothing is dropped in silence: `Invig.problems` names
+each row that could not be used, and why.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any
+from hashlib import blake2b
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from clue_ros.dialogue.types import Box, Dialogue, Turn, clean_text
+from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ClueError
+from clue_ros.lab.data.invig_layouts import (
+    DIALOG_FIELDS,
+    STATUSES,
+    Entry,
+    Exchanges,
+    Fractions,
+    LayoutReader,
+    Spoken,
+    entry_box,
+    entry_objects,
+    entry_size,
+    name_of,
+    read_dialog,
+)
 from clue_ros.lab.data.invig_sources import (
     BadRow,
     InvigError,
     Picture,
     Row,
-    Size,
+    RowFile,
     find_picture,
     read_rows,
     split_name,
 )
 from clue_ros.model.location_tokens import encode_box, to_text
 
-__all__ = ["Invig", "InvigError", "InvigSample", "load_invig", "reveal_pairs", "write_invig"]
+__all__ = [
+    "Invig",
+    "InvigError",
+    "InvigIndex",
+    "InvigSample",
+    "index_invig",
+    "load_invig",
+    "reveal_pairs",
+    "usable",
+    "write_invig",
+]
 
-Fractions = tuple[float, float, float, float]
-Exchanges = tuple[tuple[str, str], ...]
-_DIALOG_FIELDS = {"en": "dialog", "cn": "dialog_cn"}
-_PICTURE_FIELDS = ("image", "image_path", "file_name", "filename")
-_OUTSIDE = 0.02  # share of the image's side by which an annotator's box may reach beyond it
-_SAME_SHAPE = 0.02  # widths to heights that agree this well are one picture in two sizes
-_MAX_SIDE = 1 << 24
 # Text that a tokenizer could take for one of its own tokens, such as <loc0001> or <bos>.
 _TOKEN_LIKE = re.compile(r"<(?=[^<>\s]+>)")
 
@@ -58,8 +80,9 @@ class InvigSample:
 
     load: the photograph, uint8 RGB (H, W, 3); raises BadImageError. request: the person's first
     words. exchanges: (question of the robot, answer of the person), in order. box: the object,
-    (x_min, y_min, x_max, y_max) as fractions 0..1 of the image. category: "" where unknown. All
-    texts are cleaned (`clue_ros.dialogue.types.clean_text`); special tokens in them are data.
+    (x_min, y_min, x_max, y_max) as fractions 0..1 of the image. category: "" where unknown.
+    objects: boxes of all objects, in GuessWhat?! alone. All texts are cleaned
+    (`clue_ros.dialogue.types.clean_text`); special tokens in them are data.
     """
 
     id: str
@@ -69,6 +92,7 @@ class InvigSample:
     exchanges: Exchanges
     box: Fractions
     category: str = ""
+    objects: tuple[Fractions, ...] = ()
 
     def dialogue(self) -> Dialogue:
         """The whole dialogue as it was spoken."""
@@ -83,326 +107,286 @@ class InvigSample:
 class Invig:
     """The samples of a source. problems: rows left out or changed, each beginning with its id."""
 
-    samples: tuple[InvigSample, ...]
+    samples: Sequence[InvigSample]
     problems: tuple[str, ...]
 
 
-def load_invig(source: str | Path, *, split: str | None = None, language: str = "en") -> Invig:
-    """Read InViG from a folder, a .json, .jsonl or .parquet file, or a hub id.
+def load_invig(
+    source: str | Path,
+    *,
+    split: str | None = None,
+    language: str = "en",
+    games: tuple[str, ...] = STATUSES[:1],
+) -> Invig:
+    """Read all of InViG from a folder, a .json, .jsonl or .parquet file, or a hub id.
 
     Pictures are found and measured, not decoded. Parquet files and the hub need the package
-    `datasets`.
+    `datasets`. See `index_invig` for the arguments and for large sources.
+
+    Raises:
+        InvigError: nothing there, not readable, or no usable row; with the reason.
+    """
+    index = index_invig(source, split=split, language=language, games=games)
+    problems = list(index.problems)
+    samples = tuple(usable(index.samples, problems.append))
+    if not samples:
+        raise _no_usable_row(source, problems)
+    return Invig(samples, tuple(problems))
+
+
+def _no_usable_row(source: str | Path, problems: Sequence[str]) -> InvigError:
+    first = f", the first: {problems[0]}" if problems else ""
+    return InvigError(f"{source}: no usable row ({len(problems)} cannot be used{first})")
+
+
+def usable(samples: Sequence[InvigSample], problem: Callable[[str], None]) -> Iterator[InvigSample]:
+    """The samples one after the other; one whose picture or box is wrong goes to `problem`."""
+    for number in range(len(samples)):
+        try:
+            sample = samples[number]
+        except InvigError as error:
+            problem(str(error))
+        else:
+            yield sample
+
+
+# -------------------------------------------------------------------------------------------------
+# The index of a source.
+
+_COLUMNS = ("origin", "number", "start", "length", "entry", "order", "image", "crc", "id", "repeat",
+            "unanswered")  # fmt: skip
+_Column = {name: place for place, name in enumerate(_COLUMNS)}
+
+
+class InvigIndex(Sequence[InvigSample]):
+    """The places of a source's dialogues: 88 bytes each; a sample is read when it is asked for.
+
+    Texts have been checked. A sample's picture is found when the sample is read: `index[i]` raises
+    InvigError for one that is not there, or that its box does not fit. Reading is safe in threads.
+    """
+
+    def __init__(
+        self,
+        origins: Sequence[tuple[RowFile, str]],
+        rows: npt.NDArray[np.int64],
+        language: str = "en",
+    ) -> None:
+        self._origins, self._rows, self._language = origins, rows, language
+        self._last: tuple[tuple[int, int, int], list[Entry], dict[int, Picture]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, position: int) -> InvigSample: ...
+    @overload
+    def __getitem__(self, position: slice) -> InvigIndex: ...
+    def __getitem__(self, position: int | slice) -> InvigSample | InvigIndex:
+        if isinstance(position, slice):
+            return self.select(np.arange(len(self))[position])
+        entry, folder, pictures = self._entry(position)
+        try:
+            if id(entry.picture) not in pictures:
+                pictures[id(entry.picture)] = find_picture(entry.picture, folder)
+            picture = pictures[id(entry.picture)]
+            size = entry_size(entry, picture)
+            assert size is not None
+            spoken = self._spoken(entry)
+            return InvigSample(
+                id=entry.id,
+                image_id=entry.image_id,
+                load=picture.load,
+                request=spoken.request,
+                exchanges=spoken.exchanges,
+                box=entry_box(entry, size),
+                category=name_of(entry.category) or "",
+                objects=tuple(box for _, box in entry_objects(entry, size)),
+            )
+        except (BadRow, ClueError) as error:
+            raise InvigError(f"{entry.id}: {error}") from None
+
+    def _entry(self, position: int) -> tuple[Entry, Path | None, dict[int, Picture]]:
+        """The entry at a position, which of the row read last is at hand."""
+        row = dict(zip(_COLUMNS, self._rows[position].tolist(), strict=True))
+        file, part = self._origins[row["origin"]]
+        key = row["origin"], row["number"], row["start"]
+        last = self._last
+        if last is None or last[0] != key:
+            values = file.read(row["number"], row["start"], row["length"])
+            read = LayoutReader(_ignore, STATUSES).entries(Row(values, file, part, row["number"]))
+            last = self._last = key, read, {}
+        _, entries, pictures = last
+        if row["entry"] >= len(entries):
+            raise InvigError(f"{part}:{row['number']}: the file has changed since it was read")
+        entry = entries[row["entry"]]
+        if row["repeat"] > 1:
+            entry = replace(entry, id=f"{entry.id}~{row['repeat']}")
+        return entry, file.folder, pictures
+
+    @property
+    def image_hashes(self) -> npt.NDArray[np.int64]:
+        """(n,): equal where dialogues are about the same image."""
+        return self._rows[:, _Column["image"]]
+
+    @property
+    def id_hashes(self) -> npt.NDArray[np.int64]:
+        """(n,): equal where ids are equal, before they were made unique."""
+        return self._rows[:, _Column["id"]]
+
+    @property
+    def image_checksums(self) -> npt.NDArray[np.int64]:
+        """(n,): CRC-32 of each dialogue's image id."""
+        return self._rows[:, _Column["crc"]]
+
+    def select(self, positions: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> InvigIndex:
+        """The samples at some positions, or where a mask is true."""
+        return InvigIndex(self._origins, self._rows[positions], self._language)
+
+    def of_first_images(self, count: int) -> InvigIndex:
+        """All samples about the first `count` images."""
+        hashes, first = np.unique(self.image_hashes, return_index=True)
+        kept = hashes[np.argsort(first)][:count]
+        return self.select(np.isin(self.image_hashes, kept))
+
+    @property
+    def unanswered(self) -> npt.NDArray[np.bool_]:
+        """(n,): whether the robot's last words had no answer."""
+        return self._rows[:, _Column["unanswered"]] > 0
+
+    def spoken_at(self, position: int) -> Spoken:
+        """The texts of a sample, without a look for its picture."""
+        return self._spoken(self._entry(position)[0])
+
+    def _spoken(self, entry: Entry) -> Spoken:
+        return read_dialog(entry.dialogs.get(DIALOG_FIELDS[self._language]), self._language)
+
+    def id_at(self, position: int) -> str:
+        """The id of a sample."""
+        return self._entry(position)[0].id
+
+    def with_repeats(self, repeats: npt.NDArray[np.int64]) -> InvigIndex:
+        """The same with `~k` after each id that stands here for the k-th time."""
+        rows = self._rows.copy()
+        rows[:, _Column["repeat"]] = repeats
+        return InvigIndex(self._origins, rows, self._language)
+
+    def about_image_of(self, position: int) -> InvigIndex:
+        """All samples about the image of the sample at a position."""
+        return self.select(self.image_hashes == self.image_hashes[position])
+
+
+def _ignore(problem: str) -> None:
+    """The problems of a row have been named when it was read first."""
+
+
+def index_invig(
+    source: str | Path,
+    *,
+    split: str | None = None,
+    language: str = "en",
+    games: tuple[str, ...] = STATUSES[:1],
+) -> Invig:
+    """The samples of a source of any size, as an `InvigIndex`; no picture is opened.
 
     Args:
         source: a folder holds such files and the pictures (beside them or in `images`). A hub id
             such as "jxu124/invig".
         split: train, validation or test; None for all. Files that name no split are in any.
         language: "en", or "cn" for the Chinese original.
+        games: how the games of GuessWhat?! to read ended.
 
     Raises:
         InvigError: nothing there, not readable, or no usable row; with the reason.
     """
-    if language not in _DIALOG_FIELDS:
-        raise InvigError(f"unknown language {language!r}: use {' or '.join(_DIALOG_FIELDS)}")
     problems: list[str] = []
-    found: list[tuple[InvigSample, _Spoken]] = []
+    origins: list[tuple[RowFile, str]] = []
+    places = array("q")
+    for row, number, entry, spoken in read_entries(
+        source, split, language, problems.append, games=games
+    ):
+        if not origins or origins[-1] != (row.file, row.part):
+            origins.append((row.file, row.part))
+        order = {None: -1, False: 0, True: 1}[spoken.robot_first]
+        place = [len(origins) - 1, row.number, row.start, row.length, number, order]
+        image = entry.image_id
+        hashes = _hash(image), zlib.crc32(image.encode()), _hash(entry.id)
+        places.extend([*place, *hashes, 1, spoken.unanswered is not None])
+    rows = np.array(places, dtype=np.int64).reshape(-1, len(_COLUMNS))
+    index = _with_requests(InvigIndex(origins, rows, language), rows, problems)
+    if not len(index):
+        raise _no_usable_row(source, problems)
+    if len(ends := np.flatnonzero(index.unanswered)):
+        more = f" (and so in {len(ends) - 1} other dialogues)" if len(ends) > 1 else ""
+        name, text = index.id_at(int(ends[0])), index.spoken_at(int(ends[0])).unanswered
+        problems.append(f"{name}: {text!r:.60} was said last and nobody answered, not used{more}")
+    return Invig(_with_own_ids(index, problems), tuple(problems))
+
+
+def read_entries(
+    source: str | Path,
+    split: str | None,
+    language: str,
+    problem: Callable[[str], None],
+    *,
+    games: tuple[str, ...] = STATUSES[:1],
+) -> Iterator[tuple[Row, int, Entry, Spoken]]:
+    """The dialogues of a source with their texts, one row in memory at a time, without pictures.
+
+    Yields the row, the dialogue's number in it, the dialogue, and what was said. Boxes are checked
+    where the row says the picture's size. Raises InvigError.
+    """
+    if language not in DIALOG_FIELDS:
+        raise InvigError(f"unknown language {language!r}: use {' or '.join(DIALOG_FIELDS)}")
+    reader = LayoutReader(problem, games)
     for row in read_rows(source, split):
         if isinstance(row, str):
-            problems.append(row)
+            problem(row)
             continue
-        pictures: dict[int, Picture] = {}
-        for entry in _entries(row, problems):
+        for number, entry in enumerate(reader.entries(row)):
             try:
-                spoken = _spoken(entry.dialogs.get(_DIALOG_FIELDS[language]), language)
-                if id(entry.picture) not in pictures:
-                    pictures[id(entry.picture)] = find_picture(entry.picture, row.folder)
-                found.append((_sample(entry, spoken, pictures[id(entry.picture)]), spoken))
+                spoken = read_dialog(entry.dialogs.get(DIALOG_FIELDS[language]), language)
+                size = entry_size(entry)
+                if size is not None:
+                    entry_box(entry, size)
             except (BadRow, ClueError) as error:
-                problems.append(f"{entry.id}: {error}")
-    found = _with_requests(found, problems)
-    if not found:
-        first = f", the first: {problems[0]}" if problems else ""
-        raise InvigError(f"{source}: no usable row ({len(problems)} cannot be used{first})")
-    ends = [(sample.id, spoken.unanswered) for sample, spoken in found if spoken.unanswered]
-    if ends:
-        more = f" (and so in {len(ends) - 1} other dialogues)" if len(ends) > 1 else ""
-        name, text = ends[0]
-        problems.append(f"{name}: {text!r:.60} was said last and nobody answered, not used{more}")
-    samples = _with_own_ids([sample for sample, _ in found], problems)
-    return Invig(samples, tuple(problems))
+                problem(f"{entry.id}: {error}")
+            else:
+                yield row, number, entry, spoken
+    if reader.left_out:
+        ends = ", ".join(f"{count} {name}" for name, count in reader.left_out.items())
+        problem(f"{source}: games left out by how they ended: {ends}")
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _with_requests(
-    found: list[tuple[InvigSample, _Spoken]], problems: list[str]
-) -> list[tuple[InvigSample, _Spoken]]:
+    index: InvigIndex, rows: npt.NDArray[np.int64], problems: list[str]
+) -> InvigIndex:
     """Leave out dialogues without a request, in a source whose dialogues begin with the robot."""
-    orders = [spoken.robot_first for _, spoken in found]
-    if orders.count(True) <= orders.count(False):
-        return found
-    without = [sample.id for sample, spoken in found if spoken.robot_first is None]
-    problems += [f"{name}: a question comes before any request" for name in without]
-    return [item for item in found if item[1].robot_first is not None]
+    orders = rows[:, _Column["order"]]
+    if (orders == 1).sum() <= (orders == 0).sum():
+        return index
+    for position in np.flatnonzero(orders == -1):
+        problems.append(f"{index.id_at(int(position))}: a question comes before any request")
+    return index.select(orders != -1)
 
 
-def _with_own_ids(samples: list[InvigSample], problems: list[str]) -> tuple[InvigSample, ...]:
+def _with_own_ids(index: InvigIndex, problems: list[str]) -> InvigIndex:
     """Make ids unique: splits number their dialogues separately, so the second 7 becomes 7~2."""
-    seen: dict[str, int] = {}
-    named, doubles = [], []
-    for sample in samples:
-        seen[sample.id] = seen.get(sample.id, 0) + 1
-        if seen[sample.id] > 1:
-            doubles.append(sample.id)
-            sample = replace(sample, id=f"{sample.id}~{seen[sample.id]}")
-        named.append(sample)
-    if doubles:
+    ids = index.id_hashes
+    order = np.argsort(ids, kind="stable")
+    begins = np.r_[True, ids[order][1:] != ids[order][:-1]]
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
+    repeats = np.empty(len(ids), dtype=np.int64)
+    repeats[order] = np.arange(len(ids)) - first + 1
+    doubles = np.flatnonzero(repeats > 1)
+    if len(doubles):
         more = f" (and so for {len(doubles) - 1} other ids)" if len(doubles) > 1 else ""
-        problems.append(f"{doubles[0]}: a second row with this id is called {doubles[0]}~2{more}")
-    return tuple(named)
-
-
-# -------------------------------------------------------------------------------------------------
-# The three layouts, each row as one entry per dialogue.
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One dialogue as its row has it, not yet checked.
-
-    where: file and row. picture: a name, bytes, a PIL picture, or a mapping of these. size: (width,
-    height) as the row gives it, None where only the picture tells. pixels: whether the layout has
-    boxes in pixels; else in fractions of the image. dialogs: holds `dialog` and `dialog_cn`.
-    """
-
-    id: str
-    where: str
-    image_id: str
-    picture: Any
-    size: tuple[Any, Any] | None
-    pixels: bool
-    bbox: Any
-    category: Any
-    dialogs: Mapping[str, Any]
-
-
-def _entries(row: Row, problems: list[str]) -> list[_Entry]:
-    """The dialogues of a row; [] and a problem when the row is in no known layout."""
-    values = row.values
-    if not isinstance(values, Mapping):
-        problems.append(f"{row.where}: the row is of type {type(values).__name__}, want an object")
-        return []
-    try:
-        if "ref_list" in values:
-            return list(_newer(values, row.where))
-        if "ann" in values:
-            return [_json_line(values, row.where)]
-        if "dialog" in values or "dialog_cn" in values:
-            return [_older(values, row.where)]
-        fields = ", ".join(sorted(map(str, values))) or "none"
-        raise BadRow(f"unknown kind of row (it has the fields {fields:.80})")
-    except BadRow as error:
-        problems.append(f"{_row_id(values, row.where)}: {error}")
-        return []
-
-
-def _newer(row: Mapping[str, Any], where: str) -> Iterator[_Entry]:
-    """A row is an image; boxes are fractions."""
-    info, refs = row.get("image_info"), row["ref_list"]
-    if not isinstance(info, Mapping):
-        raise BadRow("image_info is missing or no object")
-    if isinstance(refs, Mapping):  # older `datasets` turn a list of objects into columns
-        columns = [c if isinstance(c, (list, tuple)) else () for c in refs.values()]
-        if len({len(column) for column in columns}) != 1:
-            raise BadRow("ref_list's columns differ in length")
-        refs = [dict(zip(refs, cells, strict=True)) for cells in zip(*columns, strict=True)]
-    if not isinstance(refs, (list, tuple)) or not refs:
-        raise BadRow("ref_list is empty or no list")
-    picture = row.get("image")
-    image_id = _name(info.get("id")) or _stem(info.get("file_name")) or where
-    for number, ref in enumerate(refs):
-        if not isinstance(ref, Mapping):
-            raise BadRow(f"ref_list holds type {type(ref).__name__}, want objects")
-        yield _Entry(
-            id=_name(ref.get("id")) or f"{image_id}#{number}",
-            where=where,
-            image_id=image_id,
-            picture=info.get("file_name") if picture is None else picture,
-            size=(info.get("width"), info.get("height")),
-            pixels=False,
-            bbox=ref.get("bbox"),
-            category=ref.get("category"),
-            dialogs=ref,
-        )
-
-
-def _older(row: Mapping[str, Any], where: str) -> _Entry:
-    """A row is a dialogue; boxes are in pixels."""
-    picture = next((row[name] for name in _PICTURE_FIELDS if row.get(name) is not None), None)
-    own = _name(row.get("image_id")) or _name(row.get("global_image_id"))
-    image_id = own or _stem(picture) or where
-    numbered = where if image_id == where else f"{image_id}#{where.rsplit(':', 1)[-1]}"
-    return _Entry(
-        id=_name(row.get("id")) or numbered,
-        where=where,
-        image_id=image_id,
-        picture=_name(row.get("image_id")) if picture is None else picture,
-        size=None,
-        pixels=True,
-        bbox=row.get("bbox"),
-        category=row.get("category"),
-        dialogs=row,
-    )
-
-
-def _json_line(row: Mapping[str, Any], where: str) -> _Entry:
-    """A row of the authors' JSON lines is a dialogue; boxes are in pixels of the size given."""
-    ann = row["ann"]
-    if not isinstance(ann, Mapping):
-        raise BadRow(f"ann is of type {type(ann).__name__}, want an object")
-    request, asked, said = (ann.get(name) for name in ("ref_exp", "questions", "answers"))
-    if not isinstance(asked, list) or not isinstance(said, list) or len(asked) != len(said):
-        raise BadRow("questions and answers are no lists of the same length")
-    boxes = ann.get("ref_bboxes")
-    if not isinstance(boxes, list) or len(boxes) != 1:
-        count = len(boxes) if isinstance(boxes, list) else "no list of"
-        raise BadRow(f"ref_bboxes has {count} boxes, want exactly one")
-    name = row.get("filename")
-    return _Entry(
-        id=_row_id(row, where),
-        where=where,
-        image_id=_stem(name) or where,
-        picture=name,
-        size=(row.get("width"), row.get("height")),
-        pixels=True,
-        bbox=boxes[0],
-        category=row.get("label"),
-        dialogs={"dialog": [["", request], *zip(asked, said, strict=True)]},
-    )
-
-
-def _row_id(row: Mapping[str, Any], where: str) -> str:
-    info = row.get("image_info")
-    own = row.get("id"), row.get("image_id"), info.get("id") if isinstance(info, Mapping) else None
-    return next((name for name in map(_name, own) if name), where)
-
-
-def _name(value: Any) -> str | None:
-    """A string or whole number as a one-line name, None for anything else or nothing."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        return None
-    line = " ".join(str(value).split())
-    return "".join(c if c.isprintable() else "?" for c in line) or None
-
-
-def _stem(value: Any) -> str | None:
-    return _name(PurePosixPath(value).stem) if isinstance(value, str) else None
-
-
-# -------------------------------------------------------------------------------------------------
-# Checks of one dialogue.
-
-
-@dataclass(frozen=True)
-class _Spoken:
-    """A dialogue's texts.
-
-    unanswered: the robot's last words, None where the person had the last word. robot_first:
-    whether its pairs are [robot, person]; None where neither end of the dialogue tells.
-    """
-
-    request: str
-    exchanges: Exchanges
-    unanswered: str | None
-    robot_first: bool | None
-
-
-def _spoken(pairs: Any, language: str) -> _Spoken:
-    """Read [["", U], [R1, H1], ...] or [[U, R1], [H1, R2], ...]. Raises BadRow or ClueError."""
-    field = _DIALOG_FIELDS[language]
-    if pairs is None:
-        raise BadRow(f"no {field}")
-    if not isinstance(pairs, (list, tuple)):
-        kind = type(pairs).__name__
-        raise BadRow(f"{field} is of type {kind}, want a list of [text, text] pairs")
-    texts: list[str] = []
-    for number, pair in enumerate(pairs):
-        size = len(pair) if isinstance(pair, (list, tuple)) else 0
-        if size != 2 and not (size == 1 and number == len(pairs) - 1):
-            raise BadRow(f"{field}[{number}] is {pair!r:.40}, want a [text, text] pair")
-        for text in pair:
-            if text is not None and not isinstance(text, str):
-                raise BadRow(f"{field}[{number}] holds type {type(text).__name__}, want text")
-            texts.append((text or "").strip())
-    robot_first = True if texts and not texts[0] else None
-    if robot_first is None and texts and (len(texts) % 2 or not texts[-1]):
-        robot_first = False
-    if robot_first:
-        texts = texts[1:]
-    if texts and not texts[-1]:
-        texts = texts[:-1]
-    if not texts:
-        raise BadRow(f"{field} is empty")
-    if "" in texts:
-        raise BadRow(f"{field}: turn {texts.index('') + 1} is empty")
-    unanswered = clean_text(texts.pop()) if len(texts) % 2 == 0 else None
-    turns = [Turn("user" if i % 2 else "robot", clean_text(t)) for i, t in enumerate(texts[1:])]
-    said = [turn.text for turn in Dialogue(texts[0], turns).turns]
-    exchanges = tuple(zip(said[1::2], said[2::2], strict=True))
-    return _Spoken(said[0], exchanges, unanswered, robot_first)
-
-
-def _sample(entry: _Entry, spoken: _Spoken, picture: Picture) -> InvigSample:
-    return InvigSample(
-        id=entry.id,
-        image_id=entry.image_id,
-        load=picture.load,
-        request=spoken.request,
-        exchanges=spoken.exchanges,
-        box=_box(entry, _size(entry, picture)),
-        category=_name(entry.category) or "",
-    )
-
-
-def _size(entry: _Entry, picture: Picture) -> Size:
-    """Width and height that the row gives, if the picture has that shape; else the picture's."""
-    if entry.size is None:
-        return picture.size
-    width, height = entry.size
-    for side in (width, height):
-        if isinstance(side, bool) or not isinstance(side, int) or not 0 < side < _MAX_SIDE:
-            raise BadRow(f"image size {width!r:.20} x {height!r:.20}, want two sizes in pixels")
-    real_width, real_height = picture.size
-    if abs(width * real_height / (height * real_width) - 1) > _SAME_SHAPE:
-        raise BadRow(
-            f"the file says {width}x{height} pixels, the picture has {real_width}x{real_height}"
-        )
-    return width, height
-
-
-def _box(entry: _Entry, size: Size) -> Fractions:
-    """The entry's box as fractions, clipped to the image. Raises BadRow where it is none in it."""
-    value, (width, height) = entry.bbox, size if entry.pixels else (1, 1)
-    if value is None:
-        raise BadRow("bbox is missing")
-    if not isinstance(value, (list, tuple)) or len(value) != 4:
-        raise BadRow(f"bbox {value!r:.60}, want four numbers")
-    if any(isinstance(item, bool) or not isinstance(item, (int, float)) for item in value):
-        raise BadRow(f"bbox {list(value)!r:.60} holds something that is no number")
-    if not all(abs(item) < 1e300 for item in value):
-        raise BadRow(f"bbox {list(value)!r:.60} is not finite")
-    x_min, y_min, x_max, y_max = value
-    shown = "[" + ", ".join(f"{item:g}" for item in value) + f"] in {entry.where}"
-    unit = "pixels" if entry.pixels else "fractions of the image"
-    want = f"want x_min, y_min, x_max, y_max in {unit}"
-    if x_min >= x_max or y_min >= y_max:
-        raise BadRow(f"box {shown} encloses no area: {want}")
-    if entry.pixels and max(value) <= 1:
-        raise BadRow(f"box {shown} is smaller than a pixel: {want}")
-    found = x_min / width, y_min / height, x_max / width, y_max / height
-    left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in found)
-    inside = min(found) >= -_OUTSIDE and max(found) <= 1 + _OUTSIDE
-    if not inside or left >= right or top >= bottom:
-        raise BadRow(f"box {shown} lies outside the {size[0]}x{size[1]} image: {want}")
-    return left, top, right, bottom
+        name = index.id_at(int(doubles[0]))
+        problems.append(f"{name}: a second row with this id is called {name}~2{more}")
+    return index.with_repeats(repeats)
 
 
 # -------------------------------------------------------------------------------------------------

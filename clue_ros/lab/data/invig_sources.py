@@ -7,16 +7,23 @@ data set is run.
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import importlib
 import io
 import json
 import re
+import shutil
 import sys
+import tempfile
+import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from threading import Lock
+from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +31,7 @@ from PIL import Image
 
 from clue_ros.errors import ClueError
 from clue_ros.images import decode_image, image_size, load_image
+from clue_ros.lab.data.json_stream import NoRows, read_at, stream_rows
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -33,7 +41,8 @@ DATASETS = "datasets==5.2.0"
 _SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation",
            "dev": "validation", "test": "test"}  # fmt: skip
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])")
-_FOLDERS = ("", "images", "imgs", "image", "invig21k_imgs", "invig500k_imgs")
+_FOLDERS = ("", "images", "imgs", "image", "invig21k_imgs", "invig500k_imgs",
+            "train2014", "val2014")  # fmt: skip
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -50,11 +59,45 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One row as it was found. where: file and row for messages. folder: of the pictures."""
+    """One row as it was found.
 
-    where: str
+    file: where it comes from. part: its file, and the split within it, for messages. number: from
+    0; in JSON lines the line's, from 1. start, length: its place for `RowFile.read`.
+    """
+
     values: Any
+    file: RowFile
+    part: str
+    number: int
+    start: int = 0
+    length: int = 0
+
+    @property
+    def where(self) -> str:
+        """File and row, for messages."""
+        return f"{self.part}:{self.number}"
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the pictures are."""
+        return self.file.folder
+
+
+class RowFile(ABC):
+    """A file or table of rows: read in order, one row in memory at a time, or one row again.
+
+    folder: of the pictures; None where the rows hold them.
+    """
+
     folder: Path | None
+
+    @abstractmethod
+    def rows(self) -> Iterator[Row | str]:
+        """All rows; a line that is no row is yielded as a problem. Raises InvigError."""
+
+    @abstractmethod
+    def read(self, number: int, start: int, length: int) -> Any:
+        """The values of the row at this place. Raises InvigError. Safe in threads."""
 
 
 @dataclass(frozen=True)
@@ -73,27 +116,30 @@ def split_name(name: str) -> str:
 
 
 def read_rows(source: str | Path, split: str | None) -> Iterator[Row | str]:
-    """All rows of a source, or of one split. A line that is no row is yielded as a problem.
+    """All rows of a source, or of one split, one after the other. See `row_files`."""
+    for file in row_files(source, split):
+        yield from file.rows()
 
-    Raises InvigError.
-    """
+
+def row_files(source: str | Path, split: str | None) -> Iterator[RowFile]:
+    """The files and tables of a source, or those of one split. Raises InvigError."""
     wanted = None if split is None else split_name(split)
     path = Path(source)
     if not path.exists():
-        return _hub_rows(str(source), wanted)
+        return _hub_tables(str(source), wanted)
     if path.is_file():
-        return _file_rows([path], path.parent, wanted, str(source))
+        return _chosen_files([path], path.parent, wanted, str(source))
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _saved_rows(path, wanted)
-    return _file_rows(_data_files(path), path, wanted, str(source))
+        return _saved_tables(path, wanted)
+    return _chosen_files(_data_files(path), path, wanted, str(source))
 
 
 def _data_files(folder: Path) -> list[Path]:
     """JSON and parquet files in the folder, in its `data` and in folders named after splits."""
-    suffixes = {".json", ".jsonl", ".parquet"}
+    suffixes = (".json", ".jsonl", ".jsonl.gz", ".parquet")
     places = [folder, *(sub for sub in sorted(folder.iterdir()) if sub.is_dir())]
     files = [path for place in places for path in sorted(place.iterdir())]
-    found = [path for path in files if path.suffix in suffixes and path.is_file()]
+    found = [path for path in files if path.name.endswith(suffixes) and path.is_file()]
     if not found:
         raise InvigError(f"{folder}: no .json, .jsonl or .parquet file in it")
     return found
@@ -108,10 +154,10 @@ def _split_of(path: Path, root: Path) -> str | None:
     return None
 
 
-def _file_rows(
+def _chosen_files(
     files: list[Path], root: Path, wanted: str | None, source: str
-) -> Iterator[Row | str]:
-    """Rows of the wanted split's files, and of those that name no split."""
+) -> Iterator[RowFile]:
+    """The wanted split's files, and those that name no split."""
     splits = {path: _split_of(path, root) for path in files}
     chosen = [path for path in files if wanted is None or splits[path] in (wanted, None)]
     if not chosen:
@@ -121,48 +167,144 @@ def _file_rows(
         if path.suffix == ".parquet":
             name = str(path)
             data = _from_datasets(name, "load_dataset", "parquet", data_files=name, split="train")
-            yield from _table_rows(data, path.name, root)
-        elif path.suffix == ".jsonl":
-            yield from _json_lines(path, root)
+            yield TableRows(data, path.name, root)
+        elif path.name.endswith((".jsonl", ".jsonl.gz")):
+            yield JsonLines(path, root)
         elif path.suffix == ".json":
-            yield from _json_rows(path, root, wanted)
+            yield JsonLists(path, root, wanted)
         else:
-            raise InvigError(f"{path}: want a .json, .jsonl or .parquet file")
+            raise InvigError(f"{path}: want a .json, .jsonl, .jsonl.gz or .parquet file")
 
 
-def _json_rows(path: Path, root: Path, wanted: str | None) -> Iterator[Row | str]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvigError(f"{path} cannot be read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvigError(f"{path} is not JSON: {error}") from None
-    if isinstance(content, Mapping) and content and all(name in _SPLITS for name in content):
-        parts = {name: part for name, part in content.items() if wanted in (None, _SPLITS[name])}
-        if not parts:
-            raise InvigError(f"{path}: no split {wanted} in it; it has {', '.join(content)}")
-    else:
-        parts = {"": content}
-    for name, part in parts.items():
-        if not isinstance(part, list):
-            raise InvigError(f"{path}: want a list of rows, or a list for each split")
-        for number, values in enumerate(part):
-            yield Row(f"{path.name}:{name}{':' if name else ''}{number}", values, root)
+class _JsonFile(RowFile):
+    """A file whose rows are read again by their offset in bytes.
+
+    It stays open. A compressed file is unpacked into a nameless temporary file at the first `read`.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        self._again: IO[bytes] | None = None
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file itself."""
+        return type(self), (self.path, self.folder)
+
+    def read(self, number: int, start: int, length: int) -> Any:
+        """See `RowFile.read`."""
+        try:
+            with self._lock:
+                if self._again is None:
+                    self._again = self._open_again()
+            return read_at(self._again.fileno(), start, length)
+        except (OSError, EOFError, ValueError, RecursionError) as error:
+            raise InvigError(f"{self.path}: row {number} cannot be read again: {error}") from None
+
+    def _open_again(self) -> IO[bytes]:
+        if self.path.suffix != ".gz":
+            return self.path.open("rb")
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - stays open
+        with self._open() as packed:
+            shutil.copyfileobj(packed, unpacked, 1 << 20)
+        unpacked.flush()
+        return unpacked
+
+    def _open(self) -> IO[bytes]:
+        if self.path.suffix == ".gz":
+            return cast("IO[bytes]", gzip.open(self.path, "rb"))
+        return self.path.open("rb")
 
 
-def _json_lines(path: Path, root: Path) -> Iterator[Row | str]:
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path.name}:{number}"
-                try:
-                    yield Row(where, json.loads(line), root)
-                except (ValueError, RecursionError) as error:
-                    yield f"{where}: not JSON: {error}"
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvigError(f"{path} cannot be read: {error}") from None
+class JsonLists(_JsonFile):
+    """A list of rows, or an object with a list for each split. wanted: the split, None for all."""
+
+    def __init__(self, path: Path, folder: Path, wanted: str | None = None) -> None:
+        super().__init__(path, folder)
+        self._wanted = wanted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See `_JsonFile`."""
+        return type(self), (self.path, self.folder, self._wanted)
+
+    def rows(self) -> Iterator[Row | str]:
+        """See `RowFile.rows`."""
+        parts: list[str] = []
+        no_rows = InvigError(f"{self.path}: want a list of rows, or a list for each split")
+        try:
+            with self._open() as file:
+                for row in stream_rows(cast("BinaryIO", file)):
+                    if row.part not in parts:
+                        parts.append(row.part)
+                    if row.part and row.part not in _SPLITS:
+                        raise no_rows
+                    if row.part and self._wanted not in (None, _SPLITS[row.part]):
+                        continue
+                    part = f"{self.path.name}:{row.part}" if row.part else self.path.name
+                    yield Row(row.values, self, part, row.number, row.start, row.length)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvigError(f"{self.path} cannot be read: {error}") from None
+        except NoRows:
+            raise no_rows from None
+        except (ValueError, RecursionError) as error:
+            raise InvigError(f"{self.path} is not JSON: {error}") from None
+        named = {_SPLITS[part] for part in parts if part}
+        if named and self._wanted is not None and self._wanted not in named:
+            there = ", ".join(parts)
+            raise InvigError(f"{self.path}: no split {self._wanted} in it; it has {there}")
+
+
+class JsonLines(_JsonFile):
+    """A row a line."""
+
+    def rows(self) -> Iterator[Row | str]:
+        """See `RowFile.rows`."""
+        start = 0
+        try:
+            with self._open() as file:
+                for number, line in enumerate(file, start=1):
+                    begin, start = start, start + len(line)
+                    if number == 1 and line.startswith(codecs.BOM_UTF8):
+                        line, begin = line[len(codecs.BOM_UTF8) :], begin + len(codecs.BOM_UTF8)
+                    if not line.strip():
+                        continue
+                    text = line.decode()
+                    try:
+                        values = json.loads(text)
+                    except (ValueError, RecursionError) as error:
+                        yield f"{self.path.name}:{number}: not JSON: {error}"
+                    else:
+                        yield Row(values, self, self.path.name, number, begin, len(line))
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise InvigError(f"{self.path} cannot be read: {error}") from None
+
+
+class TableRows(RowFile):
+    """A `datasets.Dataset`; pictures stay in the file until they are read."""
+
+    def __init__(self, data: Any, name: str, folder: Path | None) -> None:
+        self.folder, self._name = folder, name
+        self._pictures: Any = None
+        if "image" in data.column_names:
+            if type(data.features["image"]).__name__ == "Image":
+                data = data.cast_column("image", type(data.features["image"])(decode=False))
+            self._pictures, data = data.select_columns(["image"]), data.remove_columns(["image"])
+        self._data = data
+
+    def rows(self) -> Iterator[Row | str]:
+        """See `RowFile.rows`."""
+        for number, values in enumerate(self._data):
+            yield Row(values | self._lazy(number), self, self._name, number)
+
+    def read(self, number: int, start: int, length: int) -> Any:
+        """See `RowFile.read`."""
+        return self._data[number] | self._lazy(number)
+
+    def _lazy(self, number: int) -> dict[str, Any]:
+        return {} if self._pictures is None else {"image": partial(self._cell, number)}
+
+    def _cell(self, number: int) -> Any:
+        return self._pictures[number]["image"]
 
 
 def _from_datasets(source: str, function: str, *args: Any, **options: Any) -> Any:
@@ -210,43 +352,27 @@ _UNREACHABLE = {
 }  # fmt: skip
 
 
-def _hub_rows(source: str, wanted: str | None) -> Iterator[Row | str]:
+def _hub_tables(source: str, wanted: str | None) -> Iterator[RowFile]:
     if not _HUB_ID.fullmatch(source):
         raise InvigError(f"{source}: no such file or folder, and no hub id such as jxu124/invig")
     found = _from_datasets(source, "load_dataset", source, split=wanted)
     parts = {wanted: found} if wanted is not None else dict(found)
     for name, part in parts.items():
-        yield from _table_rows(part, str(name), None)
+        yield TableRows(part, str(name), None)
 
 
-def _saved_rows(path: Path, wanted: str | None) -> Iterator[Row | str]:
+def _saved_tables(path: Path, wanted: str | None) -> Iterator[RowFile]:
     """A folder that `save_to_disk` of `datasets` wrote."""
     found = _from_datasets(str(path), "load_from_disk", str(path))
     if not isinstance(found, dict):
-        yield from _table_rows(found, path.name, path)
+        yield TableRows(found, path.name, path)
         return
     parts = {_SPLITS.get(str(name), str(name)): part for name, part in found.items()}
     if wanted is not None and wanted not in parts:
         raise InvigError(f"{path}: no split {wanted} in it; it has {', '.join(parts)}")
     for name, part in parts.items():
         if wanted in (None, name):
-            yield from _table_rows(part, name, path)
-
-
-def _table_rows(data: Any, name: str, folder: Path | None) -> Iterator[Row]:
-    """Rows of a `datasets.Dataset`; pictures stay in the file until they are read."""
-    pictures: Any = None
-    if "image" in data.column_names:
-        if type(data.features["image"]).__name__ == "Image":
-            data = data.cast_column("image", type(data.features["image"])(decode=False))
-        pictures, data = data.select_columns(["image"]), data.remove_columns(["image"])
-    for number, values in enumerate(data):
-        lazy = {} if pictures is None else {"image": partial(_cell, pictures, number)}
-        yield Row(f"{name}:{number}", values | lazy, folder)
-
-
-def _cell(pictures: Any, number: int) -> Any:
-    return pictures[number]["image"]
+            yield TableRows(part, name, path)
 
 
 def find_picture(held: Any, folder: Path | None) -> Picture:

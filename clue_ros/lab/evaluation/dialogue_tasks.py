@@ -16,7 +16,7 @@ scenes all objects.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -28,7 +28,14 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import load_episodes
-from clue_ros.lab.data.invig import InvigSample, load_invig, without_tokens
+from clue_ros.lab.data.invig import (
+    InvigIndex,
+    InvigSample,
+    index_invig,
+    usable,
+    without_tokens,
+)
+from clue_ros.lab.data.invig_layouts import STATUSES
 from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evaluate
@@ -50,7 +57,7 @@ if TYPE_CHECKING:
     from clue_ros.model.oracle import Oracle
 
 TASKS = ("vqa", "vqg", "vg", "ivg")
-DATA = ("invig", "tabletop", "episodes")
+DATA = ("invig", "guesswhat", "tabletop", "episodes")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 TEXT_COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "r@1", "r@5",
                 "rank")  # fmt: skip
@@ -80,11 +87,16 @@ class TaskOptions:
     data: str = required("the data set", choices=DATA)
     source: str | None = option(
         None,
-        f"folder of the data; for invig also a file or a hub id; default for tabletop: "
-        f"{DEFAULT_FOLDER}, for episodes: episodes",
+        f"folder of the data; for invig also a file or a hub id, for guesswhat a file;"
+        f" default for tabletop: {DEFAULT_FOLDER}, for episodes: episodes",
         metavar="PATH",
     )
     split: str = option("test", "split of the data", choices=SPLITS)
+    games: str = option(
+        "success",
+        "games of GuessWhat?!: those that ended in success, or all",
+        choices=("success", "all"),
+    )
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
     limit: int | None = option(None, "use the first N images only", type=at_least(1))
     per_image: int = option(2, "simulated dialogues about an image", type=at_least(1))
@@ -110,8 +122,11 @@ class TaskOptions:
 # The dialogues, and the candidates of retrieval.
 
 
-def load_task_samples(options: TaskOptions) -> tuple[list[InvigSample], list[str]]:
-    """The dialogues of a data set, and what could not be used. Raises ClueError."""
+def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list[str]]:
+    """The dialogues of a data set, and what could not be used. Raises ClueError.
+
+    Those of InViG and GuessWhat?! stay on disk, and so do their pictures.
+    """
     if options.data == "tabletop":
         if world_spec(options.world).language == "plain":
             found = tabletop_dialogues(
@@ -128,12 +143,18 @@ def load_task_samples(options: TaskOptions) -> tuple[list[InvigSample], list[str
         return [sample for sample, _ in told], []
     if options.data == "episodes":
         read = load_episodes(options.source or "episodes")
-    elif options.source is None:
-        raise ClueError("give InViG's folder, file or hub id with --source")
-    else:
-        read = load_invig(options.source, split=options.split)
-    names = list(dict.fromkeys(sample.image_id for sample in read.samples))[: options.limit]
-    return [sample for sample in read.samples if sample.image_id in set(names)], list(read.problems)
+        names = list(dict.fromkeys(sample.image_id for sample in read.samples))
+        kept = set(names[: options.limit])
+        return [sample for sample in read.samples if sample.image_id in kept], list(read.problems)
+    if options.source is None:
+        raise ClueError(f"give the folder or file of {options.data} with --source")
+    games = STATUSES if options.games == "all" else STATUSES[:1]
+    index = index_invig(options.source, split=options.split, games=games)
+    samples = index.samples
+    assert isinstance(samples, InvigIndex)
+    if options.limit is not None:
+        samples = samples.of_first_images(options.limit)
+    return samples, list(index.problems)
 
 
 @dataclass(frozen=True)
@@ -145,7 +166,7 @@ class Moment:
     truth: str
 
 
-def moments(samples: Sequence[InvigSample], task: str) -> list[Moment]:
+def moments(samples: Iterable[InvigSample], task: str) -> list[Moment]:
     """The answers (vqa) or the questions (vqg) of the dialogues, one moment each."""
     found = []
     for sample in samples:
@@ -230,7 +251,9 @@ def measure_sentences(
     from clue_ros.model.adapters import IVG
     from clue_ros.model.oracle import ANSWER, ORACLE, instruction_for, suffix_log_probs
 
-    asked, images, parts = moments(samples, options.task), _Images(clue), clue.checkpoint
+    images, parts, lost = _Images(clue), clue.checkpoint, list[str]()
+    asked = moments(usable(samples, lost.append), options.task)
+    note(lost)
     if not asked:
         raise ClueError("no dialogue has a question: nothing to measure")
     vectors = {}
@@ -257,7 +280,20 @@ def measure_sentences(
             )
             record |= {"rank": rank_of_first((sums / lengths).tolist()), "among": len(texts)}
         records.append(record)
-    return sentence_summary(records), records
+    summary = sentence_summary(records)
+    if options.data == "guesswhat" and options.task == "vqa":
+        right = sum(plain_answer(r["said"]) == plain_answer(r["truth"]) for r in records)
+        summary["accuracy"] = rounded(ratio(right, len(records)))
+    return summary, records
+
+
+def plain_answer(text: str) -> str:
+    """An answer of GuessWhat?! without case and marks.
+
+    >>> plain_answer("Yes."), plain_answer("N/A")
+    ('yes', 'na')
+    """
+    return "".join(c for c in text.lower() if c.isalnum())
 
 
 def sentence_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -272,20 +308,27 @@ def sentence_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def measure_grounding(
-    clue: Clue, samples: Sequence[InvigSample], proposals: Mapping[str, Sequence[Box]]
+    clue: Clue,
+    samples: Sequence[InvigSample],
+    proposals: Callable[[int, InvigSample], Sequence[Box]],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """M-VG, whole (Turn-0) and without the last 1, 2, 3 turns, by box and by choice.
 
-    proposals: of each image, in fractions.
+    proposals: the boxes to choose among, in fractions, of a sample and its position.
     """
     from clue_ros.model.adapters import IVG
     from clue_ros.model.oracle import suffix_log_probs
 
-    parts, records = clue.checkpoint, list[dict[str, Any]]()
-    for sample in with_progress(samples, "dialogue"):
-        view = clue.look(sample.load())
+    parts, records, lost = clue.checkpoint, list[dict[str, Any]](), list[str]()
+    for position in with_progress(range(len(samples)), "dialogue"):
+        try:
+            sample = samples[position]
+            view = clue.look(sample.load())
+        except ClueError as error:
+            lost.append(str(error))
+            continue
         truth = Box(*sample.box)
-        boxes = proposals[sample.image_id]
+        boxes = proposals(position, sample)
         suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
         for dropped in range(min(3, len(sample.exchanges)) + 1):
             kept = sample.exchanges[: len(sample.exchanges) - dropped]
@@ -300,6 +343,9 @@ def measure_grounding(
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
             record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
             records.append(record | {"iou_chosen": chosen.iou(truth), "proposals": len(boxes)})
+    note(lost)
+    if not records:
+        raise ClueError(f"none of the {len(samples)} dialogues has a picture that can be read")
     return grounding_summary(records), records
 
 
@@ -350,13 +396,13 @@ class OracleUser:
 
 def play_samples(
     clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
-) -> list[EvalSample]:
+) -> Iterable[EvalSample]:
     """The games of I-VG: for simulated scenes those of `clue eval tabletop`, by either person."""
     images = _Images(clue)
     if options.data != "tabletop":
         if oracle is None:
             raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
-        return [_game(oracle, images, sample) for sample in samples]
+        return (_game(oracle, images, s) for s in usable(samples, lambda text: note([text])))
     many = {"per_image": options.per_image, "seed": options.seed}
     if world_spec(options.world).language == "plain":
         games = tabletop_samples(options.scenes, **many)
@@ -405,14 +451,29 @@ def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
     )
 
 
-def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> dict[str, list[Box]]:
-    found: dict[str, list[Box]] = {}
-    if options.data == "tabletop":
-        names = {s.image_id: int(s.image_id.replace("-", " ").split()[-1]) for s in samples}
-        return {n: [Box(*o.box) for o in options.scenes[i].objects] for n, i in names.items()}
-    for sample in samples:
-        found.setdefault(sample.image_id, []).append(Box(*sample.box))
-    return {name: list(dict.fromkeys(boxes)) for name, boxes in found.items()}
+def _proposals(
+    samples: Sequence[InvigSample], options: TaskOptions
+) -> Callable[[int, InvigSample], Sequence[Box]]:
+    """All objects of a simulated scene or a game; else the targets of all dialogues about it."""
+
+    def objects(position: int, sample: InvigSample) -> list[Box]:
+        if options.data == "tabletop":
+            number = int(sample.image_id.replace("-", " ").split()[-1])
+            return [Box(*o.box) for o in options.scenes[number].objects]
+        if sample.objects:
+            return list(dict.fromkeys(Box(*box) for box in sample.objects))
+        others: Iterable[InvigSample]
+        if isinstance(samples, InvigIndex):
+            others = usable(samples.about_image_of(position), _known)
+        else:
+            others = [other for other in samples if other.image_id == sample.image_id]
+        return list(dict.fromkeys(Box(*other.box) for other in others))
+
+    return objects
+
+
+def _known(problem: str) -> None:
+    """Problems of other dialogues about an image are named when their turn comes."""
 
 
 # -------------------------------------------------------------------------------------------------
@@ -465,7 +526,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         games, lost = play_samples(clue, oracle, samples, options), list[str]()
         report = evaluate(
-            clue, with_progress(games), max_questions=options.max_turns, problem=lost.append
+            clue, with_progress(games, "game"), max_questions=options.max_turns, problem=lost.append
         )
         note(lost)
         result, records = report.summary()["interactive"], report.records

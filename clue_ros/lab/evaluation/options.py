@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -160,7 +160,7 @@ def note(reasons: Iterable[str]) -> None:
         print(f"note: {reason}", file=sys.stderr)
 
 
-def with_progress(items: Sequence[ItemT], unit: str = "image") -> Iterator[ItemT]:
+def with_progress(items: Iterable[ItemT], unit: str = "image") -> Iterator[ItemT]:
     """The items, with a progress bar on stderr if that is a terminal."""
     from tqdm import tqdm
 

@@ -31,7 +31,7 @@ import torch
 from clue_ros import memory
 from clue_ros.cli import COMMANDS, main
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.invig import load_invig
+from clue_ros.lab.data.invig import index_invig
 from clue_ros.lab.data.it2p import find_it2p
 from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.evaluation.table1_detectors import PUBLISHED as TABLE_1
@@ -338,7 +338,7 @@ def check_machine(options: FullOptions) -> None:
 def fetch(options: FullOptions) -> None:
     """Bring model and InViG into the hub's cache. Raises ClueError saying how to get access."""
     find_base(find_model(options.model))
-    found = load_invig(options.invig, split="train")
+    found = index_invig(options.invig, split="train")
     print(f"{len(found.samples)} training dialogues of InViG", file=sys.stderr)
 
 

@@ -12,12 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+from torch.utils.data import ConcatDataset
 
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import load_episodes
-from clue_ros.lab.data.invig import Invig, InvigSample, load_invig, reveal_pairs, without_tokens
+from clue_ros.lab.data.invig import (
+    InvigIndex,
+    InvigSample,
+    index_invig,
+    reveal_pairs,
+    without_tokens,
+)
+from clue_ros.lab.data.invig_layouts import STATUSES
 from clue_ros.lab.options import option
 from clue_ros.lab.training.datasets import (
     PHOTOS,
@@ -42,9 +52,9 @@ HELD_OUT = 100  # pictures of a data set at most
 _ONE_IN = 50  # pictures held out if the source has no validation split of its own
 
 CLARIFY = "clarify"
-INVIG, EPISODES = "invig", "episodes"
+INVIG, EPISODES, GUESSWHAT = "invig", "episodes", "guesswhat"
 MASKED = {SIMULATED, PHOTOS}  # data sets with the objects' masks
-DIALOGUES = {INVIG, EPISODES}  # data sets of dialogues, without masks
+DIALOGUES = {INVIG, EPISODES, GUESSWHAT}  # data sets of dialogues, without masks
 
 Slot = Callable[[], Sample]
 
@@ -57,17 +67,24 @@ class IvgDataOptions(GroundingOptions):
         (SIMULATED, PHOTOS),
         "data sets to train on; default: tabletop it2p",
         nargs="+",
-        choices=(SIMULATED, PHOTOS, INVIG, EPISODES),
+        choices=(SIMULATED, PHOTOS, INVIG, GUESSWHAT, EPISODES),
     )
     invig: str | None = option(None, "InViG: a folder, a file or a hub id")
+    guesswhat: str | None = option(
+        None, "GuessWhat?!: a folder with guesswhat.*.jsonl.gz and COCO's pictures, or one file"
+    )
+    games: str = option(
+        "success",
+        "games of GuessWhat?! to train on: those that ended in success, or all",
+        choices=("success", "all"),
+    )
     episodes: str = option("episodes", "folder that the robot's parameter `record` names")
     invig_language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     invig_share: float = option(
-        0.5, "share of a step's pictures from InViG and episodes beside other data sets"
+        0.5,
+        "share of a step's pictures from InViG, GuessWhat?! and episodes beside other data sets",
     )
-    pairs: int = option(
-        0, "training pairs of an InViG dialogue or an episode a step, drawn at random; 0 for all"
-    )
+    pairs: int = option(0, "training pairs of a dialogue a step, drawn at random; 0 for all")
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that cannot work."""
@@ -75,6 +92,8 @@ class IvgDataOptions(GroundingOptions):
             raise ClueError(f"--invig-share {self.invig_share} is not a share above 0 and up to 1")
         if INVIG in self.data and self.invig is None:
             raise ClueError("--data invig needs --invig: a folder, a file, or a hub id")
+        if GUESSWHAT in self.data and self.guesswhat is None:
+            raise ClueError("--data guesswhat needs --guesswhat: a folder, or a file")
 
 
 @dataclass(frozen=True)
@@ -137,25 +156,34 @@ def load_ivg_data(
     if masked := MASKED & set(options.data):
         size = processor.image_processor.size["height"]
         scenes = load_training_data(options, size, sources=masked, via=options.via)
-    train: list[InvigSample] = []
+    train: list[Sequence[InvigSample]] = []
     held_out: dict[str, list[Slot]] = {}
     counts: dict[str, int] = {}
     fit = fit_to(processor)
     queries = oracle_queries if instruction == ANSWER else dialogue_queries
     for name in sorted(DIALOGUES & set(options.data)):
+        samples: Sequence[InvigSample]
+        kept: Sequence[InvigSample]
         if name == EPISODES:
             samples, kept = split_episodes(options.episodes, report)
+        elif name == GUESSWHAT:
+            games = STATUSES if options.games == "all" else STATUSES[:1]
+            own = None if report is None else report.with_name("left_out_guesswhat.txt")
+            samples, kept = load_splits(str(options.guesswhat), "en", own, games)
         else:
             samples, kept = load_splits(str(options.invig), options.invig_language, report)
         print(f"{len(samples)} {name} dialogues; validation {len(kept)}", file=sys.stderr)
-        train += samples
+        train.append(samples)
         counts[name] = len(samples)
         if kept:
             fixed = DialoguePictures(kept, fit, pairs=options.pairs, seed=0, queries=queries)
             held_out[name] = [partial(fixed, i) for i in range(len(fixed))]
     if not counts:
         return IvgData(scenes, None, 0.0, {}, {}, instruction)
-    pictures = DialoguePictures(train, fit, pairs=options.pairs, seed=options.seed, queries=queries)
+    together = train[0] if len(train) == 1 else cast("Sequence[InvigSample]", ConcatDataset(train))
+    pictures = DialoguePictures(
+        together, fit, pairs=options.pairs, seed=options.seed, queries=queries
+    )
     share = options.invig_share if scenes is not None else 1.0
     return IvgData(scenes, pictures, share, held_out, counts, instruction)
 
@@ -205,24 +233,32 @@ class DialoguePictures(RandomPhotographs[InvigSample]):
 
 
 def load_splits(
-    source: str, language: str, report: Path | None
-) -> tuple[list[InvigSample], list[InvigSample]]:
-    """InViG's training dialogues, and at most HELD_OUT of validation.
+    source: str, language: str, report: Path | None, games: tuple[str, ...] = STATUSES[:1]
+) -> tuple[InvigIndex, InvigIndex]:
+    """InViG's training dialogues, and at most HELD_OUT of validation; they stay on disk.
 
     If the source has no validation split, one picture in fifty is held out, always the same. Rows
-    that cannot be used are named on stderr and, all of them, in the file `report`.
+    that cannot be used are named on stderr and, all of them, in the file `report`. games: see
+    `index_invig`.
     """
-    train = load_invig(source, split="train", language=language)
+    train = index_invig(source, split="train", language=language, games=games)
+    problems, samples = list(train.problems), train.samples
+    assert isinstance(samples, InvigIndex)
+    fresh = samples[:0]
     try:
-        held_out = load_invig(source, split="validation", language=language)
+        held_out = index_invig(source, split="validation", language=language, games=games)
     except ClueError:
-        held_out = Invig((), ())
-    tell_problems([*train.problems, *held_out.problems], report)
-    samples = list(train.samples)
-    known = {sample.id for sample in samples}
-    fresh = [sample for sample in held_out.samples if sample.id not in known]
-    if not fresh:
-        samples, fresh = _one_in_fifty(samples)
+        pass
+    else:
+        problems += held_out.problems
+        assert isinstance(held_out.samples, InvigIndex)
+        known = np.isin(held_out.samples.id_hashes, samples.id_hashes)
+        fresh = held_out.samples.select(~known)
+    tell_problems(problems, report)
+    if not len(fresh):
+        kept = samples.image_checksums % _ONE_IN == 0
+        if not kept.all():
+            samples, fresh = samples.select(~kept), samples.select(kept)
     return samples, fresh[:HELD_OUT]
 
 

@@ -73,7 +73,7 @@ class RandomPhotographs(Generic[ItemT]):
         self._seed = seed
         self._name = name
         self._order: tuple[int, npt.NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
-        self._broken: set[str] = set()
+        self._broken: set[int] = set()
         self._lock = Lock()
 
     def queries(self, item: ItemT) -> list[Query]:
@@ -94,16 +94,17 @@ class RandomPhotographs(Generic[ItemT]):
         ClueError when that fails again and again.
         """
         rng = np.random.default_rng((self._seed, 17, position))
-        item = self.items[self._shuffled(position)]
+        place = self._shuffled(position)
         for _ in range(_TRIES):
-            image = self._read(item)
-            if image is not None:
+            found = self._read(place)
+            if found is not None:
+                item, image = found
                 queries = self.queries(item)
                 if 0 < self._most < len(queries):
                     chosen = sorted(rng.choice(len(queries), size=self._most, replace=False))
                     queries = [queries[i] for i in chosen]
                 return self.scene(item, image), queries
-            item = self.items[int(rng.integers(len(self.items)))]
+            place = int(rng.integers(len(self.items)))
         raise ClueError(f"{self._name}: {_TRIES} photographs in a row cannot be read, see above")
 
     def _shuffled(self, position: int) -> int:
@@ -115,12 +116,16 @@ class RandomPhotographs(Generic[ItemT]):
                 self._order = epoch, rng.permutation(len(self.items))
             return int(self._order[1][place])
 
-    def _read(self, item: ItemT) -> Pixels | None:
+    def _read(self, place: int) -> tuple[ItemT, Pixels] | None:
+        """An item and its photograph; None, and its name once, if either cannot be read."""
+        name = ""
         try:
-            return self._fit(item.load())
+            item = self.items[place]
+            name = f"{item.id}: "
+            return item, self._fit(item.load())
         except (ClueError, OSError, ValueError) as error:
             with self._lock:
-                if item.id not in self._broken:
-                    self._broken.add(item.id)
-                    print(f"left out: {self._name} {item.id}: {error}", file=sys.stderr)
+                if place not in self._broken:
+                    self._broken.add(place)
+                    print(f"left out: {self._name} {name}{error}", file=sys.stderr)
             return None
