@@ -177,6 +177,8 @@ def test_a_port_that_is_taken_is_a_clear_error(
         serve(create_app(None, None, token=None), "127.0.0.1", 70000)
     with pytest.raises(ClueError, match="no address"):
         serve(create_app(None, None, token="x"), "no.such.host.invalid", 0)
+    with pytest.raises(ClueError, match="https needs a certificate"):
+        serve(create_app(None, None, token=None), "localhost", 0, certificate=Path(__file__))
 
 
 def test_a_server_that_was_stopped_frees_its_port_though_a_page_is_open() -> None:
