@@ -81,7 +81,7 @@ export class Chat {
     const [name, color] = shown.color;
     const chip = el("span", { class: "chip" }, `${index + 1} ${name}`.trim());
     chip.style.backgroundColor = color;
-    const facts = [shown.label, percent(shown.score), place(shown)].filter(Boolean).join(" · ");
+    const facts = [shown.label, percent(shown.score), coordinates(shown)].filter(Boolean).join(" · ");
     const look = () => this.#actions.highlight(index);
     const away = () => this.#actions.highlight(null);
     return el(
@@ -102,6 +102,10 @@ export class Chat {
 
 export function percent(score) {
   return score === null ? "" : `score ${score.toFixed(2)}`;
+}
+
+function coordinates({ position }) {
+  return position ? `${position.map((metres) => metres.toFixed(2)).join(", ")} m` : "";
 }
 
 /** Where an object is, in metres; empty where it is not known. */
