@@ -111,7 +111,10 @@ class SlowGrounder:
         assert self.go.wait(10.0)
         if self.error is not None:
             raise self.error
-        return self.inner.reply(view, dialogue, force_grounding=force_grounding)
+        reply: Question | Grounding = self.inner.reply(
+            view, dialogue, force_grounding=force_grounding
+        )
+        return reply
 
 
 class Watcher:
