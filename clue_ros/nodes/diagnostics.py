@@ -23,7 +23,6 @@ from clue_ros.nodes.camera import Camera
 from clue_ros.nodes.dialogue_session import DialogueSlot, Listener, Session
 from clue_ros.nodes.recorder import Recorder
 
-
 STAGE = "last {} took (s)"  # key of a stage's seconds
 
 

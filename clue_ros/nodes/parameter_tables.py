@@ -279,6 +279,14 @@ CONSOLE: tuple[Parameter, ...] = (
         change=Change.NEVER,
     ),
     Parameter(
+        "certificate",
+        "",
+        "Certificate for https (PEM file), with `key`: from another machine, browsers give the "
+        "microphone to https alone. Empty: http.",
+        change=Change.NEVER,
+    ),
+    Parameter("key", "", "Private key of `certificate` (PEM file).", change=Change.NEVER),
+    Parameter(
         "perception",
         "perception",
         "Name of the perception node, relative to the namespace of this node or absolute.",
