@@ -158,6 +158,11 @@ class ConsoleNode(Node):
             routers.append(getattr(page, make)(*(Path(f).expanduser() for f in folders)))
         return routers
 
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page, with the token if there is one."""
+        return str(self._server.url)
+
     def close(self) -> None:
         """Close the page before the process ends."""
         self._server.stop()
