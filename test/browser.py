@@ -71,8 +71,8 @@ def browser() -> Iterator[Any]:
 def new_page(browser: Any) -> Iterator[NewPage]:
     """What opens pages: call it with a URL, a width, a height, and options of a browser context.
 
-    Each page has cookies of its own. After the test none may have met a JavaScript error, or a thing
-    that the content security policy forbids.
+    Each page has cookies of its own. After the test none may have met a JavaScript error, or what
+    the content security policy forbids.
     """
     with contextlib.ExitStack() as stack:
         errors: list[str] = []

@@ -1,15 +1,271 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The live page's routes."""
+"""The live page's routes: the page, its WebSocket, and photographs sent to the robot.
+
+From the server: each part of `LivePage` as JSON with a `type`, and pictures (`Frame.message`). From
+the page: the commands below as JSON, and its microphone as int16 samples, 16 kHz mono, little
+endian. A picture is sent only after the page has acknowledged the one before.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
 
-from clue_ros.console.live import LivePage
+import numpy as np
+from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from clue_ros.console.live import LivePage, Viewer
 from clue_ros.console.robot import Robot
+from clue_ros.dialogue.types import clean_text
+from clue_ros.errors import BadImageError, ClueError
+from clue_ros.images import decode_image
+
+MICROPHONE_RATE = 16_000  # samples a second
+MAX_PHOTOGRAPH = 64 * 1024 * 1024  # bytes of the file
+MAX_NAME = 100  # characters of a photograph's name
+MAX_COMMANDS = 8  # of one page that the robot works on at once
+MAX_SOUND = 64  # messages of sound that wait for the robot; beyond that the oldest is dropped
+_PAGE = Path(__file__).parent / "static" / "live.html"
+_log = logging.getLogger(__name__)
+
+
+class Say(BaseModel):
+    """A person typed this."""
+
+    type: Literal["say"]
+    text: str
+
+
+class Choose(BaseModel):
+    """A person clicked a candidate, counted from 0, of the question of this number."""
+
+    type: Literal["choose"]
+    question: int
+    candidate: int
+
+
+class Stop(BaseModel):
+    """End the dialogue."""
+
+    type: Literal["stop"]
+
+
+class SetOption(BaseModel):
+    """Change a setting."""
+
+    type: Literal["option"]
+    name: str
+    value: str
+
+
+class UseCamera(BaseModel):
+    """Look at the camera again."""
+
+    type: Literal["camera"]
+
+
+class Drawn(BaseModel):
+    """The page has drawn the picture of this number."""
+
+    type: Literal["drawn"]
+    frame: int
+
+
+_COMMAND: TypeAdapter[Say | Choose | Stop | SetOption | UseCamera | Drawn] = TypeAdapter(
+    Annotated[Say | Choose | Stop | SetOption | UseCamera | Drawn, Field(discriminator="type")]
+)
 
 
 def live_router(page: LivePage, robot: Robot) -> APIRouter:
-    """The routes of a live page."""
-    return APIRouter()
+    """The routes /live, /ws/live and /api/photograph of a live page and its robot."""
+    router = APIRouter()
+    decoding = asyncio.Semaphore(1)  # a photograph takes up to 200 MB while it is decoded
+
+    @router.get("/live")
+    def live_page() -> FileResponse:
+        return FileResponse(_PAGE, media_type="text/html")
+
+    @router.websocket("/ws/live")
+    async def live_socket(socket: WebSocket) -> None:
+        await _Link(socket, page, robot).run()
+
+    @router.post("/api/photograph")
+    async def photograph(request: Request, name: str = "photograph") -> JSONResponse:
+        """Take a picture file as the body."""
+        name = " ".join(name.split())[:MAX_NAME] or "photograph"
+        try:
+            async with decoding:
+                content = await _body(request)
+                image = await asyncio.to_thread(decode_image, content, name)
+                await asyncio.to_thread(robot.use_photograph, image, name)
+        except _TooLargeError as error:
+            return JSONResponse({"error": str(error), "code": error.code}, 413)
+        page.show_photograph(name)
+        return JSONResponse({"width": image.shape[1], "height": image.shape[0]})
+
+    return router
+
+
+class _TooLargeError(BadImageError):
+    """The body is larger than a photograph may be."""
+
+
+async def _body(request: Request) -> bytes:
+    """The request's body, refused as soon as it is known to be too large."""
+    limit = f"the file is larger than {MAX_PHOTOGRAPH // 1024 // 1024} MB: scale it down"
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > MAX_PHOTOGRAPH:
+        raise _TooLargeError(limit)
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_PHOTOGRAPH:
+            raise _TooLargeError(limit)
+    if not content:
+        raise BadImageError("the file is empty (0 bytes): choose a picture")
+    return bytes(content)
+
+
+class _Link:
+    """One open page: its WebSocket, and what it may ask of the robot."""
+
+    def __init__(self, socket: WebSocket, page: LivePage, robot: Robot) -> None:
+        self._socket, self._page, self._robot = socket, page, robot
+        self._news = asyncio.Event()
+        self._sound: asyncio.Queue[bytes] = asyncio.Queue(MAX_SOUND)
+        self._commands: set[asyncio.Task[None]] = set()
+        self._sending = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve the page until it is closed."""
+        await self._socket.accept()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the server has stopped
+                loop.call_soon_threadsafe(self._news.set)
+
+        viewer = self._page.join(wake)
+        self._news.set()
+        tasks = [
+            asyncio.create_task(self._send_news(viewer)),
+            asyncio.create_task(self._pass_sound()),
+            asyncio.create_task(self._receive(viewer)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._page.leave(viewer)
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in results:
+            if isinstance(error, Exception) and not isinstance(error, _CLOSED):
+                _log.error("a connection to the live page failed", exc_info=error)
+
+    async def _send_news(self, viewer: Viewer) -> None:
+        await self._send(json.dumps({"type": "hello", "page": self._page.id}))
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            for message in await asyncio.to_thread(viewer.take):
+                await self._send(message)
+
+    async def _send(self, message: str | bytes) -> None:
+        async with self._sending:
+            if isinstance(message, bytes):
+                await self._socket.send_bytes(message)
+            else:
+                await self._socket.send_text(message)
+
+    async def _receive(self, viewer: Viewer) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if message.get("bytes") is not None:
+                self._queue_sound(message["bytes"])
+                continue
+            try:
+                command = _COMMAND.validate_json(message.get("text") or "")
+            except ValidationError:
+                await self._refuse("the page sent what this server does not know: reload it")
+                continue
+            if isinstance(command, Drawn):
+                viewer.acknowledge(command.frame)
+            elif isinstance(command, Stop):
+                self._start(self._robot.stop)  # whatever else is under way
+            elif len(self._commands) >= MAX_COMMANDS:
+                await self._refuse("the robot is still busy with what you asked before")
+            else:
+                self._start(functools.partial(self._obey, command))
+
+    def _obey(self, command: Say | Choose | SetOption | UseCamera) -> None:
+        """Ask the robot, in a thread. Raises ClueError."""
+        if isinstance(command, Say):
+            clean_text(command.text)
+            self._robot.say(self._page.spoken_as(command.text))
+        elif isinstance(command, Choose):
+            words = self._page.choose(command.question, command.candidate)
+            if words is None:
+                raise ClueError("this question is no longer open")
+            self._robot.say(words)
+        elif isinstance(command, SetOption):
+            self._robot.set_option(command.name, command.value)
+        else:
+            self._robot.use_photograph(None)
+            self._page.show_photograph(None)
+
+    def _start(self, job: Callable[[], object]) -> None:
+        task = asyncio.create_task(self._reported(job))
+        self._commands.add(task)
+        task.add_done_callback(self._commands.discard)
+
+    async def _reported(self, job: Callable[[], object]) -> None:
+        """Do the job in a thread, and tell this page why it could not be done."""
+        try:
+            await asyncio.to_thread(job)
+        except ClueError as error:
+            await self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - a page's command must not end the server
+            _log.exception("a command of the live page failed")
+            await self._refuse(f"this did not work: {type(error).__name__}: {error}")
+
+    async def _refuse(self, text: str) -> None:
+        with contextlib.suppress(*_CLOSED):
+            await self._send(json.dumps({"type": "refused", "text": text}))
+
+    def _queue_sound(self, data: bytes) -> None:
+        if self._sound.full():
+            self._sound.get_nowait()
+        self._sound.put_nowait(data)
+
+    async def _pass_sound(self) -> None:
+        """Hand the sound to the robot, in order."""
+        refused = ""
+        while True:
+            data = await self._sound.get()
+            samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.int16)
+            try:
+                await asyncio.to_thread(self._robot.hear, samples, MICROPHONE_RATE)
+                refused = ""
+            except ClueError as error:
+                if str(error) != refused:  # once, not for every tenth of a second
+                    refused = str(error)
+                    await self._refuse(refused)
+
+
+_CLOSED: tuple[type[BaseException], ...] = (
+    WebSocketDisconnect,
+    RuntimeError,  # of Starlette: the connection was closed before
+    asyncio.CancelledError,
+)

@@ -1,0 +1,83 @@
+// The panels below the picture: the object, latency, diagnostics, settings.
+
+import { el, fill } from "./common.js";
+import { percent, place } from "./chat.js";
+
+const facts = (rows) => el(
+  "dl", { class: "facts" },
+  ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
+);
+const muted = (text) => el("p", { class: "muted" }, text);
+
+export function showObject(panel, object) {
+  if (object === null) {
+    fill(panel, muted("The object that a dialogue ends with is shown here."));
+    return;
+  }
+  const rows = [["Name", object.label || "(no name)"]];
+  if (object.score !== null) rows.push(["Score", percent(object.score).replace("score ", "")]);
+  rows.push(["Box", object.box.map((side) => Math.round(side)).join(", ") + " px"]);
+  if (object.position) {
+    rows.push(["Position", place(object)]);
+    if (object.frame_id) rows.push(["Frame", object.frame_id]);
+  } else {
+    rows.push(["Position", object.no_pose_reason || "not known"]);
+  }
+  fill(panel, facts(rows));
+}
+
+export function showDiagnostics(panel, badge, latency, { level, message, rows, latency: stages }) {
+  badge.textContent = level;
+  badge.dataset.level = level;
+  fill(panel, message ? el("p", {}, message) : null, facts(rows));
+  if (stages.length === 0) {
+    fill(latency, muted("No reply yet."));
+    return;
+  }
+  const total = stages.reduce((sum, [, milliseconds]) => sum + milliseconds, 0);
+  const list = el("div", { class: "stages" });
+  for (const [name, milliseconds] of stages) {
+    const bar = el("div");
+    bar.style.width = `${total > 0 ? (100 * milliseconds) / total : 0}%`;
+    list.append(
+      el("span", {}, name),
+      el("div", { class: "bar" }, bar),
+      el("span", { class: "number" }, `${milliseconds.toFixed(0)} ms`),
+    );
+  }
+  list.append(
+    el("span", { class: "total" }, "total"), el("span"),
+    el("span", { class: "number total" }, `${total.toFixed(0)} ms`),
+  );
+  fill(latency, list);
+}
+
+/** Settings as controls; change(name, value) is called when a person changes one. */
+export function showSettings(form, options, change) {
+  const focused = form.contains(document.activeElement) ? document.activeElement.id : "";
+  form.onsubmit = (event) => event.preventDefault();
+  fill(form, ...options.flatMap((option) => {
+    const id = `option-${option.name}`;
+    const control = controlOf(option, id);
+    control.addEventListener("change", () => {
+      if (control.checkValidity()) change(option.name, control.value);
+      else control.reportValidity();
+    });
+    const label = el("label", { for: id, title: option.help }, option.name);
+    return [label, control];
+  }));
+  if (focused) document.getElementById(focused)?.focus();
+}
+
+function controlOf({ name, value, help, choices, minimum, maximum }, id) {
+  const common = { id, name, title: help };
+  if (choices.length) {
+    const known = choices.includes(value) ? choices : [value, ...choices];
+    const select = el("select", common, ...known.map((choice) => el("option", { value: choice }, choice)));
+    select.value = value;
+    return select;
+  }
+  const number = minimum !== null || maximum !== null;
+  const limits = number ? { min: minimum, max: maximum, step: "any" } : {};
+  return el("input", { ...common, type: number ? "number" : "text", value, ...limits });
+}
