@@ -1,5 +1,7 @@
 """The console node in a thread of the test's process, and a page that keeps what it is shown."""
 
+# ruff: noqa: D102  (the methods of LivePage have their docstrings there)
+
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +18,6 @@ class FakePage(LivePage):
     """Keeps each thing that is shown, the newest last; a browser is not needed to look at it."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.frames: list[Any] = []
         self.statuses: list[Any] = []
         self.turns: list[tuple[str, str]] = []
@@ -27,6 +28,7 @@ class FakePage(LivePage):
         self.health: list[Any] = []
         self.notices: list[str] = []
         self.ready = True
+        super().__init__()
 
     def show_frame(self, image: Any, size: Any = None) -> None:
         self.frames.append((image, size))
