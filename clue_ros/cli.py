@@ -42,6 +42,9 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "demo-page": Command(
+        "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
+    ),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
