@@ -75,6 +75,7 @@ class PictureRobot:
     def start(self) -> None:
         """Show the first picture and begin to load the model. Raises BadImageError."""
         self._look_at(load_image(self._pictures[self._picture]))
+        self._page.show_camera_name(self._picture)
         self._show_options()
         self._status("inactive", message=f"loading the model {self._model}")
         self._thread.start()
@@ -143,6 +144,7 @@ class PictureRobot:
                 self._picture = value
                 self._look_at(image)
                 self._page.show_photograph(None)
+                self._page.show_camera_name(value)
             elif name == "model":
                 self._change_model(value)
             elif clue is None:
