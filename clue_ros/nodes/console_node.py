@@ -217,6 +217,8 @@ class ConsoleNode(Node):
             left = min(timeout, max(0.0, begin + timeout - now))
         error = error_name(message.error_code) if message.error_code else ""
         self._status = Status(state, message.dialogue_id, error, message.error_msg, left)
+        if state == "inactive":  # at its start, too: the process may be another one
+            self._settings.forget()
         if state == "looking":
             if message.expression.strip() != self._said:  # by a caller of the action or `ground`
                 self._show_turn("user", message.expression)

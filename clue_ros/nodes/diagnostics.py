@@ -29,13 +29,13 @@ STAGE = "last {} took (s)"  # key of a stage's seconds
 def latency(values: Iterable[KeyValue]) -> dict[str, float]:
     """Return the milliseconds of each stage of the last reply, as a message's values have them.
 
-    Values that are no number, as before the first reply, are left out.
+    Without the whole reply, and without values that are no number, as before the first reply.
     """
     pattern = re.compile(re.escape(STAGE).replace(r"\{\}", "(.+)"))
     found = {}
     for value in values:
         named = pattern.fullmatch(value.key)
-        if named and re.fullmatch(r"\d+(\.\d*)?", value.value):
+        if named and named[1] != "reply" and re.fullmatch(r"\d+(\.\d*)?", value.value):
             found[named[1]] = float(value.value) * 1e3
     return found
 

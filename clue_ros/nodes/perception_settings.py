@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from lifecycle_msgs.msg import Transition
@@ -70,6 +70,7 @@ class PerceptionSettings:
     ) -> None:
         self._caller, self._changed, self._notice, self._trouble = caller, changed, notice, trouble
         self.values: dict[str, Value] = {}
+        self._known = False  # whether the values are those of the process that runs now
         self._asked_at = float("-inf")
         self._loading = threading.Lock()
 
@@ -89,36 +90,38 @@ class PerceptionSettings:
         """Seconds between perception's messages on /diagnostics."""
         return float(self.values.get(PERIOD, 1.0))
 
+    # These run in the executor's thread.
+
     def forget(self) -> None:
-        """Perception is gone: its values may be others when it is back."""
-        self.values = {}
+        """Perception is gone or was started anew: its values may be others."""
+        self._known = False
 
     def read(self) -> None:
-        """Ask for the values, unless they are known; call it in the executor's thread."""
-        now = time.monotonic()
-        if self.values or now - self._asked_at < AGAIN or not self._get.service_is_ready():
-            return
-        self._asked_at = now
-        request = GetParameters.Request(names=list(READ))
-        self._get.call_async(request).add_done_callback(self._on_values)
+        """Ask for the values, unless they are known."""
+        if not self._known and time.monotonic() - self._asked_at >= AGAIN:
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._get.service_is_ready():
+            self._asked_at = time.monotonic()
+            request = GetParameters.Request(names=list(READ))
+            self._get.call_async(request).add_done_callback(self._on_values)
 
     def _on_values(self, future: Any) -> None:
         response = future.result()
         # One list for all names: a node without one of them, an older one, answers with none.
         if response is not None and len(response.values) == len(READ):
             values = map(parameter_value_to_python, response.values)
-            self._take(zip(READ, values, strict=True))
+            self.values = dict(zip(READ, values, strict=True))
+            self._known = True
+            self._changed(self.options())
 
     def _on_event(self, event: ParameterEvent) -> None:
-        if event.node == self._full_name and self.values:
-            changes = [*event.new_parameters, *event.changed_parameters]
-            known = [p for p in changes if p.name in READ]
-            if known:
-                self._take((p.name, parameter_value_to_python(p.value)) for p in known)
+        changes = (*event.new_parameters, *event.changed_parameters)
+        if event.node == self._full_name and any(p.name in READ for p in changes):
+            self._ask()
 
-    def _take(self, values: Iterable[tuple[str, Value]]) -> None:
-        self.values = self.values | dict(values)
-        self._changed(self.options())
+    # The rest runs in any thread.
 
     def options(self) -> list[Option]:
         """Return the settings with their values; none before they are known."""

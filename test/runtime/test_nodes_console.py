@@ -240,7 +240,7 @@ def test_health_and_latency_are_shown(client: Client, robot: Any, page: FakePage
     client.ground(REQUEST)
     wait_until(lambda: dict(page.health[-1].latency).get("decoding", 0.0) > 0, "the stages' times")
     stages = dict(page.health[-1].latency)
-    assert set(stages) == {"reply", "image", "ambiguity", "decoding", "placing"}
+    assert set(stages) == {"image", "ambiguity", "decoding", "placing"}
     wait_until(lambda: dict(page.health[-1].rows)["state"] == "active", "the state")
     assert page.health[-1].level == "ok"
 
@@ -248,9 +248,9 @@ def test_health_and_latency_are_shown(client: Client, robot: Any, page: FakePage
 def test_latency_reads_what_health_writes_and_no_other_values() -> None:
     health = Health(last_latency=0.25, stages={"ambiguity": 0.094})
     values = [KeyValue(key=key, value=str(value)) for key, value in health.values().items()]
-    assert latency(values) == {"reply": 250.0, "ambiguity": 94.0}
-    assert latency([KeyValue(key="last reply took (s)", value="none")]) == {}
-    assert latency([KeyValue(key="last reply took (s)", value="nan")]) == {}
+    assert latency(values) == {"ambiguity": 94.0}
+    assert latency([KeyValue(key="last image took (s)", value="none")]) == {}
+    assert latency([KeyValue(key="last image took (s)", value="nan")]) == {}
 
 
 def test_sound_is_published_at_16_khz_while_somebody_listens(
