@@ -123,6 +123,7 @@ class ConsoleNode(Node):
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(FOLLOW, self._camera.follow, clock=steady)
         self.create_timer(LOOK, self._look, clock=steady)
+        self.page.show_camera_name(self._camera.topic_name)
         self.page.show_status(LOST)
         self.page.show_diagnostics(GONE)
         self._server = self._serve()
@@ -217,7 +218,7 @@ class ConsoleNode(Node):
             left = min(timeout, max(0.0, begin + timeout - now))
         error = error_name(message.error_code) if message.error_code else ""
         self._status = Status(state, message.dialogue_id, error, message.error_msg, left)
-        if state == "inactive":  # at its start, too: the process may be another one
+        if state in ("inactive", "idle"):  # not in a dialogue: the process may be another one
             self._settings.forget()
         if state == "looking":
             if message.expression.strip() != self._said:  # by a caller of the action or `ground`
