@@ -1,117 +1,104 @@
-"""The console node in a thread of the test's process, and a page that keeps what it is shown."""
-
-# ruff: noqa: D102  (the methods of LivePage have their docstrings there)
+"""A robot and requests for the tests of the web pages, without a browser."""
 
 from __future__ import annotations
 
-import contextlib
+import http.client
+import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ros_helpers import TIMEOUT, isolate, wait_until
+import numpy as np
+import numpy.typing as npt
 
 from clue_ros.console.live import LivePage
+from clue_ros.console.robot import ShownObject, Status
+from clue_ros.console.server import Server, create_app, serve
+from clue_ros.dialogue.types import Box, clean_text
+from clue_ros.errors import ClueError
+
+LEFT, RIGHT = Box(20, 100, 100, 200), Box(220, 100, 300, 200)
 
 
-class FakePage(LivePage):
-    """Keeps each thing that is shown, the newest last; a browser is not needed to look at it."""
+class ScriptedRobot:
+    """A robot that asks one fixed question about two boxes, and notes what it is told."""
 
-    def __init__(self) -> None:
-        self.frames: list[Any] = []
-        self.statuses: list[Any] = []
-        self.turns: list[tuple[str, str]] = []
-        self.questions: list[Any] = []
-        self.groundings: list[Any] = []
-        self.maps: list[Any] = []
-        self.options: dict[str, Any] = {}
-        self.health: list[Any] = []
-        self.notices: list[str] = []
-        self.ready = True
-        super().__init__()
+    def __init__(self, page: LivePage) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.stops = 0
+        self.options: list[tuple[str, str]] = []
+        self.photographs: list[tuple[tuple[int, ...] | None, str]] = []
+        self.sound: list[npt.NDArray[np.int16]] = []
+        self.rates: set[int] = set()
+        self.wait = threading.Event()  # `say` waits for it
+        self.wait.set()
 
-    def show_frame(self, image: Any, size: Any = None) -> None:
-        self.frames.append((image, size))
+    def ask(self, text: str = "left or right?", offers: tuple[str, ...] = ()) -> None:
+        """Show a picture of 320 x 240 and an open question about its two sides."""
+        self.page.show_frame(np.full((240, 320, 3), 90, np.uint8))
+        self.page.show_question(text, [ShownObject(LEFT), ShownObject(RIGHT)], offers)
+        self.page.show_turn("robot", text, time.time())
+        self.page.show_status(Status("waiting", "1", seconds_left=60.0))
 
-    def wants_frame(self) -> bool:
-        return self.ready
+    def say(self, text: str) -> None:
+        """Note it."""
+        self.wait.wait(10.0)
+        self.said.append(clean_text(text))
+        self.page.show_turn("user", text, time.time())
 
-    def show_status(self, status: Any) -> None:
-        self.statuses.append(status)
+    def stop(self) -> None:
+        """Note it."""
+        self.stops += 1
 
-    def show_turn(self, speaker: Any, text: str, stamp: float) -> None:
-        self.turns.append((speaker, text))
+    def use_photograph(self, image: npt.NDArray[np.uint8] | None, name: str = "") -> None:
+        """Note it."""
+        self.photographs.append((None if image is None else image.shape, name))
 
-    def show_question(self, text: str, candidates: Any, suggested_answers: Any) -> None:
-        self.questions.append((text, candidates, suggested_answers))
+    def set_option(self, name: str, value: str) -> None:
+        """Note it; "broken" cannot be set."""
+        if value == "broken":
+            raise ClueError(f"{name} cannot be broken")
+        self.options.append((name, value))
 
-    def show_grounding(self, found: Any) -> None:
-        self.groundings.append(found)
-
-    def show_attention(self, attention: Any) -> None:
-        self.maps.append(attention)
-
-    def show_options(self, options: Any) -> None:
-        self.options = {option.name: option for option in options}
-
-    def show_diagnostics(self, diagnostics: Any) -> None:
-        self.health.append(diagnostics)
-
-    def show_notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    # What a test waits for.
-
-    def state(self) -> str:
-        """The newest state."""
-        return str(self.statuses[-1].state)
-
-    def comes_to(self, *states: str) -> Any:
-        """Wait for one of the states and return its status."""
-        wait_until(lambda: self.state() in states, f"the state {' or '.join(states)}")
-        return self.statuses[-1]
-
-    def notices_of(self, words: str) -> str:
-        """Wait for a notice with these words and return it."""
-        found: str = wait_until(
-            lambda: next((n for n in self.notices if words in n), ""), f"a notice: {words}"
-        )
-        return found
+    def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
+        """Note it."""
+        self.sound.append(samples)
+        self.rates.add(sample_rate)
 
 
-@contextlib.contextmanager
-def console(page: LivePage | None = None, **parameters: Any) -> Iterator[Any]:
-    """Spin a console node, on any free port unless one is given."""
-    isolate()
-    import rclpy
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.parameter import Parameter
+@contextmanager
+def scripted(token: str | None = None) -> Iterator[tuple[Server, LivePage, ScriptedRobot]]:
+    """A server on a free port with a scripted robot."""
+    page = LivePage()
+    robot = ScriptedRobot(page)
+    with serve(create_app(page, robot, token=token), "127.0.0.1", 0) as server:
+        yield server, page, robot
 
-    from clue_ros.nodes.console_node import ConsoleNode
 
-    given = [Parameter(name, value=value) for name, value in ({"port": 0} | parameters).items()]
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    executor = SingleThreadedExecutor(context=context)
-    try:
-        node = ConsoleNode(executor, page, context=context, parameter_overrides=given)
-        executor.add_node(node)
-        stop = threading.Event()
+def request(
+    server: Server,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    **headers: str,
+) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and body (JSON where it is) of one request to 127.0.0.1."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    found = {name.lower(): value for name, value in response.getheaders()}
+    is_json = "json" in found.get("content-type", "")
+    return response.status, found, json.loads(content) if is_json else content.decode()
 
-        def spin() -> None:
-            while not stop.is_set():
-                executor.spin_once(timeout_sec=1.0)
 
-        thread = threading.Thread(target=spin, daemon=True)
-        thread.start()
-        try:
-            yield node
-        finally:
-            node.close()
-            stop.set()
-            executor.wake()
-            thread.join(TIMEOUT)
-            executor.shutdown(timeout_sec=2.0)
-            node.destroy_node()
-    finally:
-        context.try_shutdown()
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for it; fail if it does not come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)

@@ -141,22 +141,29 @@ class ConsoleNode(Node):
         return server
 
     def _routers(self) -> list[Any]:
-        """Return the further pages that the parameters ask for."""
+        """Return the further pages that the parameters ask for. Raises ClueError."""
         routers = []
-        recordings, pairs, images = map(self._value, ("recordings", "pairs", "pair_images"))
+        recordings, pairs, images = (
+            Path(folder).expanduser() if folder else None
+            for folder in map(self._value, ("recordings", "pairs", "pair_images"))
+        )
+        if (pairs is None) != (images is None):
+            raise ClueError("the page for two people needs both parameters, pairs and pair_images")
+        if recordings is not None:
+            make_folder(recordings)  # perception, which fills it, may start later
         # By name, and with a warning, until both modules are there.
-        for wanted, module, make, folders in (
-            (recordings, "review", "review_router", [recordings]),
-            (pairs and images, "pairs", "pair_router", [images, pairs]),
+        for module, make, folders in (
+            ("review", "review_router", (recordings,)),
+            ("pair_routes", "pair_router", (images, pairs)),
         ):
-            if not wanted:
+            if None in folders:
                 continue
             try:
                 page = importlib.import_module(f"clue_ros.console.{module}")
             except ModuleNotFoundError as error:
-                self.get_logger().warning(f"the page {module!r} is not there: {error}")
-                continue
-            routers.append(getattr(page, make)(*(Path(f).expanduser() for f in folders)))
+                self.get_logger().warning(f"a page is not there: {error}")
+            else:
+                routers.append(getattr(page, make)(*folders))
         return routers
 
     @property
@@ -359,6 +366,14 @@ class ConsoleNode(Node):
                 raise ClueError(f"nobody listens to {self._speech.topic_name}")
             time.sleep(0.05)
         self._speech.publish(String(data=text))
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, for its owner alone, if it is missing. Raises ClueError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClueError(f"{folder} cannot be made: {error.strerror or error}") from error
 
 
 def _shown(found: GroundedObject) -> ShownObject:

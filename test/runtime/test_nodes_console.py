@@ -14,7 +14,7 @@ import ros_helpers
 ros_helpers.need_ros()
 
 from clue_msgs.msg import AudioChunk  # noqa: E402
-from console_helpers import FakePage, console  # noqa: E402
+from console_node_helpers import FakePage, console  # noqa: E402
 from diagnostic_msgs.msg import KeyValue  # noqa: E402
 from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
 from ros_helpers import Client, picture, wait_until  # noqa: E402
