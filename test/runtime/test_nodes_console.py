@@ -312,6 +312,19 @@ def test_without_perception_the_page_says_so(tmp_path: Path) -> None:
                 ask()
 
 
+def test_folders_of_further_pages_are_made_or_asked_for(tmp_path: Path) -> None:
+    with console(FakePage(), recordings=str(tmp_path / "new" / "episodes")):
+        assert (tmp_path / "new" / "episodes").is_dir()
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ClueError, match="cannot be made"),
+        console(FakePage(), recordings=str(tmp_path / "file" / "x")),
+    ):
+        pass
+    with pytest.raises(ClueError, match="needs both"), console(FakePage(), pairs=str(tmp_path)):
+        pass
+
+
 def test_an_address_of_another_machine_needs_a_token_and_gets_one() -> None:
     import re
     import urllib.error
