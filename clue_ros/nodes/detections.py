@@ -123,8 +123,8 @@ def annotations_msg(
     color = foxglove.Color(r=red, g=green, b=blue, a=1.0)
     for number, found in enumerate(objects, 1):
         box, thickness = found.box, max(2.0, found.image_width / 400)
-        corners = ((box.x_min, box.y_min), (box.x_max, box.y_min))
-        corners += ((box.x_max, box.y_max), (box.x_min, box.y_max))
+        left, top, right, bottom = box.x_min, box.y_min, box.x_max, box.y_max
+        corners = ((left, top), (right, top), (right, bottom), (left, bottom))
         message.points.append(
             foxglove.PointsAnnotation(
                 timestamp=header.stamp,
@@ -137,7 +137,7 @@ def annotations_msg(
         message.texts.append(
             foxglove.TextAnnotation(
                 timestamp=header.stamp,
-                position=foxglove.Point2(x=float(box.x_min), y=float(box.y_min)),
+                position=foxglove.Point2(x=float(left), y=float(top)),
                 text=_name(found, number if candidates else 0),
                 font_size=8 * thickness,
                 text_color=foxglove.Color(r=0.0, g=0.0, b=0.0, a=1.0),

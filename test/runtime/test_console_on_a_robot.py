@@ -95,6 +95,10 @@ def has_state(page: Any, *states: str) -> None:
     page.wait_for_selector(names, timeout=TIMEOUT)
 
 
+def no_question(page: Any) -> None:
+    until(page, lambda: page.locator("#candidates button").count() == 0, "no open question")
+
+
 def say(page: Any, text: str) -> None:
     page.fill("#say", text)
     page.press("#say", "Enter")
@@ -152,7 +156,7 @@ def test_two_pages_show_the_same_dialogue_and_either_may_answer(
     page.wait_for_selector("#candidates button:enabled", timeout=TIMEOUT)
     other.click("#candidates button >> nth=0")
     for shown in (page, other):
-        until(shown, lambda p=shown: p.locator("#candidates button").count() == 0, "no question")
+        no_question(shown)
     for shown in (page, other):
         shown.click("#stop")
         has_state(shown, "ended")
