@@ -18,6 +18,7 @@ from console_node_helpers import FakePage, console  # noqa: E402
 from diagnostic_msgs.msg import KeyValue  # noqa: E402
 from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
 from ros_helpers import Client, picture, wait_until  # noqa: E402
+from security_policy import differences  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.nodes.diagnostics import Health, latency  # noqa: E402
@@ -300,6 +301,12 @@ def test_two_consoles_show_the_same(client: Client, robot: Any, page: FakePage) 
         second.stop()
         assert late.comes_to("ended").error == "CANCELED"
     page.comes_to("ended")
+
+
+def test_the_security_policy_names_exactly_what_the_console_has(
+    client: Client, page: FakePage
+) -> None:
+    wait_until(lambda: not differences(client.node, "console"), "the graph of the policy")
 
 
 def test_without_perception_the_page_says_so(tmp_path: Path) -> None:
