@@ -80,7 +80,9 @@ class FakePage(LivePage):
 
 
 @contextlib.contextmanager
-def console(page: LivePage | None = None, **parameters: Any) -> Iterator[Any]:
+def console(
+    page: LivePage | None = None, *, namespace: str = "", **parameters: Any
+) -> Iterator[Any]:
     """Spin a console node, on any free port unless one is given."""
     isolate()
     import rclpy
@@ -94,7 +96,9 @@ def console(page: LivePage | None = None, **parameters: Any) -> Iterator[Any]:
     rclpy.init(context=context)
     executor = SingleThreadedExecutor(context=context)
     try:
-        node = ConsoleNode(executor, page, context=context, parameter_overrides=given)
+        node = ConsoleNode(
+            executor, page, namespace=namespace, context=context, parameter_overrides=given
+        )
         executor.add_node(node)
         stop = threading.Event()
 

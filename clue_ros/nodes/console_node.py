@@ -13,6 +13,7 @@ import array
 import importlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,19 +104,21 @@ class ConsoleNode(Node):
         self._speech = Console.SPEECH.publisher(self)
         self._audio = Console.AUDIO.publisher(self)
         # In this order: where words and the state that they led to wait, the words come first.
-        Console.HEARD.subscribe(self, lambda message: self._show_turn("user", message.data))
-        Console.SAY.subscribe(self, lambda message: self._show_turn("robot", message.data))
-        Console.TRANSCRIPT.subscribe(self, self._on_transcript)
-        attention = f"{perception}/attention_map"
-        Console.ATTENTION_MAP.subscribe(self, self._on_attention, name=attention)
-        Console.GROUNDING.subscribe(self, self._on_grounding)
-        Console.DIALOGUE_STATE.subscribe(self, self._on_state)
-        Console.DIAGNOSTICS.subscribe(self, self._on_diagnostics)
+        for topic, callback, name in (
+            (Console.HEARD, lambda message: self._show_turn("user", message.data), ""),
+            (Console.SAY, lambda message: self._show_turn("robot", message.data), ""),
+            (Console.TRANSCRIPT, self._on_transcript, ""),
+            (Console.ATTENTION_MAP, self._on_attention, f"{perception}/attention_map"),
+            (Console.GROUNDING, self._on_grounding, ""),
+            (Console.DIALOGUE_STATE, self._on_state, ""),
+            (Console.DIAGNOSTICS, self._on_diagnostics, ""),
+        ):
+            topic.subscribe(self, self._surviving(callback), name=name)
         transport = self._value("image_transport")
         self._camera = CameraSubscription(
             self,
             Console.COMPRESSED if transport == "compressed" else Console.IMAGE,
-            self._on_image,
+            self._surviving(self._on_image),
             name=image_topic(self, transport),
             reliability=self._value("image_reliability"),
         )
@@ -176,6 +179,21 @@ class ConsoleNode(Node):
         self._server.stop()
 
     # What the graph says; in the executor's thread.
+
+    def _surviving(self, callback: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return the callback that logs its errors: anyone may publish, and rclpy would end."""
+
+        def call(message: Any) -> None:
+            try:
+                callback(message)
+            except Exception as error:  # noqa: BLE001 - of a message that is nonsense
+                kind = type(message).__name__
+                self.get_logger().warning(
+                    f"a {kind} is not shown: {type(error).__name__}: {error}",
+                    throttle_duration_sec=10.0,
+                )
+
+        return call
 
     def _on_image(self, message: Image | CompressedImage) -> None:
         """Hand the frame on if a page is ready for it. Otherwise it is dropped, unconverted."""

@@ -13,13 +13,24 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
-from clue_msgs.msg import AudioChunk  # noqa: E402
+from clue_msgs.msg import (  # noqa: E402
+    AudioChunk,
+    BoundingBox,
+    ClarificationQuestion,
+    DialogueState,
+    GroundedObject,
+    GroundingResult,
+)
 from console_node_helpers import FakePage, console  # noqa: E402
-from diagnostic_msgs.msg import KeyValue  # noqa: E402
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue  # noqa: E402
+from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
 from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
 from ros_helpers import Client, picture, wait_until  # noqa: E402
 from security_policy import differences  # noqa: E402
+from sensor_msgs.msg import Image  # noqa: E402
+from std_msgs.msg import String  # noqa: E402
 
+from clue_ros.console.live import LivePage  # noqa: E402
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.nodes.diagnostics import Health, latency  # noqa: E402
 from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size  # noqa: E402
@@ -307,6 +318,43 @@ def test_the_security_policy_names_exactly_what_the_console_has(
     client: Client, page: FakePage
 ) -> None:
     wait_until(lambda: not differences(client.node, "console"), "the graph of the policy")
+
+
+def test_nonsense_on_its_topics_does_not_end_the_console(client: Client) -> None:
+    """Of a namespace of its own, so that the others do not hear it."""
+    nan = float("nan")
+    broken = GroundedObject(box=BoundingBox(x_min=nan, y_min=1e30, x_max=-1.0, y_max=nan))
+    state = DialogueState(state=DialogueState.STATE_WAITING_FOR_ANSWER, error_code=999)
+    state.question = ClarificationQuestion(text="", candidates=[broken, broken])
+    state.question.answer_timeout.sec = -5
+    bare = Image(encoding="32FC1", width=2**31, height=2**31)
+    unknown = DiagnosticArray(
+        status=[DiagnosticStatus(name="/nonsense/perception: clue", level=b"\x07")]
+    )
+    latest = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    with console(LivePage(), namespace="nonsense") as robot:
+        page = robot.page
+        viewer = page.join(lambda: None)
+        for topic, message in (
+            ("/nonsense/dialogue_state", state),
+            ("/nonsense/dialogue_state", DialogueState(state=200)),
+            ("/nonsense/grounding", GroundingResult(target=broken)),
+            ("/nonsense/perception/attention_map", bare),
+            ("/diagnostics", unknown),
+            ("/nonsense/speech", String(data="\x00\u202e" * 500)),
+        ):
+            publisher = client.node.create_publisher(type(message), topic, latest)
+            wait_until(lambda p=publisher: p.get_subscription_count() > 0, topic)
+            publisher.publish(message)
+        alive = client.node.create_publisher(String, "/nonsense/say", 10)
+        wait_until(lambda: alive.get_subscription_count() > 0, "say")
+
+        def shown() -> bool:
+            alive.publish(String(data="still here"))
+            time.sleep(0.1)
+            return any("still here" in str(message) for message in viewer.take())
+
+        wait_until(shown, "a message after all the nonsense")
 
 
 def test_without_perception_the_page_says_so(tmp_path: Path) -> None:
