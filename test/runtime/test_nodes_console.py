@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -344,7 +345,7 @@ def test_nonsense_on_its_topics_does_not_end_the_console(client: Client) -> None
             ("/nonsense/speech", String(data="\x00\u202e" * 500)),
         ):
             publisher = client.node.create_publisher(type(message), topic, latest)
-            wait_until(lambda p=publisher: p.get_subscription_count() > 0, topic)
+            wait_until(functools.partial(client.node.count_subscribers, topic), topic)
             publisher.publish(message)
         alive = client.node.create_publisher(String, "/nonsense/say", 10)
         wait_until(lambda: alive.get_subscription_count() > 0, "say")
