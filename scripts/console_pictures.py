@@ -23,7 +23,7 @@ from clue_ros.console.server import create_app, serve
 from clue_ros.grounders import load_grounder
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder
 
-COLORS = 200  # of the PNG's palette: a page has few, and the files stay small
+COLORS = 256  # of the PNG's palette: a page has few, and the files stay small
 
 
 def main(folder: Path) -> None:
@@ -64,7 +64,9 @@ def _ask(shown: Page, picture: str, request: str) -> None:
 
 def _save(shown: Page, path: Path) -> None:
     with Image.open(io.BytesIO(shown.screenshot())) as picture:
-        picture.convert("RGB").quantize(COLORS).save(path, optimize=True)
+        colored = picture.convert("RGB")
+        palette = colored.quantize(COLORS, Image.Quantize.MAXCOVERAGE)
+        colored.quantize(palette=palette).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -25,6 +25,7 @@ export class Chat {
     if (number <= this.#last) return;
     if (this.#last === 0) fill(this.#log);
     this.#last = number;
+    if (speaker === "user") this.#sent = "";
     const turn = el("div", { class: `turn ${speaker}` });
     if (WHO[speaker]) {
       const time = new Date(stamp * 1000);
@@ -80,7 +81,7 @@ export class Chat {
     const [name, color] = shown.color;
     const chip = el("span", { class: "chip" }, `${index + 1} ${name}`.trim());
     chip.style.backgroundColor = color;
-    const facts = [shown.label, percent(shown.score), place(shown)].filter(Boolean).join(" · ");
+    const facts = [shown.label, percent(shown.score), coordinates(shown)].filter(Boolean).join(" · ");
     const look = () => this.#actions.highlight(index);
     const away = () => this.#actions.highlight(null);
     return el(
@@ -101,6 +102,10 @@ export class Chat {
 
 export function percent(score) {
   return score === null ? "" : `score ${score.toFixed(2)}`;
+}
+
+function coordinates({ position }) {
+  return position ? `${position.map((metres) => metres.toFixed(2)).join(", ")} m` : "";
 }
 
 /** Where an object is, in metres; empty where it is not known. */
