@@ -21,6 +21,7 @@ from ament_index_python.packages import (
 from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode, Node
+from launch_ros.parameter_descriptions import ParameterValue
 
 from clue_ros.nodes.viewer_layouts import FRAME, write_layouts
 from launch import Action, LaunchContext, LaunchDescription
@@ -63,13 +64,27 @@ LISTENS_TO = Rule(
 )
 FILE = Rule("an existing file", os.path.isfile)
 FRAME_ID = like("a frame, such as camera_color_optical_frame", "[A-Za-z_][A-Za-z0-9_/]*")
+HOST = like("a host name or an address, such as 0.0.0.0", r"[A-Za-z0-9.:_-]+")
+PORT = Rule("0 to 65535", lambda text: text.isdecimal() and int(text) <= 65535)
 LEVEL = like("debug, info, warn, error or fatal", "(?i)debug|info|warn|error|fatal")
 ANY = Rule("anything", lambda _text: True)
 
 # name, default, what it is, what it may be. An empty default leaves the value of the parameter
 # file, and an empty value is allowed where the default is empty.
 ARGUMENTS = (
-    ("model", "", "household or tabletop (embedded), a folder, or a Hugging Face hub id", ANY),
+    ("model", "", "household or tabletop (embedded), a folder, a hub id, or wrapper", ANY),
+    (
+        "candidates",
+        "",
+        "with model:=wrapper, sources of boxes: base:household, topic:NAME, ... (docs/wrapper.md)",
+        ANY,
+    ),
+    (
+        "language_model",
+        "",
+        "with model:=wrapper, who chooses among boxes: a hub id, a folder, a .gguf file",
+        ANY,
+    ),
     ("device", "", "auto, cpu, cuda, cuda:1, ...", DEVICE),
     ("image", "image", "the camera's topic, such as /camera/image_raw", TOPIC),
     ("image_transport", "", "raw, or compressed for <image>/compressed", TRANSPORT),
@@ -98,6 +113,10 @@ ARGUMENTS = (
     ("audio", "audio", "the topic of sound, with speech_source:=topic", TOPIC),
     ("language", "", "of speech, of the robot's sentences and voice: en-US, fr-FR, ...", LANGUAGE),
     ("record", "", "a folder to keep every dialogue in, to learn from (docs/episodes.md)", ANY),
+    ("console", "false", "true: serve the operator's page (docs/console.md)", TRUTH),
+    ("console_host", "", "the page's address; 0.0.0.0: every network of this machine", HOST),
+    ("console_port", "", "the page's port", PORT),
+    ("console_token", "", "the page's secret; empty: made up where it is needed, see the log", ANY),
     ("namespace", "", "a namespace for all nodes", NAMESPACE),
     (
         "params_file",
@@ -125,7 +144,8 @@ ARGUMENTS = (
 )
 
 RESPAWN_DELAY = 0.5  # seconds
-PASSED_ON = ("model", "device", "image_transport", "record")  # to perception, where given
+# To perception, where given.
+PASSED_ON = ("model", "candidates", "language_model", "device", "image_transport", "record")
 
 
 class ArgumentError(RuntimeError):
@@ -158,7 +178,7 @@ def is_true(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def start(context: LaunchContext) -> list[LifecycleNode]:
+def start(context: LaunchContext) -> list[Node]:
     """Return the nodes.
 
     A function, so that only the arguments that were given override the parameter file.
@@ -223,7 +243,30 @@ def start(context: LaunchContext) -> list[LifecycleNode]:
         **own("speech"),
         **common,
     )
-    return [perception, tts, speech] if voice else [perception]
+    page: dict[str, Any] = {
+        # As text: a token may look like a number.
+        name: ParameterValue(value[f"console_{name}"], value_type=str)
+        for name in ("host", "token")
+        if value[f"console_{name}"]
+    }
+    if value["console_port"]:
+        page["port"] = int(value["console_port"])
+    if value["image_transport"]:
+        page["image_transport"] = value["image_transport"]
+    if value["record"]:
+        page["recordings"] = value["record"]
+    console = Node(
+        executable="console_node",
+        name="console",
+        parameters=[value["params_file"], page, time],
+        remappings=[(topic, value[topic]) for topic in ("image", "speech", "say", "audio")],
+        **own("console"),
+        **common,
+    )
+    nodes: list[Node] = [perception]
+    nodes += [tts, speech] if voice else []
+    nodes += [console] if is_true(value["console"]) else []
+    return nodes
 
 
 def viewers(context: LaunchContext) -> list[Action]:

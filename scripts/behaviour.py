@@ -332,6 +332,7 @@ NODES = {
     "tts": "tts_node --ros-args -p autostart:=true",
     "image_source": f"image_source_node --ros-args -p source:={MUG}",
     "grasp_example": "grasp_example_node",
+    "console": "console_node --ros-args -p port:=0",
 }
 REFUSED_NODES = (
     "image_source_node",

@@ -10,9 +10,9 @@ from ros_helpers import ROOT
 
 POLICY = ROOT / "config" / "sros2" / "policy.xml"
 # What a node has only on some occasions: simulated time, compressed images, ROS from Jazzy on, and
-# vision_msgs.
+# vision_msgs and foxglove_msgs.
 SOMETIMES = {"/clock", "/image/compressed", "get_type_description"}
-SOMETIMES |= {"/perception/detections", "/perception/detections_3d"}
+SOMETIMES |= {f"/perception/{name}" for name in ("annotations", "detections", "detections_3d")}
 
 
 @dataclass
@@ -45,6 +45,9 @@ def read_policy() -> dict[str, Allowed]:
                 if what == "execute":
                     allowed.publish |= {f"{n}/_action/{p}" for n in names for p in ACTION_TOPICS}
                     allowed.reply |= {f"{n}/_action/{p}" for n in names for p in ACTION_SERVICES}
+                elif what == "call":
+                    allowed.subscribe |= {f"{n}/_action/{p}" for n in names for p in ACTION_TOPICS}
+                    allowed.request |= {f"{n}/_action/{p}" for n in names for p in ACTION_SERVICES}
                 else:
                     getattr(allowed, what).update(names)
     return found

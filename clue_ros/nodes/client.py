@@ -34,7 +34,8 @@ from clue_msgs.srv import AnswerClarification, Ground
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.action import ActionClient
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
@@ -103,42 +104,13 @@ def _deadline(timeout: float | None) -> float:
     return float("inf") if timeout is None else time.monotonic() + timeout
 
 
-class BackgroundNode:
-    """A node that spins in a thread of its own, so that its callers may block.
+class Caller:
+    """Calls services and sends goals from any thread but the one that spins the node."""
 
-    context: None is the default one; it is initialised, and shut down by `close`, if it is not in
-    use.
-    """
-
-    def __init__(self, name: str, namespace: str, context: Any) -> None:
-        self._context = context or rclpy.get_default_context()
-        self._owns_context = not self._context.ok()
-        if self._owns_context:
-            # Ctrl-C is Python's, so that there still is a context to cancel the dialogue with.
-            rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
-        self.node = rclpy.create_node(name, namespace=namespace, context=self._context)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self.node)
+    def __init__(self, node: Node, executor: Executor) -> None:
+        self.node, self._executor = node, executor
+        self._context = node.context
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._spin, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Spin, once the node's clients exist: rclpy's lists of them are not thread-safe."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Leave the graph."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        if self._context.ok():
-            self._executor.wake()
-        if self._thread.is_alive():
-            self._thread.join(LEAVE)
-        self._executor.shutdown(timeout_sec=1.0)
-        self.node.destroy_node()
-        if self._owns_context:
-            rclpy.try_shutdown(context=self._context)
 
     @property
     def alive(self) -> bool:
@@ -190,6 +162,43 @@ class BackgroundNode:
 
         self._executor.create_task(run)
 
+
+class BackgroundNode(Caller):
+    """A node that spins in a thread of its own, so that its callers may block.
+
+    context: None is the default one; it is initialised, and shut down by `close`, if it is not in
+    use.
+    """
+
+    def __init__(self, name: str, namespace: str, context: Any) -> None:
+        context = context or rclpy.get_default_context()
+        self._owns_context = not context.ok()
+        if self._owns_context:
+            # Ctrl-C is Python's, so that there still is a context to cancel the dialogue with.
+            rclpy.init(context=context, signal_handler_options=SignalHandlerOptions.NO)
+        node = rclpy.create_node(name, namespace=namespace, context=context)
+        super().__init__(node, SingleThreadedExecutor(context=context))
+        self._executor.add_node(node)
+        self._thread = threading.Thread(target=self._spin, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Spin, once the node's clients exist: rclpy's lists of them are not thread-safe."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the graph."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self._context.ok():
+            self._executor.wake()
+        if self._thread.is_alive():
+            self._thread.join(LEAVE)
+        self._executor.shutdown(timeout_sec=1.0)
+        self.node.destroy_node()
+        if self._owns_context:
+            rclpy.try_shutdown(context=self._context)
+
     def _spin(self) -> None:
         while self.alive:
             try:
@@ -212,7 +221,7 @@ class GroundingTask:
 
     def __init__(
         self,
-        background: BackgroundNode,
+        background: Caller,
         client: ActionClient,
         answer: Callable[[str, str], bool],
         goal: GroundWithDialogue.Goal,

@@ -1,9 +1,9 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A reply's objects in the messages of other packages: vision_msgs detections and RViz markers.
+"""A reply's objects in the messages of other packages: detections, annotations and RViz markers.
 
-vision_msgs is optional: it is imported when perception is configured, and without it only the
-markers are published.
+vision_msgs and foxglove_msgs are optional: they are imported when perception is configured, and
+without them only the markers are published.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
-from clue_ros.nodes.topics import Perception
+from clue_ros.nodes.topics import OptionalOutput, Perception
 
 CANDIDATE = "candidate"  # the class id of an object without a label: a question's candidate
 CANDIDATE_COLOR, TARGET_COLOR = (1.0, 0.6, 0.0), (0.1, 0.8, 0.2)
@@ -89,7 +89,7 @@ def markers_msg(
         for axis, channel in zip("xyz", "rgb", strict=True):
             axes.points += [Point(), Point(**{axis: AXIS_LENGTH})]
             axes.colors += [ColorRGBA(**{channel: 1.0}, a=1.0)] * 2
-        text = f"{number + 1}: {one.label or CANDIDATE}" if candidates else one.label or "object"
+        text = _name(one, number + 1 if candidates else 0)
         label = Marker(ns="label", type=Marker.TEXT_VIEW_FACING, text=text, **own)
         label.pose = _above(one.pose.pose, one.size.z / 2 + TEXT_HEIGHT)
         label.scale.z = TEXT_HEIGHT
@@ -110,46 +110,117 @@ def _above(pose: Pose, distance: float) -> Pose:
     return Pose(position=moved, orientation=q)
 
 
+def annotations_msg(
+    foxglove: Any, header: Header, objects: Sequence[GroundedObject], *, candidates: bool
+) -> Any:
+    """Return a foxglove_msgs/ImageAnnotations: boxes and labels, in pixels of the header's image.
+
+    `foxglove` is the module foxglove_msgs.msg. candidates: as for `markers_msg`. The header is in
+    the message only as the stamp of each annotation; without objects, nothing remains drawn.
+    """
+    message = foxglove.ImageAnnotations()
+    red, green, blue = CANDIDATE_COLOR if candidates else TARGET_COLOR
+    color = foxglove.Color(r=red, g=green, b=blue, a=1.0)
+    for number, found in enumerate(objects, 1):
+        box, thickness = found.box, max(2.0, found.image_width / 400)
+        left, top, right, bottom = box.x_min, box.y_min, box.x_max, box.y_max
+        corners = ((left, top), (right, top), (right, bottom), (left, bottom))
+        message.points.append(
+            foxglove.PointsAnnotation(
+                timestamp=header.stamp,
+                type=foxglove.PointsAnnotation.LINE_LOOP,
+                points=[foxglove.Point2(x=float(x), y=float(y)) for x, y in corners],
+                outline_color=color,
+                thickness=thickness,
+            )
+        )
+        message.texts.append(
+            foxglove.TextAnnotation(
+                timestamp=header.stamp,
+                position=foxglove.Point2(x=float(left), y=float(top)),
+                text=_name(found, number if candidates else 0),
+                font_size=8 * thickness,
+                text_color=foxglove.Color(r=0.0, g=0.0, b=0.0, a=1.0),
+                background_color=color,
+            )
+        )
+    return message
+
+
+def _name(found: GroundedObject, number: int) -> str:
+    """Return what is written at an object: its label, with a candidate's number from 1 on."""
+    return f"{number}: {found.label or CANDIDATE}" if number else found.label or "object"
+
+
+class _Optional:
+    """Publishers of one package's messages, while a parameter asks for them and it is installed.
+
+    messages: the package's module of messages, None while there are no publishers.
+    """
+
+    def __init__(self, parameter: str, *outputs: OptionalOutput) -> None:
+        self._parameter, self._outputs = parameter, outputs
+        self.publishers: tuple[Any, ...] = ()
+        self.messages: Any = None
+
+    def configure(self, node: LifecycleNode) -> None:
+        """Create or destroy the publishers, as the parameter says."""
+        wanted, log = node.get_parameter(self._parameter).value, node.get_logger()
+        names = " and ".join(output.name for output in self._outputs)
+        package = self._outputs[0].kind.split("/")[0]
+        verb = "are" if len(self._outputs) > 1 else "is"
+        self.messages = None
+        if wanted and not self.publishers:
+            missing = self._outputs[0].missing
+            if missing:
+                log.info(f"{names} {verb} off, no {package}: {missing}")
+                return
+            self.publishers = tuple(output.publisher(node) for output in self._outputs)
+            log.info(f"{names} ({package}) {verb} on")
+        elif not wanted:
+            for publisher in self.publishers:
+                node.destroy_lifecycle_publisher(publisher)
+            self.publishers = ()
+            log.info(f"{names} {verb} off ({self._parameter} is false)")
+        if self.publishers:
+            self.messages = importlib.import_module(f"{package}.msg")
+
+
 class ObjectPublishers:
-    """Publishes the objects of each question and grounding on ~/markers and ~/detections."""
+    """Publishes each question's and grounding's objects: ~/markers, ~/detections, ~/annotations."""
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
         self._markers = Perception.MARKERS.publisher(node)
-        self._vision: Any = None  # vision_msgs.msg, while both of these exist
-        self._detections: tuple[Any, ...] = ()
+        self._detections = _Optional("detections", Perception.DETECTIONS, Perception.DETECTIONS_3D)
+        self._annotations = _Optional("annotations", Perception.ANNOTATIONS)
 
     def configure(self) -> None:
-        """Create or destroy the publishers of vision_msgs, as the parameter `detections` says."""
-        wanted, log = self._node.get_parameter("detections").value, self._node.get_logger()
-        self._vision = None
-        if wanted and not self._detections:
-            missing = Perception.DETECTIONS.missing
-            if missing:
-                log.info(f"~/detections and ~/detections_3d are off, no vision_msgs: {missing}")
-                return
-            self._detections = tuple(
-                topic.publisher(self._node)
-                for topic in (Perception.DETECTIONS, Perception.DETECTIONS_3D)
-            )
-            log.info("~/detections and ~/detections_3d (vision_msgs) are on")
-        elif not wanted:
-            for publisher in self._detections:
-                self._node.destroy_lifecycle_publisher(publisher)
-            self._detections = ()
-            log.info("~/detections and ~/detections_3d are off (detections is false)")
-        if self._detections:
-            self._vision = importlib.import_module("vision_msgs.msg")
+        """Create or destroy the publishers of optional packages, as the parameters say."""
+        self._detections.configure(self._node)
+        self._annotations.configure(self._node)
 
     def show(self, header: Header, objects: Sequence[GroundedObject], *, candidates: bool) -> None:
         """Publish the objects, which replace those of the last call."""
         if self._node.get_parameter("markers").value:
             self._markers.publish(markers_msg(header, objects, candidates=candidates))
-        if self._vision is not None:
-            in_2d, in_3d = self._detections
-            in_2d.publish(detections_2d_msg(self._vision, header, objects))
-            in_3d.publish(detections_3d_msg(self._vision, header, objects))
+        vision = self._detections.messages
+        if vision is not None:
+            in_2d, in_3d = self._detections.publishers
+            in_2d.publish(detections_2d_msg(vision, header, objects))
+            in_3d.publish(detections_3d_msg(vision, header, objects))
+        self._annotate(header, objects, candidates=candidates)
+
+    def _annotate(
+        self, header: Header, objects: Sequence[GroundedObject], *, candidates: bool
+    ) -> None:
+        if self._annotations.messages is not None:
+            message = annotations_msg(
+                self._annotations.messages, header, objects, candidates=candidates
+            )
+            self._annotations.publishers[0].publish(message)
 
     def clear(self) -> None:
-        """Delete all markers."""
+        """Delete all markers and annotations."""
+        self._annotate(Header(), [], candidates=False)
         self._markers.publish(MarkerArray(markers=[Marker(action=Marker.DELETEALL)]))

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,22 @@ from clue_ros.nodes import topics
 from clue_ros.nodes.camera import Camera
 from clue_ros.nodes.dialogue_session import DialogueSlot, Listener, Session
 from clue_ros.nodes.recorder import Recorder
+
+STAGE = "last {} took (s)"  # key of a stage's seconds
+
+
+def latency(values: Iterable[KeyValue]) -> dict[str, float]:
+    """Return the milliseconds of each stage of the last reply, as a message's values have them.
+
+    Without the whole reply, and without values that are no number, as before the first reply.
+    """
+    pattern = re.compile(re.escape(STAGE).replace(r"\{\}", "(.+)"))
+    found = {}
+    for value in values:
+        named = pattern.fullmatch(value.key)
+        if named and named[1] != "reply" and re.fullmatch(r"\d+(\.\d*)?", value.value):
+            found[named[1]] = float(value.value) * 1e3
+    return found
 
 
 @dataclass
@@ -61,8 +78,8 @@ class Health(Listener):
         except OSError:  # no /proc
             memory = "unknown"
         return {
-            "last reply took (s)": _seconds(self.last_latency),
-            **{f"last {name} took (s)": _seconds(took) for name, took in self.stages.items()},
+            STAGE.format("reply"): _seconds(self.last_latency),
+            **{STAGE.format(name): _seconds(took) for name, took in self.stages.items()},
             "dialogues": self.dialogues,
             "questions": self.questions,
             "groundings": self.groundings,

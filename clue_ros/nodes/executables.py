@@ -53,6 +53,17 @@ def perception(args: list[str] | None = None) -> int:
 
 
 @ends_at_once
+def console(args: list[str] | None = None) -> int:
+    """Serve the operator's page until it is told to stop; 2 when its address cannot be used."""
+    if clue_msgs_missing("console"):
+        return 1
+    from clue_ros.nodes.console_node import ConsoleNode
+    from clue_ros.nodes.lifecycle import run_node
+
+    return run_node("console", ConsoleNode, args)
+
+
+@ends_at_once
 def speech(args: list[str] | None = None) -> int:
     """Run the speech node until it is told to stop; return the exit status."""
     if clue_msgs_missing("speech"):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags
 from PIL import Image as Pillow
 
 from clue_ros.dialogue.types import MAX_PIXELS
@@ -218,6 +219,22 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
             f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of unknown format"
         )
     return np.ascontiguousarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def jpeg_size(data: Any) -> tuple[int, int] | None:
+    """Return the (width, height) of a JPEG that a browser shows as `compressed_to_rgb` reads it.
+
+    None of any other data, of a JPEG without a readable header, and of one that its EXIF data turn.
+    """
+    raw = bytes(data)
+    if not raw.startswith(b"\xff\xd8\xff"):
+        return None
+    try:
+        with Pillow.open(io.BytesIO(raw), formats=("JPEG",)) as header:
+            upright = header.getexif().get(ExifTags.Base.Orientation, 1) == 1
+            return header.size if upright and header.width * header.height <= MAX_PIXELS else None
+    except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError):
+        return None
 
 
 def _declared_size(raw: NDArray[np.uint8]) -> tuple[int, int]:

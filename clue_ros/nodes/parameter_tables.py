@@ -237,6 +237,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.UNCONFIGURED,
     ),
     Parameter(
+        "annotations",
+        True,
+        "Publish ~/annotations, boxes and labels over the image in Foxglove, where the package "
+        "foxglove_msgs is installed.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
         "markers", True, "Publish ~/markers: boxes and labels of the objects with a known pose."
     ),
     Parameter(
@@ -245,6 +252,79 @@ PERCEPTION: tuple[Parameter, ...] = (
         "Seconds between two messages on /diagnostics.",
         range=(0.1, 60.0),
         unit="s",
+        change=Change.NEVER,
+    ),
+)
+
+CONSOLE: tuple[Parameter, ...] = (
+    Parameter(
+        "host",
+        "127.0.0.1",
+        "Address that the page is served on; 0.0.0.0: every network of this machine.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "port",
+        8484,
+        "Port of the page; 0: any free one, which the log names.",
+        range=(0, 65535),
+        unit="1",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "token",
+        "",
+        "Secret that the page's address must contain. Empty: none where host is this machine, else"
+        " one is made up; the log has the address with it.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "certificate",
+        "",
+        "Certificate for https (PEM file), with `key`: from another machine, browsers give the "
+        "microphone to https alone. Empty: http.",
+        change=Change.NEVER,
+    ),
+    Parameter("key", "", "Private key of `certificate` (PEM file).", change=Change.NEVER),
+    Parameter(
+        "perception",
+        "perception",
+        "Name of the perception node, relative to the namespace of this node or absolute.",
+        pattern=r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "image_transport",
+        "raw",
+        "Which topic to subscribe: raw (image) or compressed (image/compressed).",
+        choices=("raw", "compressed"),
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "image_reliability",
+        "auto",
+        "Reliability of the subscription to image. auto: reliable if every publisher of the topic "
+        "offers it, else best effort.",
+        choices=("auto", "reliable", "best_effort"),
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "recordings",
+        "",
+        "Folder of episodes that the page shows for review (parameter record of perception); "
+        "empty: none.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "pairs",
+        "",
+        "Folder that dialogues of two people are written to; empty: the page offers none.",
+        change=Change.NEVER,
+    ),
+    Parameter(
+        "pair_images",
+        "",
+        "Folder of the pictures that two people talk about, with `pairs`.",
         change=Change.NEVER,
     ),
 )
@@ -308,6 +388,7 @@ GRASP_EXAMPLE: tuple[Parameter, ...] = (
 
 NODES: dict[str, tuple[Parameter, ...]] = {
     "perception": PERCEPTION,
+    "console": CONSOLE,
     "image_source": IMAGE_SOURCE,
     "tts": TTS,
     "speech": SPEECH,

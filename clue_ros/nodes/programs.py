@@ -5,4 +5,4 @@
 setup.py reads this file by its path, without the package: it imports nothing.
 """
 
-PROGRAMS = ("grasp_example", "image_source", "perception", "speech", "tts")
+PROGRAMS = ("console", "grasp_example", "image_source", "perception", "speech", "tts")

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rclpy.action import ActionServer
+from rclpy.action import ActionClient, ActionServer
+from rclpy.client import Client
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -127,6 +128,26 @@ class Service(Interface):
         node.create_service(self.type, self.name, callback, qos_profile=self.qos, **options)
 
 
+class Call(Interface):
+    """A service of another node that is called."""
+
+    direction = "call"
+
+    def client(self, node: Node, *, name: str = "", **options: Any) -> Client:
+        """Create the client; `name` replaces the table's."""
+        return node.create_client(self.type, name or self.name, **options)
+
+
+class ActionCall(Interface):
+    """An action of another node that is asked for."""
+
+    direction = "action call"
+
+    def client(self, node: Node) -> ActionClient:
+        """Create the action client."""
+        return ActionClient(node, self.type, self.name)
+
+
 class Action(Interface):
     """An offered action."""
 
@@ -171,10 +192,36 @@ class Perception:
     MARKERS = ActiveOutput("~/markers", "visualization_msgs/msg/MarkerArray", LATEST)
     DETECTIONS = OptionalOutput("~/detections", "vision_msgs/msg/Detection2DArray")
     DETECTIONS_3D = OptionalOutput("~/detections_3d", "vision_msgs/msg/Detection3DArray")
+    ANNOTATIONS = OptionalOutput("~/annotations", "foxglove_msgs/msg/ImageAnnotations", LATEST)
     DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
     GROUND_WITH_DIALOGUE = Action(
+        "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
+    )
+
+
+class Console:
+    """The node console: the operator's page. It follows perception, and speaks for a person."""
+
+    IMAGE = Perception.IMAGE
+    COMPRESSED = Perception.COMPRESSED
+    DIALOGUE_STATE = Input("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
+    GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
+    # Of the node that the parameter `perception` names; so are the services below.
+    ATTENTION_MAP = Input("perception/attention_map", "sensor_msgs/msg/Image", LATEST)
+    HEARD = Input("speech", "std_msgs/msg/String")
+    SAY = Input("say", "std_msgs/msg/String")
+    TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
+    DIAGNOSTICS = Input("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
+    PARAMETER_EVENTS = Input("/parameter_events", "rcl_interfaces/msg/ParameterEvent")
+    SPEECH = Output("speech", "std_msgs/msg/String")
+    AUDIO = Output("audio", "clue_msgs/msg/AudioChunk", SOUND_OUT)
+    GET_PARAMETERS = Call("perception/get_parameters", "rcl_interfaces/srv/GetParameters")
+    SET_PARAMETERS = Call("perception/set_parameters", "rcl_interfaces/srv/SetParameters")
+    GET_STATE = Call("perception/get_state", "lifecycle_msgs/srv/GetState")
+    CHANGE_STATE = Call("perception/change_state", "lifecycle_msgs/srv/ChangeState")
+    GROUND_WITH_DIALOGUE = ActionCall(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )
 
@@ -225,6 +272,7 @@ class GraspExample:
 
 NODES: dict[str, type] = {
     "perception": Perception,
+    "console": Console,
     "image_source": ImageSource,
     "speech": Speech,
     "tts": Tts,

@@ -23,6 +23,7 @@ from std_msgs.msg import Header  # noqa: E402
 from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
 
 from clue_ros.nodes.detections import (  # noqa: E402
+    annotations_msg,
     detections_2d_msg,
     detections_3d_msg,
     markers_msg,
@@ -117,6 +118,45 @@ def test_markers_replace_the_earlier_ones_and_show_known_poses_only() -> None:
     assert len({(marker.ns, marker.id) for marker in rest}) == len(rest)
     *_, target = markers_msg(HEADER, [found()], candidates=False).markers
     assert target.text == "mug"
+
+
+class FakeFoxglove:
+    """Stands in for the module foxglove_msgs.msg, which is no wheel."""
+
+    class ImageAnnotations:
+        """Two of its lists."""
+
+        def __init__(self) -> None:
+            self.points: list[Any] = []
+            self.texts: list[Any] = []
+
+    class PointsAnnotation(SimpleNamespace):
+        """The constant that is used, as the package has it."""
+
+        LINE_LOOP = 2
+
+    Color = Point2 = TextAnnotation = SimpleNamespace
+
+
+def foxgloves() -> list[Any]:
+    """Return the stand-in, and the real module where it is installed."""
+    real = importlib.util.find_spec("foxglove_msgs")
+    return [FakeFoxglove, *([importlib.import_module("foxglove_msgs.msg")] if real else [])]
+
+
+@pytest.mark.parametrize("foxglove", foxgloves())
+def test_annotations_have_a_box_and_a_label_with_the_candidates_number(foxglove: Any) -> None:
+    message = annotations_msg(foxglove, HEADER, OBJECTS, candidates=True)
+    assert [text.text for text in message.texts] == ["1: candidate", "2: mug"]
+    assert len(message.points) == 2
+    box = message.points[0]
+    assert box.type == foxglove.PointsAnnotation.LINE_LOOP
+    assert [(p.x, p.y) for p in box.points] == [(10, 20), (50, 20), (50, 30), (10, 30)]
+    assert box.timestamp == HEADER.stamp
+    (alone,) = annotations_msg(foxglove, HEADER, [found()], candidates=False).texts
+    assert (alone.text, alone.position.x, alone.position.y) == ("mug", 10, 20)
+    assert alone.background_color.g > box.outline_color.g
+    assert annotations_msg(foxglove, HEADER, [], candidates=False).points == []
 
 
 def test_a_flat_object_still_has_a_box_to_draw() -> None:

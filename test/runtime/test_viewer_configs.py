@@ -74,7 +74,12 @@ def test_layouts_follow_the_launch_arguments() -> None:
     own = {"debug_image", "attention_map", "markers"}
     assert rviz == {"/eye/image_raw", *(f"/arm/perception/{name}" for name in own)}
     assert foxglove >= rviz | {"/arm/question", "/arm/grounding", "/arm/heard"}
-    assert foxglove - rviz == {"/arm/question", "/arm/grounding", "/arm/heard"} | {
+    assert foxglove - rviz == {
+        "/arm/perception/annotations",
+        "/arm/question",
+        "/arm/grounding",
+        "/arm/heard",
+    } | {
         "/rosout",
         "/diagnostics",
     }
