@@ -4,9 +4,11 @@
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue check --model M                           say whether a model would load here
+    clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue        measure a model
     clue train base|detector|ivg|oracle|policy|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
+    clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
     clue bench engine                              measure speed
 
@@ -43,6 +45,7 @@ class Command:
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
+    "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
@@ -91,6 +94,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "invig": Command(
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "episodes": Command(
+            "clue_ros.lab.data.episodes", "reviewed episodes, as InViG or detector's rows"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

@@ -8,10 +8,8 @@ its last turn; a crash during a write leaves the file as it was before.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import re
 import shutil
 import threading
@@ -24,7 +22,17 @@ from clue_msgs.msg import ClarificationQuestion
 from PIL import Image
 
 from clue_ros.dialogue.conversation import Outcome
-from clue_ros.dialogue.episodes import GROUNDED, NAME, Episode, episode_files, episode_row
+from clue_ros.dialogue.episodes import (
+    GROUNDED,
+    NAME,
+    Episode,
+    episode_files,
+    episode_row,
+    private_opener,
+    replace_file,
+    temporary_of,
+)
+from clue_ros.dialogue.reviews import FILE_NAME, review_path
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.errors import ClueError
 from clue_ros.nodes import messages
@@ -34,7 +42,7 @@ from clue_ros.nodes.inference_worker import Worker
 RESERVE = 200_000_000  # bytes of the disk that stay free
 MAX_OPEN = 8  # episodes that may still change: one may begin before the end of another is saved
 PATIENCE = 5.0  # seconds that a dialogue waits at most for a slow disk
-_TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(json|png)\.tmp")
+_TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(review\.json|json|png)\.tmp")
 
 
 class RecordError(ClueError):
@@ -47,7 +55,8 @@ class Recorder:
     """Writes episodes to `folder`, at most `limit` bytes: the oldest are removed for new ones.
 
     After a failed write it calls `warn` once, until writing works again; the dialogue goes on. Only
-    files named as episodes are ever replaced or removed, and links are not followed out of the
+    files named as episodes are ever replaced or removed (with a removed one, a person's review of
+    it), and links are not followed out of the
     folder. Thread-safe; files are readable by their owner only (0600).
 
     Raises (on construction): RecordError where the folder cannot be made or written.
@@ -102,13 +111,13 @@ class Recorder:
             picture = io.BytesIO()
             Image.fromarray(episode.image).save(picture, "PNG", compress_level=1)
             self._make_room(picture.getbuffer().nbytes)
-            _replace(self.folder / f"{name}.png", picture.getvalue())
+            replace_file(self.folder / f"{name}.png", picture.getvalue())
             self._open[episode.id] = name
             if len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         row = episode_row(episode, f"{name}.png")
         text = json.dumps([row], ensure_ascii=False, allow_nan=False)
-        _replace(self.folder / f"{name}.json", f"{text}\n".encode())
+        replace_file(self.folder / f"{name}.json", f"{text}\n".encode())
 
     def _next_name(self, episode_id: str) -> str:
         """Return the next number, whatever the clock says, and a part of the dialogue's id."""
@@ -129,13 +138,17 @@ class Recorder:
         for path in sorted(pictures)[:-1]:
             if not path.with_suffix(".json").exists():
                 path.unlink(missing_ok=True)
+        for path in self.folder.glob("episode-*.review.json"):
+            match = FILE_NAME.fullmatch(path.name)
+            if match and not path.with_name(f"{match['episode']}.json").exists():
+                path.unlink(missing_ok=True)
         files = episode_files(self.folder)
-        sizes = {path: _size(path) + _size(path.with_suffix(".png")) for path in files}
+        sizes = {path: sum(map(_size, _files_of(path))) for path in files}
         total = sum(sizes.values())
         for path in files:
             if total + needed <= self._limit:
                 break
-            for file in (path, path.with_suffix(".png")):
+            for file in _files_of(path):
                 file.unlink(missing_ok=True)
             total -= sizes[path]
             self._open = {i: name for i, name in self._open.items() if name != path.stem}
@@ -149,8 +162,8 @@ def _usable(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder.resolve(strict=True)
-        probe = folder / ".episode-000000-0.json.tmp"
-        with open(probe, "wb", opener=_private):
+        probe = temporary_of(folder / "episode-000000-0.json")
+        with open(probe, "wb", opener=private_opener):
             pass
         probe.unlink()
         for path in folder.iterdir():
@@ -161,30 +174,16 @@ def _usable(folder: Path) -> Path:
     return folder
 
 
+def _files_of(path: Path) -> tuple[Path, ...]:
+    """The files of an episode, from its JSON file; the review goes last, if there is one."""
+    return path, path.with_suffix(".png"), review_path(path)
+
+
 def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, finds the old or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb", opener=_private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 class DialogueRecorder(Listener):

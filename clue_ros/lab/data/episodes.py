@@ -1,63 +1,164 @@
-"""Read the episodes that a robot recorded (`clue_ros.dialogue.episodes`) as InViG samples."""
+"""Read the episodes that a robot recorded (`clue_ros.dialogue.episodes`) as InViG samples.
+
+`clue data episodes FOLDER --out DIR` exports the reviewed ones (docs/episodes.md).
+"""
 
 from __future__ import annotations
 
-import json
+import argparse
+import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from clue_ros.dialogue.episodes import GROUNDED, episode_files
-from clue_ros.lab.data.invig import Invig, InvigError, InvigSample, load_invig
+from clue_ros.dialogue.episode_export import DETECTOR, INVIG, LAYOUTS, Export
+from clue_ros.dialogue.episodes import (
+    GROUNDED,
+    EpisodeError,
+    episode_files,
+    private_opener,
+    read_row,
+)
+from clue_ros.dialogue.reviews import (
+    CONFIRMED,
+    REJECTED,
+    UNREVIEWED,
+    Review,
+    read_review,
+    reviewed_row,
+    robot_box,
+)
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.invig import Invig, InvigError, invig_samples
+from clue_ros.lab.data.invig_sources import Row
+from clue_ros.lab.options import add_options, option, read_options, required
+
+_SHOWN = 5  # episodes without a row that are named on stderr
 
 
-def load_episodes(folder: str | Path) -> Invig:
-    """The dialogues of a folder that ended in a box, as InViG samples.
+def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
+    """The dialogues of a folder that a person reviewed as right, as InViG samples.
 
-    The box is the robot's own: it is unchecked, unless a person has edited `bbox` and `outcome`
-    since. Dialogues that ended without a box are counted in `problems`.
+    Confirmed ones have the robot's box, corrected ones the person's. Rejected ones are left out,
+    with their questions. The others are counted in `problems`.
+
+    Args:
+        folder: the folder that the robot's parameter `record` names.
+        unreviewed: take those too that ended in a box that nobody has checked.
 
     Raises:
-        InvigError: no such folder, or no dialogue in it that ended in a box.
+        InvigError: no such folder, or no usable dialogue in it.
     """
     folder = Path(folder).expanduser()
     files = episode_files(folder) if folder.is_dir() else []
     if not files:
         raise InvigError(f"{folder}: no episodes there (a folder that `record` named)")
-    ends = {path.stem: _outcome(path) for path in files}
-    counted = Counter(ends.values())
-    if not counted[GROUNDED]:
-        raise InvigError(
-            f"{folder}: none of {len(files)} dialogues ended in a box{_others(counted)}"
-        )
-    good = {name for name, outcome in ends.items() if outcome == GROUNDED}
-    samples: list[InvigSample] = []
+    rows: list[Row] = []
     problems: list[str] = []
+    left_out: Counter[str] = Counter()
     for path in files:
-        if path.stem in good:
-            try:
-                read = load_invig(path)
-            except InvigError as error:
-                problems.append(f"{path.stem}: {error}")
-            else:
-                samples += read.samples
-                problems += read.problems
-    if not samples:
-        raise InvigError(f"{folder}: no usable episode; the first: {problems[0]}")
-    if len(good) < len(files):
-        problems.append(f"{folder}: left out, as they ended without a box{_others(counted)}")
-    return Invig(tuple(samples), tuple(problems))
+        try:
+            review = read_review(path)
+        except EpisodeError as error:
+            problems.append(str(error))
+            review = None
+        try:
+            values = _wanted(read_row(path), review, unreviewed)
+        except EpisodeError as error:
+            problems.append(f"{path.stem}: {error}")
+            left_out["unreadable"] += 1
+            continue
+        if isinstance(values, str):
+            left_out[values] += 1
+        else:
+            rows.append(Row(f"{path.name}:0", values, folder))
+    counted = ", ".join(f"{count} {name}" for name, count in left_out.items())
+    if not rows:
+        raise InvigError(
+            f"{folder}: none of {len(files)} dialogues can be learned from: {counted}"
+            f"{_remedy(folder, left_out)}"
+        )
+    found = invig_samples(rows, str(folder))
+    if left_out:
+        problems.append(f"{folder}: left out: {counted}{_remedy(folder, left_out)}")
+    return Invig(found.samples, (*found.problems, *problems))
 
 
-def _outcome(path: Path) -> str:
-    """How an episode ended; "unreadable" for a file that is no episode."""
-    try:
-        (row,) = json.loads(path.read_text(encoding="utf-8"))
-        return " ".join(str(row["clue"]["outcome"]).split())[:40]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return "unreadable"
+def _wanted(row: dict[str, Any], review: Review | None, unreviewed: bool) -> dict[str, Any] | str:
+    """The row to learn from, or in a word why there is none."""
+    if review is not None and review.verdict == REJECTED:
+        return REJECTED
+    if review is None and robot_box(row) is None:
+        outcome = " ".join(str(row["clue"].get("outcome")).split())[:40]
+        return "GROUNDED without a usable box" if outcome == GROUNDED else f"ended with {outcome}"
+    if review is None and not unreviewed:
+        return UNREVIEWED
+    kept = reviewed_row(row, review or Review(CONFIRMED))
+    return "confirmed without a box" if kept is None else kept
 
 
-def _others(counted: Counter[str]) -> str:
-    """How the other episodes ended: ": 2 OPEN, 1 CANCELED"."""
-    rest = ", ".join(f"{count} {name}" for name, count in counted.items() if name != GROUNDED)
-    return f": {rest}" if rest else ""
+def _remedy(folder: Path, left_out: Counter[str]) -> str:
+    if not left_out[UNREVIEWED]:
+        return ""
+    return f" (review them with `clue review {folder}`, or take them with --unreviewed)"
+
+
+# -------------------------------------------------------------------------------------------------
+# `clue data episodes`
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeExportOptions:
+    """The options of `clue data episodes`."""
+
+    out: Path = required("folder to write; files of the same names are replaced", type=Path)
+    layout: str = option(
+        INVIG, "invig: whole dialogues; detector: requests, clear or ambiguous", choices=LAYOUTS
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `clue data episodes`."""
+    parser.add_argument("folder", type=Path, help="folder of episodes, named by `record`")
+    add_options(parser, EpisodeExportOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the export."""
+    options = read_options(EpisodeExportOptions, args)
+    export_episodes(args.folder, options.out, options.layout)
+    return 0
+
+
+def export_episodes(folder: Path, out: Path, layout: str) -> Export:
+    """Write the reviewed episodes of a folder to `out`, and print how many.
+
+    The files are readable by their owner only. Raises ClueError where there is nothing to export.
+    """
+    folder, out = folder.expanduser(), out.expanduser()
+    files = episode_files(folder) if folder.is_dir() else []
+    if not files:
+        raise ClueError(f"{folder}: no episodes there (a folder that `record` named)")
+    if out.resolve() == folder.resolve():
+        raise ClueError("--out is the folder of the episodes: name another one")
+    export = Export(folder, layout)
+    for name, content in export:
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(path, "wb", opener=private_opener) as file:
+            file.write(content)
+    _report(export.left_out)
+    if not export.count:
+        raise ClueError(f"{folder}: no reviewed episode gives a row: `clue review {folder}`")
+    kind = "requests" if layout == DETECTOR else "dialogues"
+    print(f"{export.count} {kind} in {out}")
+    return export
+
+
+def _report(left_out: Sequence[str]) -> None:
+    for line in left_out[:_SHOWN]:
+        print(f"note: left out: {line}", file=sys.stderr)
+    if len(left_out) > _SHOWN:
+        print(f"note: {len(left_out)} left out in all, see left_out.txt", file=sys.stderr)

@@ -39,7 +39,15 @@ from clue_ros.lab.data.invig_sources import (
 )
 from clue_ros.model.location_tokens import encode_box, to_text
 
-__all__ = ["Invig", "InvigError", "InvigSample", "load_invig", "reveal_pairs", "write_invig"]
+__all__ = [
+    "Invig",
+    "InvigError",
+    "InvigSample",
+    "invig_samples",
+    "load_invig",
+    "reveal_pairs",
+    "write_invig",
+]
 
 Fractions = tuple[float, float, float, float]
 Exchanges = tuple[tuple[str, str], ...]
@@ -104,9 +112,17 @@ def load_invig(source: str | Path, *, split: str | None = None, language: str = 
     """
     if language not in _DIALOG_FIELDS:
         raise InvigError(f"unknown language {language!r}: use {' or '.join(_DIALOG_FIELDS)}")
+    return invig_samples(read_rows(source, split), str(source), language=language)
+
+
+def invig_samples(rows: Iterable[Row | str], source: str, *, language: str = "en") -> Invig:
+    """The samples of rows in any of the layouts; a string is a line that is no row.
+
+    source: for messages. Raises InvigError for no usable row.
+    """
     problems: list[str] = []
     found: list[tuple[InvigSample, _Spoken]] = []
-    for row in read_rows(source, split):
+    for row in rows:
         if isinstance(row, str):
             problems.append(row)
             continue

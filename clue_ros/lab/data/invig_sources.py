@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from clue_ros.dialogue.reviews import SUFFIX
 from clue_ros.errors import ClueError
 from clue_ros.images import decode_image, image_size, load_image
 
@@ -89,11 +90,18 @@ def read_rows(source: str | Path, split: str | None) -> Iterator[Row | str]:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    """JSON and parquet files in the folder, in its `data` and in folders named after splits."""
+    """JSON and parquet files in the folder, in its `data` and in folders named after splits.
+
+    A person's reviews, in a folder of episodes, are none.
+    """
     suffixes = {".json", ".jsonl", ".parquet"}
     places = [folder, *(sub for sub in sorted(folder.iterdir()) if sub.is_dir())]
     files = [path for place in places for path in sorted(place.iterdir())]
-    found = [path for path in files if path.suffix in suffixes and path.is_file()]
+    found = [
+        path
+        for path in files
+        if path.suffix in suffixes and path.is_file() and not path.name.endswith(SUFFIX)
+    ]
     if not found:
         raise InvigError(f"{folder}: no .json, .jsonl or .parquet file in it")
     return found

@@ -84,6 +84,7 @@ class TaskOptions:
         f"{DEFAULT_FOLDER}, for episodes: episodes",
         metavar="PATH",
     )
+    unreviewed: bool = option(False, "measure on unreviewed episodes too, by the robot's own boxes")
     split: str = option("test", "split of the data", choices=SPLITS)
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
     limit: int | None = option(None, "use the first N images only", type=at_least(1))
@@ -127,7 +128,7 @@ def load_task_samples(options: TaskOptions) -> tuple[list[InvigSample], list[str
         )
         return [sample for sample, _ in told], []
     if options.data == "episodes":
-        read = load_episodes(options.source or "episodes")
+        read = load_episodes(options.source or "episodes", unreviewed=options.unreviewed)
     elif options.source is None:
         raise ClueError("give InViG's folder, file or hub id with --source")
     else:
