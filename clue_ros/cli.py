@@ -44,6 +44,9 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "demo-page": Command(
+        "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
+    ),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {

@@ -68,6 +68,27 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say how to decide: `clue ground` and `clue demo-page`."""
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default=DEFAULT_POLICY,
+        help="who decides to ask: the ambiguity detector, the decoder's first token, or both; or"
+        " zero-shot: the base model without adapters",
+    )
+    parser.add_argument(
+        "--threshold", type=float, help="ask from this probability on (the model's own)"
+    )
+    parser.add_argument(
+        "--views",
+        type=int,
+        metavar="N",
+        help="number of augmented views of the picture that agree on the box (the model's own)",
+    )
+    parser.add_argument("--looks", dest="views", type=int, help=argparse.SUPPRESS)  # its old name
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue ground``."""
     parser.add_argument("image", metavar="IMAGE", type=Path, help="a picture file")
@@ -88,23 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_load_arguments(parser)
     add_wrapper_arguments(parser)
-    parser.add_argument(
-        "--policy",
-        choices=POLICIES,
-        default=DEFAULT_POLICY,
-        help="who decides to ask: the ambiguity detector, the decoder's first token, or both; or"
-        " zero-shot: the base model without adapters",
-    )
-    parser.add_argument(
-        "--threshold", type=float, help="ask from this probability on (the model's own)"
-    )
-    parser.add_argument(
-        "--views",
-        type=int,
-        metavar="N",
-        help="number of augmented views of the picture that agree on the box (the model's own)",
-    )
-    parser.add_argument("--looks", dest="views", type=int, help=argparse.SUPPRESS)  # its old name
+    add_policy_arguments(parser)
     parser.add_argument(
         "--max-turns",
         type=int,
@@ -129,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     image = load_image(args.image)
     for text in (args.text, *args.answer):
         _note_typed_tokens(text)
-    clue = _load(args)
+    clue = load_as_told(args)
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)
     if args.save is not None:
@@ -140,14 +145,19 @@ def run(args: argparse.Namespace) -> int:
     return 0 if isinstance(reply, Grounding) else WAITING
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Refuse what can be refused before the model is loaded."""
-    if args.max_turns < 0:
-        raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
+def check_policy_arguments(args: argparse.Namespace) -> None:
+    """Refuse values of `add_policy_arguments` that no model takes. Raises ClueError."""
     if args.threshold is not None and not 0.0 <= args.threshold <= 1.0:
         raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
     if args.views is not None and not 1 <= args.views <= MAX_VIEWS:
         raise ClueError(f"--views must be between 1 and {MAX_VIEWS}, not {args.views}")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what can be refused before the model is loaded."""
+    if args.max_turns < 0:
+        raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
+    check_policy_arguments(args)
     if args.masks and args.save is None and not args.json:
         raise ClueError("--masks needs --json, --save or both: text shows no masks")
     if args.save is not None:
@@ -163,7 +173,8 @@ def _note_typed_tokens(text: str) -> None:
         print(f"clue: note: {match[0]} in the text is read as plain words", file=sys.stderr)
 
 
-def _load(args: argparse.Namespace) -> RobotGrounder[Any]:
+def load_as_told(args: argparse.Namespace) -> RobotGrounder[Any]:
+    """Load what the options of this module's `add_..._arguments` name. Raises ModelError."""
     # The libraries' own notices would mix with the one line that a refusal is.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

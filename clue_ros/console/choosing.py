@@ -17,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.console.robot import ShownObject
-from clue_ros.dialogue.candidates import COLOR, Candidate, spread_axis, with_label_attributes
+from clue_ros.dialogue.candidates import (
+    COLOR,
+    MAX_NAMED,
+    Candidate,
+    spread_axis,
+    with_label_attributes,
+)
 from clue_ros.dialogue.narrowing import ANSWER_GAP, narrow
 from clue_ros.dialogue.noun_phrases import Phrase, read_phrase
 from clue_ros.wrapper.colors import color_name
@@ -38,6 +44,7 @@ has its number alone."""
 CLEAR_GAP = 0.06  # parts of the image's side that the left one must be left of all others
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _SIDES = ("left", "right", "upper", "lower", "middle")
+_ENDS = ("leftmost", "rightmost")  # in place of _SIDES among more than three
 _CORNERS = ("upper left", "upper right", "lower left", "lower right")
 _UNKNOWN = "unknown"  # a colour that has no name
 _SAID = re.compile(
@@ -140,7 +147,8 @@ class ShownQuestion:
         """Phrases to try, the shortest first; a colour before a place if the question asks so."""
         color = candidate.attributes[COLOR]
         by_color = [] if color == _UNKNOWN else [f"the {color} one"]
-        by_place = [f"the {place} one" for place in (*_SIDES, *_CORNERS)]
+        sides = _SIDES if len(self.candidates) <= MAX_NAMED else _ENDS
+        by_place = [f"the {place} one" for place in (*sides, *_CORNERS)]
         asks_color = re.search(r"\bcolou?r\b", self.text, re.IGNORECASE) is not None
         yield from (*by_color, *by_place) if asks_color else (*by_place, *by_color)
 

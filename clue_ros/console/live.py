@@ -74,6 +74,8 @@ class LivePage:
         self._frame: Frame | None = None
         self._question: tuple[int, ShownQuestion] | None = None
         self._viewers: set[Viewer] = set()
+        self._photograph: str | None = None
+        self._camera = "camera"
         self.show_status(Status("lost", message="no robot has reported yet"))
 
     def show_frame(
@@ -153,7 +155,13 @@ class LivePage:
 
     def show_photograph(self, name: str | None) -> None:
         """The name of the photograph that is looked at in place of the camera; None: the camera."""
-        self._set("photograph", name=name)
+        self._photograph = name
+        self._set("photograph", name=name, camera=self._camera)
+
+    def show_camera_name(self, name: str) -> None:
+        """What the page calls the camera, such as its topic."""
+        self._camera = name
+        self.show_photograph(self._photograph)
 
     def show_notice(self, text: str) -> None:
         """Something that the operator should know now, such as why a command was refused."""

@@ -8,7 +8,7 @@ export class Chat {
   #log; #card; #actions; #last = 0; #sent = ""; #open = false;
   question = { number: 0, text: null };
 
-  /** actions: choose(candidate), answer(text). */
+  /** actions: choose(candidate), answer(text), highlight(candidate or null). */
   constructor(log, card, actions) {
     this.#log = log;
     this.#card = card;
@@ -78,16 +78,21 @@ export class Chat {
 
   #candidate(shown, index) {
     const [name, color] = shown.color;
-    const chip = el("span", { class: "chip" }, `${index + 1}`);
+    const chip = el("span", { class: "chip" }, `${index + 1} ${name}`.trim());
     chip.style.backgroundColor = color;
     const facts = [shown.label, percent(shown.score), place(shown)].filter(Boolean).join(" · ");
+    const look = () => this.#actions.highlight(index);
+    const away = () => this.#actions.highlight(null);
     return el(
       "button",
-      { type: "button", class: "candidate", onclick: () => this.#actions.choose(index) },
+      {
+        type: "button", class: "candidate", onclick: () => this.#actions.choose(index),
+        onfocus: look, onblur: away, onpointerenter: look, onpointerleave: away,
+      },
       chip,
       el(
         "span", { class: "detail" },
-        el("span", {}, `${name || "number " + (index + 1)}: “${shown.says}”`),
+        el("span", {}, `“${shown.says}”`),
         facts ? el("span", { class: "muted number" }, facts) : null,
       ),
     );

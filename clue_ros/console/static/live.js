@@ -20,7 +20,11 @@ const STATES = {
 let page = null; // the server's page whose chat is shown
 let status = { state: "lost" };
 const stage = new Stage($("stage"), (candidate) => choose(candidate));
-const chat = new Chat($("chat"), $("question"), { choose, answer: say });
+const chat = new Chat($("chat"), $("question"), {
+  choose,
+  answer: say,
+  highlight: (candidate) => stage.highlight(candidate),
+});
 
 const connection = new Connection("/ws/live", {
   message: receive,
@@ -65,7 +69,8 @@ function receive(message) {
     case "diagnostics": return showDiagnostics($("health"), $("level"), $("latency"), message);
     case "photograph":
       $("camera").hidden = message.name === null;
-      $("source").textContent = message.name ?? "Camera";
+      $("camera").textContent = `Back to ${message.camera}`;
+      $("source").textContent = message.name ?? message.camera;
       $("source").title = $("source").textContent;
       return undefined;
     case "notice": return notify(message.text);

@@ -64,8 +64,14 @@ export class Stage {
     for (const mark of this.#marks.querySelectorAll(".mark")) mark.classList.toggle("closed", !open);
   }
 
+  /** Emphasise the box of one candidate; null: of none. */
+  highlight(candidate) {
+    for (const mark of this.#marks.querySelectorAll(".mark")) {
+      mark.classList.toggle("highlighted", mark.dataset.candidate === `${candidate}`);
+    }
+  }
+
   setMarks(shown) {
-    this.#marks.toggleAttribute("hidden", !shown);
     this.#marks.style.display = shown ? "" : "none";
   }
 
@@ -142,6 +148,14 @@ function svg(tag, attributes, text = "") {
   return made;
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** The width of a tag's text in pixels of the screen. */
+function widthOf(text) {
+  ruler.font = `700 14px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
 /** A box with a dark casing, so that it shows on any picture, and a tag on its upper edge. */
 function mark(kind, [x0, y0, x1, y1], text, color, pixel, [width]) {
   const group = svg("g", { class: kind });
@@ -150,7 +164,7 @@ function mark(kind, [x0, y0, x1, y1], text, color, pixel, [width]) {
   const edge = svg("rect", { ...rect, class: "edge" });
   if (kind === "mark") edge.setAttribute("stroke", color);
   const shown = text.length > 28 ? `${text.slice(0, 27)}…` : text;
-  const tagWidth = (shown.length * 8.2 + 10) * pixel;
+  const tagWidth = (widthOf(shown) + 10) * pixel;
   const tagHeight = 20 * pixel;
   const x = Math.max(0, Math.min(x0, width - tagWidth));
   const y = Math.max(0, y0 - tagHeight);

@@ -1,0 +1,110 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's page on picture files: see a model look, ask and point in a browser.
+
+Needs neither ROS nor a robot. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clue_ros.console.access import token_for
+from clue_ros.console.live import LivePage
+from clue_ros.console.picture_robot import PictureRobot
+from clue_ros.console.server import DEFAULT_PORT, create_app, serve
+from clue_ros.dialogue.grounder import RobotGrounder
+from clue_ros.errors import BadImageError, ClueError
+from clue_ros.ground import (
+    add_load_arguments,
+    add_policy_arguments,
+    check_policy_arguments,
+    load_as_told,
+)
+from clue_ros.grounders import add_wrapper_arguments
+from clue_ros.images import image_size
+from clue_ros.model.loading import EMBEDDED, demo_folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue demo-page``."""
+    parser.add_argument(
+        "images",
+        metavar="IMAGE",
+        nargs="*",
+        type=Path,
+        help="picture files to choose from (default: those of the demo)",
+    )
+    add_server_arguments(parser)
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_load_arguments(parser)
+    add_wrapper_arguments(parser)
+    add_policy_arguments(parser)
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a web server, which every command that starts one has."""
+    parser.add_argument(
+        "--host",
+        default="localhost",
+        help="address to listen on (default: localhost, this machine alone); 0.0.0.0: every"
+        " network of this machine, with a token",
+    )
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"0: a free one (default: {DEFAULT_PORT})"
+    )
+    parser.add_argument(
+        "--token",
+        help="secret that a browser must show; made and printed for any other host than localhost",
+    )
+    parser.add_argument(
+        "--certificate", type=Path, metavar="FILE.pem", help="serve https with this certificate"
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE.pem", help="the certificate's key")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue demo-page`` until it is interrupted; the exit status."""
+    pictures = _by_name(args.images or sorted(demo_folder().glob("*.png")))
+    check_policy_arguments(args)
+
+    def load(model: str) -> RobotGrounder[Any]:
+        return load_as_told(argparse.Namespace(**{**vars(args), "model": model}))
+
+    page = LivePage()
+    robot = PictureRobot(page, pictures, load, [str(args.model), *EMBEDDED])
+    app = create_app(page, robot, token=token_for(args.host, args.token))
+    with (
+        serve(app, args.host, args.port, certificate=args.certificate, key=args.key) as server,
+        contextlib.closing(robot),
+    ):
+        robot.start()
+        print(f"The page: {server.url}  (Ctrl-C ends it)", flush=True)
+        if args.open and not webbrowser.open(server.url):
+            print("clue: note: no browser could be opened: open the address", file=sys.stderr)
+        with contextlib.suppress(KeyboardInterrupt):
+            robot.wait_until_loaded()
+            print(f"The model {args.model} is loaded.", flush=True)
+            threading.Event().wait()
+    return 0
+
+
+def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
+    """The pictures by their file names, with folders where two have the same name."""
+    for path in paths:
+        if path.is_dir():
+            raise BadImageError(f"{path} is a folder: give picture files")
+        if not path.is_file():
+            raise BadImageError(f"{path} does not exist: give a picture file")
+        image_size(path, str(path))
+    if not paths:
+        raise ClueError("there are no demo pictures here: give a picture file")
+    names = [path.name for path in paths]
+    return {path.name if names.count(path.name) == 1 else str(path): path for path in paths}
