@@ -79,8 +79,7 @@ class Review:
     def of(cls, values: Any, stamp: float | None = None) -> Review:
         """A review from JSON: `verdict`, and optionally `box`, `label`, `stamp`.
 
-        stamp: replaces that of the values. Raises ReviewError, or BadExpressionError for a label
-        that holds no readable word.
+        stamp: replaces that of the values. Raises ReviewError.
         """
         if not isinstance(values, Mapping):
             raise ReviewError("a review is a JSON object with a verdict")
@@ -96,7 +95,11 @@ class Review:
         stamp = values.get("stamp") if stamp is None else stamp
         if type(stamp) not in (int, float) or not 0 <= stamp < 1e12:
             raise ReviewError("the stamp must be seconds since the epoch")
-        return cls(str(verdict), box, clean_text(label) if label else None, float(stamp))
+        try:
+            label = clean_text(label) if label else None
+        except ClueError:
+            raise ReviewError("the label needs a letter or digit, and is one line of text") from None
+        return cls(str(verdict), box, label, float(stamp))
 
 
 def review_path(episode: Path) -> Path:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from recorded_episodes import ANSWERED, CANDIDATES, record_episodes
 
 from clue_ros.cli import main
 from clue_ros.dialogue.episode_export import Export, zip_stream
-from clue_ros.dialogue.episodes import GROUNDED, Episode, episode_files, read_row
+from clue_ros.dialogue.episodes import Episode, read_row
 from clue_ros.dialogue.reviews import (
     CONFIRMED,
     CORRECTED,
@@ -26,44 +27,12 @@ from clue_ros.dialogue.reviews import (
     review_path,
     write_review,
 )
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Question, Turn
+from clue_ros.dialogue.types import Turn
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.episodes import load_episodes
+from clue_ros.lab.data.episodes import export_episodes, load_episodes
 from clue_ros.lab.data.invig import InvigError, load_invig
 from clue_ros.lab.data.rows import load_rows
 from clue_ros.nodes.recorder import Recorder
-
-ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.1)
-TWO = (Box(1, 2, 9, 9), Box(20, 2, 30, 9))
-FOUND = Grounding(Box(8, 6, 40, 30), "the red block", 0.8, ESTIMATE)
-ASKED = ("pick up the block", "the red one or the green one?", "the red one")
-
-
-def record(folder: Path, *episodes: dict[str, Any]) -> list[Path]:
-    """Record dialogues with the robot's recorder; each has texts and optionally candidates."""
-    recorder = Recorder(folder, 10**8, pytest.fail)
-    for number, given in enumerate(episodes):
-        texts = given.get("texts", ASKED)
-        turns = tuple(
-            (Turn("robot" if n % 2 else "user", text), 10.0 + n) for n, text in enumerate(texts)
-        )
-        question = Question("", given.get("candidates", TWO), (), ESTIMATE)
-        replies: tuple[Question | Grounding, ...] = (question,) if len(texts) > 1 else ()
-        ended = given.get("ended", True)
-        image = np.random.default_rng(number).integers(0, 256, (60, 80, 3), dtype=np.uint8)
-        recorder.save(
-            Episode(
-                f"e{number}",
-                image,
-                turns,
-                (*replies, *((FOUND,) if ended else ())),
-                outcome=GROUNDED if ended else "ANSWER_TIMEOUT",
-                grounding=FOUND if ended else None,
-            )
-        )
-    assert recorder.flush(30)
-    recorder.close()
-    return episode_files(folder)
 
 
 @pytest.fixture
@@ -72,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_review_is_a_private_file_beside_an_episode_that_stays_as_it_was(folder: Path) -> None:
-    (path,) = record(folder, {})
+    (path,) = record_episodes(folder, {})
     before = path.read_bytes()
     assert read_review(path) is None
     review = Review(CORRECTED, (0.1, 0.2, 0.5, 0.75), "red <b>block</b>", 12.5)
@@ -108,7 +77,7 @@ def test_a_review_is_a_private_file_beside_an_episode_that_stays_as_it_was(folde
 def test_a_review_that_cannot_be_read_counts_as_none_with_a_note(
     folder: Path, content: str, reason: str
 ) -> None:
-    path, _ = record(folder, {}, {})
+    path, _ = record_episodes(folder, {}, {})
     review_path(path).write_text(content)
     with pytest.raises(ReviewError, match=reason) as raised:
         read_review(path)
@@ -119,7 +88,7 @@ def test_a_review_that_cannot_be_read_counts_as_none_with_a_note(
 
 
 def test_training_reads_reviewed_episodes_alone(folder: Path) -> None:
-    paths = record(folder, {}, {}, {}, {}, {"ended": False}, {"ended": False})
+    paths = record_episodes(folder, {}, {}, {}, {}, {"ended": False}, {"ended": False})
     with pytest.raises(InvigError, match=r"4 unreviewed, 2 ended with ANSWER_.*clue review"):
         load_episodes(folder)
     write_review(paths[0], Review(CONFIRMED))
@@ -140,14 +109,14 @@ def test_training_reads_reviewed_episodes_alone(folder: Path) -> None:
 
 
 def test_reviews_do_not_disturb_who_reads_the_folder_as_invig(folder: Path) -> None:
-    (path,) = record(folder, {})
+    (path,) = record_episodes(folder, {})
     write_review(path, Review(CONFIRMED))
     found = load_invig(folder)
     assert (len(found.samples), found.problems) == (1, ())
 
 
 def test_a_review_is_removed_with_its_episode_and_counts_for_the_limit(folder: Path) -> None:
-    paths = record(folder, {}, {}, {})
+    paths = record_episodes(folder, {}, {}, {})
     for path in paths:
         review_path(path).write_text("x" * 15_000)
     orphan = folder / "episode-000099-gone.review.json"
@@ -176,7 +145,7 @@ def test_a_review_is_removed_with_its_episode_and_counts_for_the_limit(folder: P
 def test_the_invig_layout_reads_back_with_reviewed_boxes_and_the_same_pictures(
     folder: Path, tmp_path: Path
 ) -> None:
-    paths = record(folder, {}, {}, {}, {})
+    paths = record_episodes(folder, {}, {}, {}, {})
     write_review(paths[0], Review(CONFIRMED))
     write_review(paths[1], Review(CORRECTED, (0.5, 0.5, 0.75, 1.0)))
     write_review(paths[2], Review(REJECTED))
@@ -196,7 +165,7 @@ def test_the_invig_layout_reads_back_with_reviewed_boxes_and_the_same_pictures(
 
 
 def test_a_zip_stream_holds_the_same_files(folder: Path) -> None:
-    paths = record(folder, {}, {})
+    paths = record_episodes(folder, {}, {})
     for path in paths:
         write_review(path, Review(CONFIRMED))
     chunks = list(zip_stream(Export(folder, "invig")))
@@ -216,7 +185,7 @@ REQUESTS: list[tuple[dict[str, Any], Review, bool | str]] = [
     ({}, Review(CORRECTED, (0.6, 0.6, 0.9, 0.9)), True),
     ({"texts": ("the mug", "which mug?", "the left one")}, Review(CONFIRMED), True),
     ({"texts": ("the mug", "the red one?", "yes")}, Review(CONFIRMED), "chose nothing"),
-    ({"candidates": TWO[:1]}, Review(CONFIRMED), "two candidates"),
+    ({"candidates": CANDIDATES[:1]}, Review(CONFIRMED), "two candidates"),
     (
         {"texts": ("the red mug", "the red one or the blue one?", "the red one")},
         Review(CONFIRMED),
@@ -240,7 +209,7 @@ REQUESTS: list[tuple[dict[str, Any], Review, bool | str]] = [
 def test_a_request_is_clear_or_ambiguous_by_what_the_person_did(
     folder: Path, tmp_path: Path, given: dict[str, Any], review: Review, wanted: bool | str
 ) -> None:
-    (path,) = record(folder, given)
+    (path,) = record_episodes(folder, given)
     write_review(path, review)
     export = Export(folder, "detector")
     files = dict(export)
@@ -255,7 +224,7 @@ def test_a_request_is_clear_or_ambiguous_by_what_the_person_did(
     read = load_rows(tmp_path / "rows.jsonl")
     assert read.problems == ()
     ((sentence,),) = [image.sentences for image in read.images]
-    assert sentence.text == given.get("texts", ASKED)[0]
+    assert sentence.text == given.get("texts", ANSWERED)[0]
     assert sentence.ambiguous is wanted
     assert len(sentence.boxes) == (0 if wanted else 1)
     if review.verdict == CONFIRMED and not wanted:
@@ -263,22 +232,20 @@ def test_a_request_is_clear_or_ambiguous_by_what_the_person_did(
 
 
 def test_an_export_says_what_is_wrong(folder: Path, tmp_path: Path) -> None:
-    def refuses(*words: object) -> str:
-        from clue_ros.lab.data.episodes import export_episodes
-
+    def refuses(source: Path, out: Path, layout: str) -> str:
         with pytest.raises(ClueError) as raised:
-            export_episodes(*words)  # type: ignore[arg-type]
+            export_episodes(source, out, layout)
         return str(raised.value)
 
     assert "no episodes there" in refuses(tmp_path / "nowhere", tmp_path / "out", "invig")
-    record(folder, {})
+    record_episodes(folder, {})
     assert "clue review" in refuses(folder, tmp_path / "out", "invig")
     assert "another one" in refuses(folder, folder / ".." / folder.name, "invig")
     assert "unknown layout" in refuses(folder, tmp_path / "out", "coco")
 
 
 def test_links_are_not_exported(folder: Path, tmp_path: Path) -> None:
-    (path,) = record(folder, {})
+    (path,) = record_episodes(folder, {})
     write_review(path, Review(CONFIRMED))
     picture = path.with_suffix(".png")
     secret = tmp_path / "secret.png"
@@ -311,7 +278,7 @@ def test_a_file_that_is_no_episode_is_named(tmp_path: Path, content: str) -> Non
 
 
 def test_the_rows_of_an_export_are_json_lines(folder: Path, tmp_path: Path) -> None:
-    (path,) = record(folder, {"texts": ("la tasse «été»",)})
+    (path,) = record_episodes(folder, {"texts": ("la tasse «été»",)})
     write_review(path, Review(CONFIRMED))
     argv = ["data", "episodes", str(folder), "--out", str(tmp_path), "--layout", "detector"]
     assert main(argv) == 0
