@@ -345,7 +345,7 @@ def _json(body: bytes) -> Any:
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        kept = read_row(path)["clue"]
+        kept = read_row(path, replies=False)["clue"]
     except EpisodeError as error:
         return {"outcome": "unreadable", "request": str(error), "stamp": 0.0, "questions": 0}
     turns = _turns(kept)

@@ -119,13 +119,13 @@ class Export:
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
         """Read the folder."""
-        rows: list[dict[str, Any]] = []
+        rows: list[str] = []
         self.left_out = []
         for path in episode_files(self.folder):
             try:
-                row = self._row(path)
+                row = json.dumps(self._row(path), ensure_ascii=False, allow_nan=False)
                 picture = read_file(path.with_suffix(".png"), MAX_PICTURE_BYTES)
-            except ClueError as error:
+            except (ClueError, ValueError) as error:
                 self.left_out.append(f"{path.stem}: {error}")
                 continue
             rows.append(row)
@@ -134,10 +134,9 @@ class Export:
         if self.left_out:
             yield "left_out.txt", "".join(f"{line}\n" for line in self.left_out).encode()
         if self.layout == INVIG:
-            yield "episodes.json", f"{json.dumps(rows, ensure_ascii=False, indent=1)}\n".encode()
+            yield "episodes.json", "[{}]\n".format(",\n".join(rows)).encode("utf-8", "replace")
         else:
-            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-            yield "rows.jsonl", "".join(f"{line}\n" for line in lines).encode()
+            yield "rows.jsonl", "".join(f"{row}\n" for row in rows).encode("utf-8", "replace")
 
     def _row(self, path: Path) -> dict[str, Any]:
         row, review = read_row(path), read_review(path)

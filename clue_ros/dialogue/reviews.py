@@ -98,7 +98,7 @@ class Review:
         try:
             label = clean_text(label) if label else None
         except ClueError:
-            raise ReviewError("the label needs a letter or digit, and is one line of text") from None
+            raise ReviewError("the label needs a letter or digit, or is too long") from None
         return cls(str(verdict), box, label, float(stamp))
 
 

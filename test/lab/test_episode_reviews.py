@@ -284,3 +284,14 @@ def test_the_rows_of_an_export_are_json_lines(folder: Path, tmp_path: Path) -> N
     assert main(argv) == 0
     (line,) = (tmp_path / "rows.jsonl").read_text().splitlines()
     assert json.loads(line)["sentence"] == "la tasse «été»"
+
+
+def test_an_episode_without_its_replies_is_the_same_otherwise(folder: Path) -> None:
+    words = ('the "replies": [ of the cup', "which?", 'the \\"replies\\": [1] one')
+    (path,) = record_episodes(folder, {"texts": words})
+    whole, short = read_row(path), read_row(path, replies=False)
+    assert len(whole["clue"].pop("replies")) == 2
+    assert short["clue"].pop("replies") == []
+    assert short == whole
+    path.write_text(json.dumps([whole], indent=2))  # a person's editor wrote it anew
+    assert read_row(path, replies=False) == read_row(path)

@@ -48,7 +48,7 @@ def opened(new_page: NewPage, url: str, path: Path, **more: Any) -> Any:
 
 def saved(page: Any, path: Path) -> Review | None:
     """The review on disk, once the page says that it is there."""
-    page.wait_for_selector(".notice")
+    page.locator("#done", has_text="Episode").wait_for()
     return read_review(path)
 
 

@@ -111,7 +111,7 @@ function markChosen() {
     const chosen = button.dataset.name === episode?.name;
     if (chosen) {
       button.setAttribute("aria-current", "true");
-      button.scrollIntoView({ block: "nearest" });
+      reveal(id("episodes"), button);
     } else button.removeAttribute("aria-current");
   }
 }
@@ -225,7 +225,7 @@ function showStep(n) {
     const current = Number(button.dataset.step) === step;
     if (current) {
       button.setAttribute("aria-current", "step");
-      button.scrollIntoView({ block: "nearest" });
+      reveal(id("turns"), button);
     } else button.removeAttribute("aria-current");
   }
   const reply = step === lastStep() ? null : replyOf(step);
@@ -260,6 +260,7 @@ function showAttention(map) {
   const canvas = id("attention");
   const shown = map !== null && id("show-attention").checked;
   canvas.hidden = !shown;
+  id("show-attention").disabled = map === null;
   if (!shown) return;
   canvas.width = map[0].length;
   canvas.height = map.length;
@@ -342,7 +343,7 @@ async function save(name, request, done, advance = id("advance").checked) {
       const button = [...id("episodes").querySelectorAll("button")].find((b) => b.dataset.name === name);
       button?.replaceWith(rowOf(one));
     }
-    notify(done);
+    id("done").textContent = done;
     if (episode?.name === name) {
       Object.assign(episode, reviewed);
       showReview();
@@ -363,17 +364,26 @@ async function go(by) {
   const wanted = at < 0 ? 0 : at + by;
   if (wanted >= list.shown.length && list.next) await loadList(true);
   const one = list.shown[wanted];
-  if (one) await choose(one.name);
+  if (!one) return;
+  await choose(one.name);
+  if (id("frame").getBoundingClientRect().top < 0) id("replay").scrollIntoView(); // on a phone
 }
 
 // Small things.
+
+/** Scroll a list, and nothing around it, so that one of its children is seen. */
+function reveal(container, child) {
+  const [outer, inner] = [container.getBoundingClientRect(), child.getBoundingClientRect()];
+  if (inner.top < outer.top) container.scrollTop -= outer.top - inner.top;
+  else if (inner.bottom > outer.bottom) container.scrollTop += inner.bottom - outer.bottom;
+}
 
 function number(name) {
   return Number(name.split("-")[1]);
 }
 
 function date(stamp) {
-  return stamp ? new Date(stamp * 1000).toLocaleString() : "";
+  return stamp ? new Date(stamp * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : "";
 }
 
 const KEYS = {
