@@ -99,7 +99,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
         ),
         "episodes": Command(
-            "clue_ros.lab.data.episodes", "reviewed episodes, as InViG or detector's rows"
+            "clue_ros.lab.data.export_episodes", "reviewed episodes, as InViG or detector's rows"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

@@ -136,8 +136,10 @@ def read_row(path: Path, *, replies: bool = True) -> dict[str, Any]:
     """The row of an episode's JSON file, in the form that the module's first lines show.
 
     Its parts are mappings, with one entry in `ref_list`, and the image's size is two whole numbers
-    above 0. Other values may be of any type. replies: False leaves them out of a file that the recorder wrote,
-    which is many times faster, as they hold the attention maps. Raises EpisodeError.
+    above 0. Other values may be of any type. replies: False leaves them out of a file that
+    the recorder wrote, which is many times faster, as they hold the attention maps.
+
+    Raises EpisodeError.
     """
     content = read_file(path, MAX_BYTES)
     if not replies:

@@ -29,7 +29,8 @@ from clue_ros.dialogue.reviews import (
 )
 from clue_ros.dialogue.types import Turn
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.episodes import export_episodes, load_episodes
+from clue_ros.lab.data.episodes import load_episodes
+from clue_ros.lab.data.export_episodes import export_episodes
 from clue_ros.lab.data.invig import InvigError, load_invig
 from clue_ros.lab.data.rows import load_rows
 from clue_ros.nodes.recorder import Recorder

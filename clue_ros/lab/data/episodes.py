@@ -1,24 +1,15 @@
-"""Read the episodes that a robot recorded (`clue_ros.dialogue.episodes`) as InViG samples.
-
-`clue data episodes FOLDER --out DIR` exports the reviewed ones (docs/episodes.md).
-"""
+"""Read the episodes that a robot recorded (`clue_ros.dialogue.episodes`) as InViG samples."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clue_ros.dialogue.episode_export import DETECTOR, INVIG, LAYOUTS, Export
 from clue_ros.dialogue.episodes import (
     GROUNDED,
     EpisodeError,
     episode_files,
-    private_opener,
     read_row,
 )
 from clue_ros.dialogue.reviews import (
@@ -30,12 +21,8 @@ from clue_ros.dialogue.reviews import (
     reviewed_row,
     robot_box,
 )
-from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import Invig, InvigError, invig_samples
 from clue_ros.lab.data.invig_sources import Row
-from clue_ros.lab.options import add_options, option, read_options, required
-
-_SHOWN = 5  # episodes without a row that are named on stderr
 
 
 def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
@@ -103,62 +90,3 @@ def _remedy(folder: Path, left_out: Counter[str]) -> str:
     if not left_out[UNREVIEWED]:
         return ""
     return f" (review them with `clue review {folder}`, or take them with --unreviewed)"
-
-
-# -------------------------------------------------------------------------------------------------
-# `clue data episodes`
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeExportOptions:
-    """The options of `clue data episodes`."""
-
-    out: Path = required("folder to write; files of the same names are replaced", type=Path)
-    layout: str = option(
-        INVIG, "invig: whole dialogues; detector: requests, clear or ambiguous", choices=LAYOUTS
-    )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `clue data episodes`."""
-    parser.add_argument("folder", type=Path, help="folder of episodes, named by `record`")
-    add_options(parser, EpisodeExportOptions)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Write the export."""
-    options = read_options(EpisodeExportOptions, args)
-    export_episodes(args.folder, options.out, options.layout)
-    return 0
-
-
-def export_episodes(folder: Path, out: Path, layout: str) -> Export:
-    """Write the reviewed episodes of a folder to `out`, and print how many.
-
-    The files are readable by their owner only. Raises ClueError where there is nothing to export.
-    """
-    folder, out = folder.expanduser(), out.expanduser()
-    files = episode_files(folder) if folder.is_dir() else []
-    if not files:
-        raise ClueError(f"{folder}: no episodes there (a folder that `record` named)")
-    if out.resolve() == folder.resolve():
-        raise ClueError("--out is the folder of the episodes: name another one")
-    export = Export(folder, layout)
-    for name, content in export:
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(path, "wb", opener=private_opener) as file:
-            file.write(content)
-    _report(export.left_out)
-    if not export.count:
-        raise ClueError(f"{folder}: no reviewed episode gives a row: `clue review {folder}`")
-    kind = "requests" if layout == DETECTOR else "dialogues"
-    print(f"{export.count} {kind} in {out}")
-    return export
-
-
-def _report(left_out: Sequence[str]) -> None:
-    for line in left_out[:_SHOWN]:
-        print(f"note: left out: {line}", file=sys.stderr)
-    if len(left_out) > _SHOWN:
-        print(f"note: {len(left_out)} left out in all, see left_out.txt", file=sys.stderr)
