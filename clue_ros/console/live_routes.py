@@ -16,8 +16,10 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
+import anyio
+import anyio.to_thread
 import numpy as np
 from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, JSONResponse
@@ -36,6 +38,7 @@ MAX_COMMANDS = 8  # of one page that the robot works on at once
 MAX_SOUND = 64  # messages of sound that wait for the robot; beyond that the oldest is dropped
 _PAGE = Path(__file__).parent / "static" / "live.html"
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Say(BaseModel):
@@ -105,14 +108,24 @@ def live_router(page: LivePage, robot: Robot) -> APIRouter:
         try:
             async with decoding:
                 content = await _body(request)
-                image = await asyncio.to_thread(decode_image, content, name)
-                await asyncio.to_thread(robot.use_photograph, image, name)
+                image = await in_thread(lambda: decode_image(content, name))
+                await in_thread(lambda: robot.use_photograph(image, name))
         except _TooLargeError as error:
             return JSONResponse({"error": str(error), "code": error.code}, 413)
         page.show_photograph(name)
         return JSONResponse({"width": image.shape[1], "height": image.shape[0]})
 
     return router
+
+
+async def in_thread(job: Callable[[], T]) -> T:
+    """Do a job that may block in a thread of its own; a server that stops does not wait for it.
+
+    asyncio's and Starlette's threads are few: jobs that wait for the robot would keep a stop from
+    starting. So each caller limits how many it starts.
+    """
+    limiter = anyio.CapacityLimiter(1)
+    return await anyio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=limiter)
 
 
 class _TooLargeError(BadImageError):
@@ -143,6 +156,7 @@ class _Link:
         self._news = asyncio.Event()
         self._sound: asyncio.Queue[bytes] = asyncio.Queue(MAX_SOUND)
         self._commands: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
 
     async def run(self) -> None:
@@ -177,7 +191,7 @@ class _Link:
         while True:
             await self._news.wait()
             self._news.clear()
-            for message in await asyncio.to_thread(viewer.take):
+            for message in await in_thread(viewer.take):
                 await self._send(message)
 
     async def _send(self, message: str | bytes) -> None:
@@ -203,7 +217,8 @@ class _Link:
             if isinstance(command, Drawn):
                 viewer.acknowledge(command.frame)
             elif isinstance(command, Stop):
-                self._start(self._robot.stop)  # whatever else is under way
+                if self._stopping is None or self._stopping.done():
+                    self._stopping = self._start(self._robot.stop)  # whatever else is under way
             elif len(self._commands) >= MAX_COMMANDS:
                 await self._refuse("the robot is still busy with what you asked before")
             else:
@@ -225,15 +240,16 @@ class _Link:
             self._robot.use_photograph(None)
             self._page.show_photograph(None)
 
-    def _start(self, job: Callable[[], object]) -> None:
+    def _start(self, job: Callable[[], object]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._reported(job))
         self._commands.add(task)
         task.add_done_callback(self._commands.discard)
+        return task
 
     async def _reported(self, job: Callable[[], object]) -> None:
         """Do the job in a thread, and tell this page why it could not be done."""
         try:
-            await asyncio.to_thread(job)
+            await in_thread(job)
         except ClueError as error:
             await self._refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a page's command must not end the server
@@ -256,7 +272,7 @@ class _Link:
             data = await self._sound.get()
             samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.int16)
             try:
-                await asyncio.to_thread(self._robot.hear, samples, MICROPHONE_RATE)
+                await in_thread(functools.partial(self._robot.hear, samples, MICROPHONE_RATE))
                 refused = ""
             except ClueError as error:
                 if str(error) != refused:  # once, not for every tenth of a second

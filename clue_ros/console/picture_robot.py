@@ -72,6 +72,11 @@ class PictureRobot:
         self._first_load: queue.SimpleQueue[ClueError | None] = queue.SimpleQueue()
         self._ear = Ear(self._on_phrase, page.show_notice, self._offered)
 
+    @property
+    def threshold(self) -> float | None:
+        """Probability from which the loaded model asks; None where it has no such setting."""
+        return self._clue.threshold if isinstance(self._clue, Clue) else None
+
     def start(self) -> None:
         """Show the first picture and begin to load the model. Raises BadImageError."""
         self._look_at(load_image(self._pictures[self._picture]))
@@ -156,6 +161,8 @@ class PictureRobot:
             else:
                 raise ClueError(f"there is no setting {name!r}")
         self._show_options()
+        if clue is not None:
+            self._show_diagnostics()
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
         """Take sound from the page's microphone."""

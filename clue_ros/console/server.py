@@ -113,6 +113,7 @@ class Server:
                 f"{host} can be reached from other machines: give a token, or use localhost"
             )
         self._socket = _listen(host, port)
+        self._port = int(self._socket.getsockname()[1])
         self._host = host
         self._scheme = "http" if certificate is None else "https"
         config = uvicorn.Config(
@@ -140,7 +141,7 @@ class Server:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._socket.getsockname()[1])
+        return self._port
 
     @property
     def url(self) -> str:

@@ -58,6 +58,7 @@ export class Connection {
   constructor(path, handlers) {
     this.#path = path;
     this.#handlers = handlers;
+    handlers.state?.("connecting");
     this.#connect();
     window.addEventListener("online", () => this.#again(0));
   }
@@ -93,7 +94,6 @@ export class Connection {
     const socket = new WebSocket(address);
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
-    this.#handlers.state?.("connecting");
     socket.onopen = () => {
       this.#wait = 250;
       this.#handlers.state?.("open");
