@@ -24,7 +24,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def review_router(folder: Path) -> APIRouter:
         return JSONResponse(episodes.outcomes())
 
     @router.get("/api/review/episodes/{name}")
-    def episode(name: str) -> JSONResponse:
+    def episode(name: str) -> Response:
         return _answer(lambda: JSONResponse(episodes.episode(name)))
 
     @router.get("/api/review/episodes/{name}/picture")
@@ -304,15 +304,14 @@ def _limit(text: str) -> int:
     return min(int(text), MAX_PAGE_SIZE)
 
 
-def _answer(work: Any) -> Response:
+def _answer(work: Callable[[], Response]) -> Response:
     """The answer of `work`, or its error as JSON."""
     try:
-        answer: Response = work()
+        return work()
     except NotThereError as error:
         return _error(error, 404)
     except ClueError as error:
         return _error(error, 400)
-    return answer
 
 
 def _error(error: ClueError, status: int) -> JSONResponse:

@@ -92,14 +92,14 @@ class Review:
             )
         if label is not None and not isinstance(label, str):
             raise ReviewError("the label must be text, or null")
-        stamp = values.get("stamp") if stamp is None else stamp
-        if type(stamp) not in (int, float) or not 0 <= stamp < 1e12:
+        given: Any = values.get("stamp") if stamp is None else stamp
+        if type(given) not in (int, float) or not 0 <= given < 1e12:
             raise ReviewError("the stamp must be seconds since the epoch")
         try:
             label = clean_text(label) if label else None
         except ClueError:
             raise ReviewError("the label needs a letter or digit, or is too long") from None
-        return cls(str(verdict), box, label, float(stamp))
+        return cls(str(verdict), box, label, float(given))
 
 
 def review_path(episode: Path) -> Path:
