@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -335,3 +341,33 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert main(["review", str(tmp_path / "nowhere"), "--port", "0"]) == 2
     assert "is not a folder" in capsys.readouterr().err
     assert episode_files(tmp_path) == []
+
+
+def test_the_command_serves_a_folder_until_it_is_interrupted(folder: Path) -> None:
+    (path,) = record_episodes(folder, {})
+    words = ["review", str(folder), "--port", "0", "--token", "a-secret"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clue_ros.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell may have started the tests with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"http://localhost:(\d+)/\?token=a-secret", said)
+        assert found is not None, said
+        address = f"http://127.0.0.1:{found[1]}/api/review/episodes"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            opener.open(address, timeout=10)
+        with opener.open(f"{address}?token=a-secret", timeout=10) as answer:
+            assert json.load(answer)["episodes"][0]["name"] == path.stem
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert "Traceback" not in process.stdout.read()
+    finally:
+        process.kill()
+        process.wait()
