@@ -57,6 +57,13 @@ clue_system_packages() {
     return 0
 }
 
+# A browser has some hundred megabytes and is for the tests alone: scripts/test calls this.
+clue_test_packages() {
+    command -v chromium chromium-browser google-chrome >/dev/null ||
+        clue_apt "the tests of the web pages (they are skipped without it)" chromium
+    return 0
+}
+
 # --------------------------------------------------------------------------------------- Python
 
 # Prints "ok", or what keeps this Python from being used: "missing PACKAGE..." or "unfit REASON".

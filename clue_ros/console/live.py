@@ -48,8 +48,8 @@ class Frame:
         """uint8 RGB (H, W, 3); None for a JPEG that cannot be read."""
         if not isinstance(self._image, bytes):
             return self._image
-        data = cv2.imdecode(np.frombuffer(self._image, np.uint8), cv2.IMREAD_COLOR_RGB)
-        return None if data is None else np.asarray(data, np.uint8)
+        bgr = cv2.imdecode(np.frombuffer(self._image, np.uint8), cv2.IMREAD_COLOR)
+        return None if bgr is None else np.ascontiguousarray(bgr[:, :, ::-1], np.uint8)
 
     def message(self) -> bytes:
         """Its number, width and height as little-endian uint32, then a JPEG of up to MAX_SIDE."""

@@ -205,6 +205,7 @@ def test_the_wings_import_what_they_may() -> None:
         ("model", ("lab", "nodes", "wrapper", "engine", "voice")),
         ("wrapper", ("lab", "nodes", "voice")),
         ("voice", ("lab", "nodes", "model", "wrapper", "engine")),
+        ("console", ("lab", "nodes")),
         ("nodes", ("lab",)),
         ("lab", ("nodes", "voice")),
     ],
@@ -213,6 +214,24 @@ def test_a_room_imports_no_room_above_it(room: str, forbidden: tuple[str, ...]) 
     for path in (ROOT / "clue_ros" / room).rglob("*.py"):
         rooms = {module.split(".")[1] for module in clue_imports(path)}
         assert not rooms & set(forbidden), path
+
+
+def test_the_web_page_needs_neither_ros_nor_torch_until_it_loads_a_model() -> None:
+    names = sorted(path.stem for path in (ROOT / "clue_ros" / "console").glob("*.py"))
+    code = "import importlib, sys\n"
+    code += f"for name in {names}: importlib.import_module('clue_ros.console.' + name)\n"
+    code += f"print(sorted({TORCH | ROS} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_the_files_of_the_web_pages_are_installed() -> None:
+    patterns = setup_arguments()["package_data"]["clue_ros.console"]
+    folder = ROOT / "clue_ros" / "console"
+    installed = {path for pattern in patterns for path in folder.glob(pattern)}
+    wanted = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".py"}
+    assert {path for path in wanted if "__pycache__" not in path.parts} <= installed
+    assert folder / "static" / "live.js" in installed
 
 
 def test_nothing_in_the_package_imports_the_lab_by_itself() -> None:
