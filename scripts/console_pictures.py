@@ -38,7 +38,7 @@ DIALOGUES = (
     ("mugs.png", "take the mug", "the left one"),
 )
 """Recorded for the review page: a picture of the demo, a request, the answer to any question."""
-COLORS = 200  # of the PNG's palette: a page has few, and the files stay small
+COLORS = 256  # of the PNG's palette: a page has few, and the files stay small
 
 
 def main(folder: Path) -> None:
@@ -126,7 +126,9 @@ def _review(browser: Browser, episodes: Path, path: Path) -> None:
 
 def _save(shown: Page, path: Path) -> None:
     with Image.open(io.BytesIO(shown.screenshot())) as picture:
-        picture.convert("RGB").quantize(COLORS).save(path, optimize=True)
+        colored = picture.convert("RGB")
+        palette = colored.quantize(COLORS, Image.Quantize.MAXCOVERAGE)
+        colored.quantize(palette=palette).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,11 +35,9 @@ def why_no_browser() -> str:
     """Why browser tests cannot run here; empty if they can."""
     if CHROMIUM is None:
         return "chromium is not installed (apt-get install chromium)"
-    try:
-        import axe_playwright_python  # noqa: F401
-        import playwright.sync_api  # noqa: F401
-    except ImportError as error:
-        return f"{error.name} is not installed (pip install -r requirements-dev.txt)"
+    for name in ("playwright", "axe_playwright_python"):
+        if importlib.util.find_spec(name) is None:
+            return f"{name} is not installed (pip install -r requirements-dev.txt)"
     return ""
 
 

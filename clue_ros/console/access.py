@@ -151,6 +151,11 @@ def _query_token(scope: Scope) -> str | None:
 
 
 def _token_page(wrong: bool) -> str:
-    text = resources.files("clue_ros.console").joinpath("static", "token.html").read_text("utf-8")
+    text = (
+        resources.files("clue_ros.console")
+        .joinpath("static")
+        .joinpath("token.html")
+        .read_text("utf-8")
+    )
     why = "This token is not the right one." if wrong else "This page needs a token."
     return text.replace("{why}", html.escape(why))

@@ -72,7 +72,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue demo-page`` until it is interrupted; the exit status."""
-    pictures = _by_name(args.images or sorted(demo_folder().glob("*.png")))
+    pictures = by_name(args.images or sorted(demo_folder().glob("*.png")))
     check_policy_arguments(args)
 
     def load(model: str) -> RobotGrounder[Any]:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
+def by_name(paths: Sequence[Path]) -> dict[str, Path]:
     """The pictures by their file names, with folders where two have the same name."""
     for path in paths:
         if path.is_dir():

@@ -212,7 +212,7 @@ class LivePage:
 
     def _note_choice(self, index: int, words: str, how: str) -> None:
         name = " ".join(filter(None, (str(index + 1), color_of(index)[0])))
-        self.show_note(f"{how} {name}. Said to the robot: “{words}”")
+        self.show_note(f"{how} {name}, in words: “{words}”")
 
     def _set_question(self, question: ShownQuestion | None) -> None:
         with self._lock:

@@ -85,16 +85,26 @@ class Robot(Protocol):
     """
 
     def say(self, text: str) -> None:
-        """A person said this: a request, or the answer to the open question."""
+        """A person said this: a request, or the answer to the open question.
+
+        The robot shows it (`LivePage.show_turn`): it knows what it took.
+        """
 
     def stop(self) -> None:
         """End the dialogue now, whatever it is doing."""
 
     def use_photograph(self, image: npt.NDArray[np.uint8] | None, name: str = "") -> None:
-        """Look at this picture, uint8 RGB (H, W, 3), in place of the camera's; None: the camera."""
+        """Look at this picture, uint8 RGB (H, W, 3), in place of the camera's; None: the camera.
+
+        The robot shows it (`LivePage.show_frame`); the page shows the name by itself.
+        """
 
     def set_option(self, name: str, value: str) -> None:
         """Change a setting that was shown as an `Option`."""
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
-        """Sound from the page's microphone: one channel of int16 samples, `sample_rate` in Hz."""
+        """Sound from the page's microphone: one channel of int16 samples, `sample_rate` in Hz.
+
+        In chunks of 0.1 s, in order, while a person holds the button, and 1.5 s of silence after
+        it. Of several pages' microphones the chunks alternate.
+        """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,6 +113,8 @@ class Server:
             raise ClueError(
                 f"{host} can be reached from other machines: give a token, or use localhost"
             )
+        if certificate is not None:
+            _check_certificate(certificate, key)
         self._socket = _listen(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._host = host
@@ -185,6 +188,15 @@ def serve(
 ) -> Server:
     """Serve the app in a thread, and return once it accepts connections. Raises ClueError."""
     return Server(app, host, port, certificate=certificate, key=key)
+
+
+def _check_certificate(certificate: Path, key: Path | None) -> None:
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ClueError(
+            f"https needs a certificate and its key as PEM files: {certificate}, {key}: {error}"
+        ) from error
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,9 +3,12 @@
 import base64
 import io
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -98,7 +101,7 @@ def test_a_dialogue_by_clicking(demo: Demo, new_page: NewPage) -> None:
     pink = page.locator(".candidate:enabled", has_text="the pink one")
     number = pink.locator(".chip").inner_text()
     page.locator(".mark", has_text=number).locator(".hit").click()
-    wait_for_turn(page, f"You chose {number}. Said to the robot: “the pink one”")
+    wait_for_turn(page, f"You chose {number}, in words: “the pink one”")
     page.locator(".found").wait_for()
     assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the mug."]
 
@@ -111,7 +114,7 @@ def test_the_color_of_the_overlay_is_an_answer(demo: Demo, new_page: NewPage) ->
     number, color = lower.locator(".chip").inner_text().split()
     type_in(page, f"the {color} one")
     page.locator(".found").wait_for()
-    note = f"“the {color} one” is {number} {color}. Said to the robot: “the lower one”"
+    note = f"“the {color} one” is {number} {color}, in words: “the lower one”"
     assert last_turns(page, 3) == [note, "You: the lower one", "Robot: I see the yellow block."]
 
 
@@ -330,6 +333,47 @@ def test_the_page_connects_again_and_shows_the_state_of_the_new_server(
         wait_for_turn(page, "Nothing was said yet")
         page.locator("#question").wait_for(state="hidden")
         assert page.locator(".turn").count() == 1
+
+
+SERVER = """
+import sys, time
+from console_helpers import ScriptedRobot
+from clue_ros.console.live import LivePage
+from clue_ros.console.server import create_app, serve
+page = LivePage()
+robot = ScriptedRobot(page)
+robot.ask(sys.argv[2])
+with serve(create_app(page, robot, token=None), "127.0.0.1", int(sys.argv[1])) as server:
+    print(server.url, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def killed(port: int, question: str) -> Iterator[str]:
+    """The address of a server in a process of its own, which is killed at the end."""
+    command = [sys.executable, "-c", SERVER, str(port), question]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_page_survives_that_its_server_is_killed(new_page: NewPage) -> None:
+    with killed(0, "this or that?") as url:
+        page = new_page(url)
+        wait_for_turn(page, "this or that")
+    page.locator("#connection", has_text="Connection lost").wait_for()
+    port = int(url.rsplit(":", 1)[1].strip("/"))
+    with killed(port, "left or right?"):
+        page.locator("#connection", has_text=re.compile("^Connected$")).wait_for()
+        wait_for_turn(page, "left or right")
+        assert last_turns(page, 9) == ["Robot: left or right?"]
+        page.locator(".candidate").nth(1).click()
+        wait_for_turn(page, "the right one")
 
 
 def test_a_page_that_draws_slowly_drops_pictures(

@@ -7,6 +7,10 @@ import numpy as np
 from browser import chromium, watch_errors
 from console_helpers import scripted, until
 
+from clue_ros.console.ear import Action, Decision, Ear
+from clue_ros.model.loading import demo_folder
+from clue_ros.voice.audio import read_audio
+
 
 def test_the_microphone_is_sent_as_16_khz_while_the_button_is_held(tmp_path: Path) -> None:
     rate, hertz = 44_100, 1000.0
@@ -47,3 +51,25 @@ def test_the_microphone_is_sent_as_16_khz_while_the_button_is_held(tmp_path: Pat
     part = held[4000:12_000].astype(np.float64)
     spectrum = np.abs(np.fft.rfft(part * np.hanning(len(part))))
     assert abs(spectrum.argmax() * 16_000 / len(part) - hertz) < 5.0
+
+
+def test_what_is_said_into_the_microphone_is_recognized() -> None:
+    decided: list[Decision] = []
+    failed: list[str] = []
+    offered: list[str] = []
+    ear = Ear(decided.append, failed.append, lambda: offered)
+    try:
+        for name in ("pick_up_the_ball", "the_left_one"):
+            audio = read_audio(demo_folder() / "voice" / f"{name}.wav")
+            silence = np.zeros(int(1.5 * audio.rate), np.int16)
+            sound = np.concatenate([audio.samples, silence])
+            for begin in range(0, len(sound), audio.rate // 10):
+                ear.hear(sound[begin : begin + audio.rate // 10], audio.rate)
+            until(lambda: decided or failed, 60.0)
+            assert failed == []
+            decision = decided.pop()
+            assert decision.action is Action.ACCEPT
+            assert decision.text == name.replace("_", " ")
+            offered[:] = ["the left one", "the right one"]
+    finally:
+        ear.close()

@@ -177,6 +177,8 @@ def test_a_port_that_is_taken_is_a_clear_error(
         serve(create_app(None, None, token=None), "127.0.0.1", 70000)
     with pytest.raises(ClueError, match="no address"):
         serve(create_app(None, None, token="x"), "no.such.host.invalid", 0)
+    with pytest.raises(ClueError, match="https needs a certificate"):
+        serve(create_app(None, None, token=None), "localhost", 0, certificate=Path(__file__))
 
 
 def test_a_server_that_was_stopped_frees_its_port_though_a_page_is_open() -> None:
@@ -419,16 +421,15 @@ def test_a_page_that_reads_nothing_keeps_nobody_waiting(
     with live(server) as page:
         receive(page, "hello")
         begin = time.monotonic()
-        threads = [
-            threading.Thread(
-                target=lambda: [page_state.show_status(Status("thinking", "x" * 1000))] * 1
-            )
-            for _ in range(4)
-        ]
+
+        def think() -> None:
+            page_state.show_status(Status("thinking", message="x" * 1000))
+
+        threads = [threading.Thread(target=think) for _ in range(4)]
         for thread in threads:
             thread.start()
         for _ in range(2000):
-            page_state.show_status(Status("thinking", "y" * 1000))
+            page_state.show_status(Status("thinking", message="y" * 1000))
             page_state.show_turn("robot", "hm", 0.0)
         assert time.monotonic() - begin < 3.0
         page_state.show_status(Status("idle"))

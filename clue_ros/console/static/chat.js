@@ -25,6 +25,7 @@ export class Chat {
     if (number <= this.#last) return;
     if (this.#last === 0) fill(this.#log);
     this.#last = number;
+    if (speaker === "user") this.#sent = "";
     const turn = el("div", { class: `turn ${speaker}` });
     if (WHO[speaker]) {
       const time = new Date(stamp * 1000);
