@@ -5,9 +5,11 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue check --model M                           say whether a model would load here
+    clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue        measure a model
     clue train base|detector|ivg|oracle|policy|views|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
+    clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
     clue bench                                     measure speed beside plain transformers
@@ -49,6 +51,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     ),
     "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
+    "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
@@ -104,6 +107,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "select": Command(
             "clue_ros.lab.data.picture_selection", "choose pictures of OpenImages for dialogues"
+        ),
+        "episodes": Command(
+            "clue_ros.lab.data.export_episodes", "reviewed episodes, as InViG or detector's rows"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

@@ -14,12 +14,17 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
+def temporary_of(path: Path) -> Path:
+    """The file that `replace_file` writes first."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash at any moment, finds the old or the new one.
 
     Raises OSError; the file is then as it was before.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_of(path)
     try:
         with open(temporary, "wb", opener=open_private) as file:
             file.write(content)

@@ -32,7 +32,7 @@ from clue_ros.errors import ClueError
 STATIC = Path(__file__).parent / "static"
 PAGES = (("/live", "Live"), ("/review", "Review"), ("/pairs", "Two people"))
 """Path and title of each page that a server may have; the navigation bar lists those it has."""
-DEFAULT_PORT = 8080
+DEFAULT_PORT = 8484
 MAX_MESSAGE = 256 * 1024  # bytes of one message from a page: half a second of sound is 16 KiB
 _START_SECONDS = 10.0
 _log = logging.getLogger(__name__)

@@ -14,12 +14,17 @@ reads a folder of episodes; `clue`, beside `ref_list` and `image_info`, is ours:
 
 `bbox` is in fractions of the image, null unless the robot pointed; boxes of `candidates` are in
 pixels. `outcome` is OPEN, GROUNDED, or the error's name (CANCELED, ANSWER_TIMEOUT, ...). Stamps are
-seconds since the epoch, of the robot's ROS clock.
+seconds since the epoch, of the robot's ROS clock. What a person says of an episode is a third file
+(`clue_ros.dialogue.reviews`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +34,21 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Question, Turn
+from clue_ros.errors import ClueError
 
 OPEN, GROUNDED = "OPEN", "GROUNDED"
 NAME = re.compile(r"episode-(\d{6,})-[0-9a-zA-Z]{1,16}")
 """An episode's files without their suffix; the number grows with time."""
+MAX_BYTES = 16_000_000
+"""Of an episode's JSON file. A large one has some 100 kB."""
+MAX_PICTURE_BYTES = 200_000_000
 _DIGITS = 4  # of an attention map's values
+
+
+class EpisodeError(ClueError):
+    """A file is no episode, or cannot be read; the message says why."""
+
+    code = "BAD_EPISODE"
 
 
 @dataclass(frozen=True)
@@ -111,3 +126,79 @@ def episode_files(folder: Path) -> list[Path]:
     numbered = ((NAME.fullmatch(path.stem), path) for path in folder.glob("episode-*.json"))
     found = [(int(match[1]), path.name, path) for match, path in numbered if match]
     return [path for _, _, path in sorted(found)]
+
+
+# -------------------------------------------------------------------------------------------------
+# Reading, and writing as a whole.
+
+
+def read_row(path: Path, *, replies: bool = True) -> dict[str, Any]:
+    """The row of an episode's JSON file, in the form that the module's first lines show.
+
+    Its parts are mappings, with one entry in `ref_list`, and the image's size is two whole numbers
+    above 0. Other values may be of any type. replies: False leaves them out of a file that
+    the recorder wrote, which is many times faster, as they hold the attention maps.
+
+    Raises EpisodeError.
+    """
+    content = read_file(path, MAX_BYTES)
+    if not replies:
+        with contextlib.suppress(EpisodeError):
+            # A quote within a text is written \", so this is the key and never a person's words.
+            return _row_of(path, content.partition(b'"replies": [')[0] + b'"replies": []}}]')
+    return _row_of(path, content)
+
+
+def _row_of(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        row = _single(json.loads(content, parse_constant=_refuse))
+        ref, info, kept = _single(row["ref_list"]), row["image_info"], row["clue"]
+    except RecursionError:
+        raise EpisodeError(f"{path.name}: nested too deeply") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise EpisodeError(f"{path.name} is not an episode: {error}") from None
+    if not all(isinstance(part, dict) for part in (row, ref, info, kept)):
+        raise EpisodeError(f"{path.name} is not an episode: a part of it is not a JSON object")
+    for side in (info.get("width"), info.get("height")):
+        if type(side) is not int or not 0 < side < 1 << 24:
+            raise EpisodeError(f"{path.name} has no size of its picture")
+    return dict(row)
+
+
+def fractions_of(value: Any) -> tuple[float, float, float, float] | None:
+    """A JSON value as a box in fractions of the image; None unless it is one with an area."""
+    if not isinstance(value, (list, tuple)) or len(value) != 4:
+        return None
+    if not all(type(side) in (int, float) and 0 <= side <= 1 for side in value):
+        return None
+    x_min, y_min, x_max, y_max = map(float, value)
+    return (x_min, y_min, x_max, y_max) if x_min < x_max and y_min < y_max else None
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes. Links are not followed.
+
+    Raises EpisodeError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise EpisodeError(f"{path.name} is not a regular file")
+            content = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise EpisodeError(f"{path.name} cannot be read: {reason}") from None
+    if len(content) > most:
+        raise EpisodeError(f"{path.name} has over {most / 1e6:g} MB")
+    return content
+
+
+def _single(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) != 1:
+        raise ValueError("want a list with one entry")
+    return value[0]
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number")

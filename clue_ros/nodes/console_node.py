@@ -10,7 +10,6 @@ waits. Topics and parameters: topics.Console, parameter_tables.CONSOLE, docs/con
 from __future__ import annotations
 
 import array
-import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,8 @@ from std_msgs.msg import String
 
 from clue_ros.console.access import token_for
 from clue_ros.console.live import LivePage
+from clue_ros.console.pair_routes import pair_router
+from clue_ros.console.review import review_router
 from clue_ros.console.robot import Diagnostics, ShownObject, State, Status
 from clue_ros.console.server import create_app, serve
 from clue_ros.dialogue.types import Box
@@ -154,19 +155,9 @@ class ConsoleNode(Node):
             raise ClueError("the page for two people needs both parameters, pairs and pair_images")
         if recordings is not None:
             make_folder(recordings)  # perception, which fills it, may start later
-        # By name, and with a warning, until both modules are there.
-        for module, make, folders in (
-            ("review", "review_router", (recordings,)),
-            ("pair_routes", "pair_router", (images, pairs)),
-        ):
-            if None in folders:
-                continue
-            try:
-                page = importlib.import_module(f"clue_ros.console.{module}")
-            except ModuleNotFoundError as error:
-                self.get_logger().warning(f"a page is not there: {error}")
-            else:
-                routers.append(getattr(page, make)(*folders))
+            routers.append(review_router(recordings))
+        if pairs is not None and images is not None:
+            routers.append(pair_router(images, pairs))
         return routers
 
     @property

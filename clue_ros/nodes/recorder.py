@@ -23,9 +23,10 @@ from PIL import Image
 
 from clue_ros.dialogue.conversation import Outcome
 from clue_ros.dialogue.episodes import GROUNDED, NAME, Episode, episode_files, episode_row
+from clue_ros.dialogue.reviews import FILE_NAME, review_path
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.errors import ClueError
-from clue_ros.files import open_private, replace_file
+from clue_ros.files import open_private, replace_file, temporary_of
 from clue_ros.nodes import messages
 from clue_ros.nodes.dialogue_session import Listener, Session
 from clue_ros.nodes.inference_worker import Worker
@@ -33,7 +34,7 @@ from clue_ros.nodes.inference_worker import Worker
 RESERVE = 200_000_000  # bytes of the disk that stay free
 MAX_OPEN = 8  # episodes that may still change: one may begin before the end of another is saved
 PATIENCE = 5.0  # seconds that a dialogue waits at most for a slow disk
-_TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(json|png)\.tmp")
+_TEMPORARY = re.compile(rf"\.{NAME.pattern}\.(review\.json|json|png)\.tmp")
 
 
 class RecordError(ClueError):
@@ -46,7 +47,8 @@ class Recorder:
     """Writes episodes to `folder`, at most `limit` bytes: the oldest are removed for new ones.
 
     After a failed write it calls `warn` once, until writing works again; the dialogue goes on. Only
-    files named as episodes are ever replaced or removed, and links are not followed out of the
+    files named as episodes are ever replaced or removed (with a removed one, a person's review of
+    it), and links are not followed out of the
     folder. Thread-safe; files are readable by their owner only (0600).
 
     Raises (on construction): RecordError where the folder cannot be made or written.
@@ -128,13 +130,17 @@ class Recorder:
         for path in sorted(pictures)[:-1]:
             if not path.with_suffix(".json").exists():
                 path.unlink(missing_ok=True)
+        for path in self.folder.glob("episode-*.review.json"):
+            match = FILE_NAME.fullmatch(path.name)
+            if match and not path.with_name(f"{match['episode']}.json").exists():
+                path.unlink(missing_ok=True)
         files = episode_files(self.folder)
-        sizes = {path: _size(path) + _size(path.with_suffix(".png")) for path in files}
+        sizes = {path: sum(map(_size, _files_of(path))) for path in files}
         total = sum(sizes.values())
         for path in files:
             if total + needed <= self._limit:
                 break
-            for file in (path, path.with_suffix(".png")):
+            for file in _files_of(path):
                 file.unlink(missing_ok=True)
             total -= sizes[path]
             self._open = {i: name for i, name in self._open.items() if name != path.stem}
@@ -148,7 +154,7 @@ def _usable(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder.resolve(strict=True)
-        probe = folder / ".episode-000000-0.json.tmp"
+        probe = temporary_of(folder / "episode-000000-0.json")
         with open(probe, "wb", opener=open_private):
             pass
         probe.unlink()
@@ -158,6 +164,11 @@ def _usable(folder: Path) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise RecordError(f"record: nothing can be written in {folder}: {error}") from error
     return folder
+
+
+def _files_of(path: Path) -> tuple[Path, ...]:
+    """The files of an episode, from its JSON file; the review goes last, if there is one."""
+    return path, path.with_suffix(".png"), review_path(path)
 
 
 def _size(path: Path) -> int:

@@ -258,18 +258,19 @@ def test_only_dialogues_that_ended_in_a_box_are_learned_from(make: Make) -> None
     path = episode_files(recorder.folder)[-1]  # a person marks it
     path.write_text(path.read_text().replace('"GROUNDED"', '"WRONG"'))
     (recorder.folder / "episode-000009-torn.json").write_text("[{")
-    found = load_episodes(recorder.folder)
+    found = load_episodes(recorder.folder, unreviewed=True)
     assert [sample.id for sample in found.samples] == ["good"]
     assert len(reveal_pairs(found.samples[0])) == 2
-    (problem,) = found.problems
-    assert "1 OPEN, 1 CANCELED, 1 WRONG, 1 unreadable" in problem
+    torn, counted = found.problems
+    assert "episode-000009-torn" in torn
+    assert "1 ended with OPEN, 1 ended with CANCELED, 1 ended with WRONG, 1 unreadable" in counted
 
 
 def test_an_episode_without_its_picture_is_named(make: Make) -> None:
     recorder = make()
     save(recorder, grounded("one"), grounded("two"))
     os.unlink(episode_files(recorder.folder)[0].with_suffix(".png"))
-    found = load_episodes(recorder.folder)
+    found = load_episodes(recorder.folder, unreviewed=True)
     assert [sample.id for sample in found.samples] == ["two"]
     assert "episode-000001-one" in found.problems[0]
 
@@ -279,5 +280,5 @@ def test_a_folder_without_any_says_so(make: Make, tmp_path: Path) -> None:
         load_episodes(tmp_path / "nowhere")
     recorder = make()
     save(recorder, episode())
-    with pytest.raises(InvigError, match="none of 1 dialogues ended in a box: 1 OPEN"):
-        load_episodes(recorder.folder)
+    with pytest.raises(InvigError, match=r"none of 1 dialogues .*: 1 ended with OPEN"):
+        load_episodes(recorder.folder, unreviewed=True)

@@ -24,6 +24,7 @@ from clue_ros.lab.data.invig import (
     read_entries,
     usable,
 )
+from clue_ros.lab.data.invig_sources import read_rows
 from clue_ros.lab.data.json_stream import CHUNK, JsonRow, read_at, stream_rows
 from clue_ros.lab.evaluation.dialogue_statistics import StatsOptions, measure
 from clue_ros.lab.training.ivg_data import DialoguePictures, load_splits
@@ -109,7 +110,7 @@ def test_twenty_thousand_rows_are_never_together_in_memory(tmp_path: Path, form:
     problems: list[str] = []
     held: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
     most = count = 0
-    for found, *_ in read_entries(path, None, "en", problems.append):
+    for found, *_ in read_entries(read_rows(path, None), str(path), "en", problems.append):
         held[count] = found
         most, count = max(most, len(held)), count + 1
     assert (count, most <= 2, problems) == (MANY, True, [])

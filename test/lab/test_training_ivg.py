@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from tiny_model import SIZES, gemma_processor, write_random_model
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.dialogue.episodes import GROUNDED, Episode
+from clue_ros.dialogue.episodes import GROUNDED, Episode, episode_files
+from clue_ros.dialogue.reviews import CONFIRMED, CORRECTED, REJECTED, Review, write_review
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
@@ -78,7 +79,10 @@ def dialogues(count: int, first: int = 0) -> list[InvigSample]:
 
 
 def write_episodes(folder: Path) -> None:
-    """Four dialogues that a robot held to the end, and one that it did not."""
+    """Four dialogues that a robot held to the end, three of them reviewed, and one that it did not.
+
+    One is confirmed, one corrected, one rejected.
+    """
     recorder = Recorder(folder, 10**9, print)
     box, estimate = (
         Box(4, 5, 30, 20),
@@ -92,6 +96,9 @@ def write_episodes(folder: Path) -> None:
         turns = tuple((turn, 1.0) for turn in dialogues(1, first=i)[0].dialogue().turns)
         recorder.save(Episode(f"e{i}", noise(i)(), turns, **(ends if i < 4 else {})))
     recorder.close()
+    verdicts = Review(CONFIRMED), Review(CORRECTED, (0.1, 0.2, 0.5, 0.6)), Review(REJECTED)
+    for path, review in zip(episode_files(folder), verdicts, strict=False):
+        write_review(path, review)
 
 
 @pytest.fixture(scope="module")
@@ -191,12 +198,16 @@ def test_every_data_set_trains_with_the_papers_recipe(
     assert ("invig_look" in figures) is False, "InViG has no masks"
 
 
-def test_a_robots_own_dialogues_are_learned_from_if_they_ended_in_a_box(
+def test_a_robots_own_dialogues_are_learned_from_once_they_are_reviewed(
     command: Callable[..., Path], root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notes = json.loads((command("--data", "episodes") / "ivg.json").read_text())
-    assert notes["training"]["episodes"] == 4
-    assert "left out, as they ended without a box: 1 OPEN" in capsys.readouterr().err
+    assert notes["training"]["episodes"] == 2
+    said = capsys.readouterr().err
+    assert "left out: 1 rejected, 1 unreviewed, 1 ended with OPEN (review them with" in said
+    more = ("--unreviewed", "--run", root / "unreviewed")
+    notes = json.loads((command("--data", "episodes", *more) / "ivg.json").read_text())
+    assert notes["training"]["episodes"] == 3
     with pytest.raises(ClueError, match="no episodes there"):
         command("--data", "episodes", "--episodes", root / "nowhere")
 

@@ -60,7 +60,7 @@ def test_a_dialogue_is_kept_as_it_happens_and_as_it_ended(client: Client, folder
     grid = result.grounding.ambiguity.attention_map.width
     assert len(row["replies"][1]["attention"]) == grid
     assert row["frame_id"] == "test_camera"
-    (sample,) = load_episodes(folder).samples
+    (sample,) = load_episodes(folder, unreviewed=True).samples
     box, width, height = result.grounding.target.box, 160, 120
     wanted = [box.x_min / width, box.y_min / height, box.x_max / width, box.y_max / height]
     assert sample.box == pytest.approx(wanted, abs=1e-4)
@@ -72,7 +72,7 @@ def test_other_ends_are_kept_with_their_reason(client: Client, folder: Path) -> 
     client.cancel(handle)
     client.result(handle)
     wait_until(lambda: outcomes(folder) == ["GROUNDED", "CANCELED"], "the canceled one on disk")
-    assert len(load_episodes(folder).samples) == 1
+    assert len(load_episodes(folder, unreviewed=True).samples) == 1
 
 
 def test_one_line_of_log_for_each_turn(client: Client, node: Process) -> None:
@@ -125,4 +125,4 @@ def test_a_kill_loses_at_most_the_turn_under_way(
     assert [turn["text"] for turn in row["turns"]][2:3] == ["the left one"]
     for path in episode_files(folder):
         assert json.loads(path.read_text())[0]["image_info"]["width"] == 160
-    load_episodes(folder)
+    load_episodes(folder, unreviewed=True)

@@ -2,62 +2,92 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from clue_ros.dialogue.episodes import GROUNDED, episode_files
-from clue_ros.lab.data.invig import Invig, InvigError, InvigSample, load_invig
+from clue_ros.dialogue.episodes import (
+    GROUNDED,
+    EpisodeError,
+    episode_files,
+    read_row,
+)
+from clue_ros.dialogue.reviews import (
+    CONFIRMED,
+    REJECTED,
+    UNREVIEWED,
+    Review,
+    read_review,
+    reviewed_row,
+    robot_box,
+)
+from clue_ros.lab.data.invig import Invig, InvigError, index_rows, usable
+from clue_ros.lab.data.invig_sources import Row, RowInMemory
 
 
-def load_episodes(folder: str | Path) -> Invig:
-    """The dialogues of a folder that ended in a box, as InViG samples.
+def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
+    """The dialogues of a folder that a person reviewed as right, as InViG samples.
 
-    The box is the robot's own: it is unchecked, unless a person has edited `bbox` and `outcome`
-    since. Dialogues that ended without a box are counted in `problems`.
+    Confirmed ones have the robot's box, corrected ones the person's. Rejected ones are left out,
+    with their questions. The others are counted in `problems`.
+
+    Args:
+        folder: the folder that the robot's parameter `record` names.
+        unreviewed: take those too that ended in a box that nobody has checked.
 
     Raises:
-        InvigError: no such folder, or no dialogue in it that ended in a box.
+        InvigError: no such folder, or no usable dialogue in it.
     """
     folder = Path(folder).expanduser()
     files = episode_files(folder) if folder.is_dir() else []
     if not files:
         raise InvigError(f"{folder}: no episodes there (a folder that `record` named)")
-    ends = {path.stem: _outcome(path) for path in files}
-    counted = Counter(ends.values())
-    if not counted[GROUNDED]:
-        raise InvigError(
-            f"{folder}: none of {len(files)} dialogues ended in a box{_others(counted)}"
-        )
-    good = {name for name, outcome in ends.items() if outcome == GROUNDED}
-    samples: list[InvigSample] = []
+    rows: list[Row | str] = []
     problems: list[str] = []
+    left_out: Counter[str] = Counter()
     for path in files:
-        if path.stem in good:
-            try:
-                read = load_invig(path)
-            except InvigError as error:
-                problems.append(f"{path.stem}: {error}")
-            else:
-                samples += read.samples
-                problems += read.problems
-    if not samples:
-        raise InvigError(f"{folder}: no usable episode; the first: {problems[0]}")
-    if len(good) < len(files):
-        problems.append(f"{folder}: left out, as they ended without a box{_others(counted)}")
-    return Invig(tuple(samples), tuple(problems))
+        try:
+            review = read_review(path)
+        except EpisodeError as error:
+            problems.append(str(error))
+            review = None
+        try:
+            values = _wanted(read_row(path), review, unreviewed)
+        except EpisodeError as error:
+            problems.append(f"{path.stem}: {error}")
+            left_out["unreadable"] += 1
+            continue
+        if isinstance(values, str):
+            left_out[values] += 1
+        else:
+            rows.extend(RowInMemory(values, folder, path.name).rows())
+    counted = ", ".join(f"{count} {name}" for name, count in left_out.items())
+    if not rows:
+        raise InvigError(
+            f"{folder}: none of {len(files)} dialogues can be learned from: {counted}"
+            f"{_remedy(folder, left_out)}"
+        )
+    index = index_rows(rows, str(folder))
+    samples = tuple(usable(index.samples, problems.append))
+    if left_out:
+        problems.append(f"{folder}: left out: {counted}{_remedy(folder, left_out)}")
+    return Invig(samples, (*index.problems, *problems))
 
 
-def _outcome(path: Path) -> str:
-    """How an episode ended; "unreadable" for a file that is no episode."""
-    try:
-        (row,) = json.loads(path.read_text(encoding="utf-8"))
-        return " ".join(str(row["clue"]["outcome"]).split())[:40]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return "unreadable"
+def _wanted(row: dict[str, Any], review: Review | None, unreviewed: bool) -> dict[str, Any] | str:
+    """The row to learn from, or in a word why there is none."""
+    if review is not None and review.verdict == REJECTED:
+        return REJECTED
+    if review is None and robot_box(row) is None:
+        outcome = " ".join(str(row["clue"].get("outcome")).split())[:40]
+        return "GROUNDED without a usable box" if outcome == GROUNDED else f"ended with {outcome}"
+    if review is None and not unreviewed:
+        return UNREVIEWED
+    kept = reviewed_row(row, review or Review(CONFIRMED))
+    return "confirmed without a box" if kept is None else kept
 
 
-def _others(counted: Counter[str]) -> str:
-    """How the other episodes ended: ": 2 OPEN, 1 CANCELED"."""
-    rest = ", ".join(f"{count} {name}" for name, count in counted.items() if name != GROUNDED)
-    return f": {rest}" if rest else ""
+def _remedy(folder: Path, left_out: Counter[str]) -> str:
+    if not left_out[UNREVIEWED]:
+        return ""
+    return f" (review them with `clue review {folder}`, or take them with --unreviewed)"

@@ -64,6 +64,7 @@ __all__ = [
     "InvigIndex",
     "InvigSample",
     "index_invig",
+    "index_rows",
     "load_invig",
     "reveal_pairs",
     "usable",
@@ -298,11 +299,23 @@ def index_invig(
     Raises:
         InvigError: nothing there, not readable, or no usable row; with the reason.
     """
+    rows = read_rows(source, split)
+    return index_rows(rows, str(source), language=language, games=games)
+
+
+def index_rows(
+    rows: Iterable[Row | str],
+    source: str,
+    *,
+    language: str = "en",
+    games: tuple[str, ...] = STATUSES[:1],
+) -> Invig:
+    """The same of rows in any of the layouts; a string is a problem. source: for messages."""
     problems: list[str] = []
     origins: list[tuple[RowFile, str]] = []
     places = array("q")
     for row, number, entry, spoken in read_entries(
-        source, split, language, problems.append, games=games
+        rows, source, language, problems.append, games=games
     ):
         if not origins or origins[-1] != (row.file, row.part):
             origins.append((row.file, row.part))
@@ -311,8 +324,8 @@ def index_invig(
         image = entry.image_id
         hashes = _hash(image), zlib.crc32(image.encode()), _hash(entry.id)
         places.extend([*place, *hashes, 1, spoken.unanswered is not None])
-    rows = np.array(places, dtype=np.int64).reshape(-1, len(_COLUMNS))
-    index = _with_requests(InvigIndex(origins, rows, language), rows, problems)
+    table = np.array(places, dtype=np.int64).reshape(-1, len(_COLUMNS))
+    index = _with_requests(InvigIndex(origins, table, language), table, problems)
     if not len(index):
         raise _no_usable_row(source, problems)
     if len(ends := np.flatnonzero(index.unanswered)):
@@ -323,22 +336,22 @@ def index_invig(
 
 
 def read_entries(
-    source: str | Path,
-    split: str | None,
+    rows: Iterable[Row | str],
+    source: str,
     language: str,
     problem: Callable[[str], None],
     *,
     games: tuple[str, ...] = STATUSES[:1],
 ) -> Iterator[tuple[Row, int, Entry, Spoken]]:
-    """The dialogues of a source with their texts, one row in memory at a time, without pictures.
+    """The dialogues of rows with their texts, one row in memory at a time, without pictures.
 
     Yields the row, the dialogue's number in it, the dialogue, and what was said. Boxes are checked
-    where the row says the picture's size. Raises InvigError.
+    where the row says the picture's size. source: for messages. Raises InvigError.
     """
     if language not in DIALOG_FIELDS:
         raise InvigError(f"unknown language {language!r}: use {' or '.join(DIALOG_FIELDS)}")
     reader = LayoutReader(problem, games)
-    for row in read_rows(source, split):
+    for row in rows:
         if isinstance(row, str):
             problem(row)
             continue

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from clue_ros.dialogue.reviews import SUFFIX
 from clue_ros.errors import ClueError
 from clue_ros.images import decode_image, image_size, load_image
 from clue_ros.lab.data.json_stream import NoRows, read_at, stream_rows
@@ -101,6 +102,23 @@ class RowFile(ABC):
 
 
 @dataclass(frozen=True)
+class RowInMemory(RowFile):
+    """One row that was read already. part: where it comes from, for messages."""
+
+    values: Any
+    folder: Path | None
+    part: str
+
+    def rows(self) -> Iterator[Row | str]:
+        """The row."""
+        yield Row(self.values, self, self.part, 0)
+
+    def read(self, number: int, start: int, length: int) -> Any:
+        """Its values."""
+        return self.values
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image that was found but not decoded. load: uint8 RGB (H, W, 3). Raises BadImageError."""
 
@@ -135,11 +153,18 @@ def row_files(source: str | Path, split: str | None) -> Iterator[RowFile]:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    """JSON and parquet files in the folder, in its `data` and in folders named after splits."""
+    """JSON and parquet files in the folder, in its `data` and in folders named after splits.
+
+    A person's reviews, in a folder of episodes, are none.
+    """
     suffixes = (".json", ".jsonl", ".jsonl.gz", ".parquet")
     places = [folder, *(sub for sub in sorted(folder.iterdir()) if sub.is_dir())]
     files = [path for place in places for path in sorted(place.iterdir())]
-    found = [path for path in files if path.name.endswith(suffixes) and path.is_file()]
+    found = [
+        path
+        for path in files
+        if path.name.endswith(suffixes) and not path.name.endswith(SUFFIX) and path.is_file()
+    ]
     if not found:
         raise InvigError(f"{folder}: no .json, .jsonl or .parquet file in it")
     return found

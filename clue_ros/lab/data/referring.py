@@ -152,9 +152,9 @@ def invig_items(source: str | Path, split: str | None) -> ReferringData:
     return _from_invig(load_invig(source, split=split))
 
 
-def episode_items(folder: str | Path) -> ReferringData:
-    """Recorded dialogues of a robot (docs/episodes.md) that ended with a box."""
-    return _from_invig(load_episodes(folder))
+def episode_items(folder: str | Path, *, unreviewed: bool = False) -> ReferringData:
+    """Recorded dialogues of a robot (docs/episodes.md) that were reviewed, or all with a box."""
+    return _from_invig(load_episodes(folder, unreviewed=unreviewed))
 
 
 def _from_invig(data: Invig) -> ReferringData:

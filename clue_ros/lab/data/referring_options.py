@@ -55,6 +55,7 @@ class ReferringOptions:
     talk2car: Path | None = option(None, "folder of Talk2Car", metavar="DIR")
     hcrefloco: Path | None = option(None, "folder of HC-RefLoCo (val and test)", metavar="DIR")
     episodes: Path | None = option(None, "folder of recorded dialogues", metavar="DIR")
+    unreviewed: bool = option(False, "take unreviewed episodes too, with the robot's own boxes")
     candidates: tuple[str, ...] = option(
         (),
         f"source of boxes: {SIMULATED} (the ground truth with a detector's errors), or as for"
@@ -88,7 +89,7 @@ class ReferringOptions:
         if self.hcrefloco is not None and split != "train":
             yield "hcrefloco", hcrefloco_items(self.hcrefloco, split)
         if self.episodes is not None and split == "train":
-            yield "episodes", episode_items(self.episodes)
+            yield "episodes", episode_items(self.episodes, unreviewed=self.unreviewed)
 
     def finder(self, name: str, items: Iterable[ReferringItem], seed: int) -> Wrapper:
         """A wrapper whose sources list the candidates in the pictures of a data set."""

@@ -42,7 +42,7 @@ from clue_ros.lab.data.invig_layouts import (
     entry_box,
     entry_size,
 )
-from clue_ros.lab.data.invig_sources import BadRow, find_picture
+from clue_ros.lab.data.invig_sources import BadRow, find_picture, read_rows
 from clue_ros.lab.evaluation.report import (
     COLORS,
     Cell,
@@ -331,7 +331,8 @@ def _published(
     name: str, options: StatsOptions, problem: Callable[[str], None]
 ) -> Iterator[DialogueFacts]:
     games = STATUSES if options.games == "all" else STATUSES[:1]
-    entries = read_entries(name, options.split, options.language, problem, games=games)
+    rows = read_rows(name, options.split)
+    entries = read_entries(rows, name, options.language, problem, games=games)
     for row, _, entry, spoken in entries:
         area = None
         try:

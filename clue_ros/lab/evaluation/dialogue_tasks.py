@@ -91,6 +91,7 @@ class TaskOptions:
         f" default for tabletop: {DEFAULT_FOLDER}, for episodes: episodes",
         metavar="PATH",
     )
+    unreviewed: bool = option(False, "measure on unreviewed episodes too, by the robot's own boxes")
     split: str = option("test", "split of the data", choices=SPLITS)
     games: str = option(
         "success",
@@ -142,7 +143,7 @@ def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list
         )
         return [sample for sample, _ in told], []
     if options.data == "episodes":
-        read = load_episodes(options.source or "episodes")
+        read = load_episodes(options.source or "episodes", unreviewed=options.unreviewed)
         names = list(dict.fromkeys(sample.image_id for sample in read.samples))
         kept = set(names[: options.limit])
         return [sample for sample in read.samples if sample.image_id in kept], list(read.problems)

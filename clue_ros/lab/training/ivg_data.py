@@ -79,6 +79,9 @@ class IvgDataOptions(GroundingOptions):
         choices=("success", "all"),
     )
     episodes: str = option("episodes", "folder that the robot's parameter `record` names")
+    unreviewed: bool = option(
+        False, "learn from episodes too that ended in a box and that nobody has reviewed"
+    )
     invig_language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     invig_share: float = option(
         0.5,
@@ -165,7 +168,7 @@ def load_ivg_data(
         samples: Sequence[InvigSample]
         kept: Sequence[InvigSample]
         if name == EPISODES:
-            samples, kept = split_episodes(options.episodes, report)
+            samples, kept = split_episodes(options.episodes, report, unreviewed=options.unreviewed)
         elif name == GUESSWHAT:
             games = STATUSES if options.games == "all" else STATUSES[:1]
             own = None if report is None else report.with_name("left_out_guesswhat.txt")
@@ -262,12 +265,16 @@ def load_splits(
     return samples, fresh[:HELD_OUT]
 
 
-def split_episodes(folder: str, report: Path | None) -> tuple[list[InvigSample], list[InvigSample]]:
-    """The robot's own dialogues that ended in a box, one picture in fifty of them held out.
+def split_episodes(
+    folder: str, report: Path | None, *, unreviewed: bool = False
+) -> tuple[list[InvigSample], list[InvigSample]]:
+    """The robot's own reviewed dialogues, one picture in fifty of them held out.
+
+    unreviewed: those too that ended in a box and that nobody has reviewed.
 
     Raises InvigError that says what is missing.
     """
-    found = load_episodes(folder)
+    found = load_episodes(folder, unreviewed=unreviewed)
     tell_problems(
         found.problems, None if report is None else report.with_name("left_out_episodes.txt")
     )
