@@ -361,8 +361,10 @@ class _Tower:
         for norm1, q, k, v, out, norm2, fc1, fc2 in self._blocks:
             normed = functional.layer_norm(hidden, size, *norm1, eps)
             shape = (*normed.shape[:2], heads, -1)
-            parts = (functional.linear(normed, *p).view(shape) for p in (q, k, v))
-            mixed = functional.scaled_dot_product_attention(*(p.transpose(1, 2) for p in parts))
+            queries, keys, values = (
+                functional.linear(normed, *part).view(shape).transpose(1, 2) for part in (q, k, v)
+            )
+            mixed = functional.scaled_dot_product_attention(queries, keys, values)
             hidden = hidden + functional.linear(mixed.transpose(1, 2).flatten(2), *out)
             normed = functional.layer_norm(hidden, size, *norm2, eps)
             wide = functional.gelu(functional.linear(normed, *fc1), approximate="tanh")
