@@ -36,7 +36,6 @@ from benchmarks.common import (
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
-from clue_ros.lab.evaluation.latency import median_ms, times
 from clue_ros.lab.options import at_least, option
 
 WARM_UP = 3
@@ -52,14 +51,19 @@ class RosLatencyOptions(ModelOptions):
 
 def summary(seconds: list[float]) -> dict[str, float]:
     """Return median and 99th percentile in milliseconds."""
-    p99 = round(1e3 * float(np.percentile(seconds, 99)), 1)
-    return {"median_ms": median_ms(seconds), "p99_ms": p99}
+    median, p99 = (round(1e3 * float(np.percentile(seconds, q)), 1) for q in (50, 99))
+    return {"median_ms": median, "p99_ms": p99}
 
 
 def engine_times(image: Any, options: RosLatencyOptions) -> list[float]:
     """Time look and reply, warm."""
     clue = Clue.load(options.model, device=options.device, threshold=0.0)
-    return times(lambda: clue.reply(clue.look(image), Dialogue(REQUEST)), options.runs, WARM_UP)
+    seconds = []
+    for _ in range(WARM_UP + options.runs):
+        start = time.perf_counter()
+        clue.reply(clue.look(image), Dialogue(REQUEST))
+        seconds.append(time.perf_counter() - start)
+    return seconds[WARM_UP:]
 
 
 def graph_times(image: Any, options: RosLatencyOptions) -> list[float]:

@@ -12,16 +12,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.loading import check_shapes, first_line, shapes
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
 
 DETECTOR, IVG = "detector", "ivg"
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -35,6 +37,8 @@ def lora_config(
     Half depth: range(block + 1); "last block" fine-tuning: [block]; the dialogue: range(number of
     blocks).
     """
+    from peft import LoraConfig
+
     numbers = "|".join(str(block) for block in sorted(set(blocks)))
     # A pattern, because SigLIP's projections have the same names as Gemma's.
     decoder = rf".*language_model\.layers\.({numbers})"
@@ -59,6 +63,8 @@ class Adapters:
 
     def add(self, name: str, config: LoraConfig) -> None:
         """A new adapter (which changes nothing until it is trained); it becomes the active one."""
+        from peft import PeftModel
+
         model = self._backbone.model
         with warnings.catch_warnings():
             # peft asks transformers about gradient checkpointing by a name that is going away.
@@ -108,6 +114,8 @@ class Adapters:
 
     def _state(self, name: str) -> dict[str, torch.Tensor]:
         """One adapter's weights by their names in its file."""
+        from peft import get_peft_model_state_dict
+
         # No embedding is adapted; left to itself, peft asks the hub about the base's.
         state: dict[str, torch.Tensor] = get_peft_model_state_dict(
             self._peft, adapter_name=name, save_embedding_layers=False
@@ -116,6 +124,8 @@ class Adapters:
 
     def load(self, name: str, folder: str | Path) -> None:
         """Read one adapter, which gets no gradients, and make it active. Raises ModelError."""
+        from peft import set_peft_model_state_dict
+
         folder = Path(folder)
         config, state = _read(folder)
         try:
@@ -131,6 +141,8 @@ class Adapters:
 
 
 def _read(folder: Path) -> tuple[LoraConfig, dict[str, torch.Tensor]]:
+    from peft import LoraConfig
+
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise ModelError(f"{folder} has no {name}: train this adapter with `clue train`")

@@ -13,14 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers.cache_utils import Cache, DynamicCache
-from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
-from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.utils import logging
 
 from clue_ros.errors import ModelError
@@ -29,24 +25,33 @@ from clue_ros.model.loading import check_config, check_weights, first_line, read
 from clue_ros.model.prompts import Prompts
 from clue_ros.model.quantization import loading_options, quantization_state
 
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
+    from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
 
 
 class Backbone:
-    """One PaliGemma 2, shared by both adapters.
-
-    `model` is transformers' class, with peft's layers inside once an adapter was added (see
-    `adapters`).
-    """
+    """One PaliGemma 2, shared by both adapters (see `adapters`)."""
 
     def __init__(self, model: PaliGemmaForConditionalGeneration) -> None:
-        self.model: Any = model
-        self.config: Any = model.config
-        self.text: Any = self.config.get_text_config()
-        vision: Any = self.config.vision_config
+        self._model: Any = model
+        self._take(model.config)
+        self._fast = FastDecoder(model.model.language_model, self.text)
+
+    def _take(self, config: Any) -> None:
+        """Read the sizes."""
+        self.config: Any = config
+        self.text: Any = config.get_text_config()
+        vision: Any = config.vision_config
         self.grid: int = vision.image_size // vision.patch_size
         self.blocks: int = self.text.num_hidden_layers
-        self._fast = FastDecoder(model.model.language_model, self.text)
+
+    @property
+    def model(self) -> Any:
+        """The class of transformers, with peft's layers inside once an adapter was added."""
+        return self._model
 
     @property
     def device(self) -> torch.device:
@@ -82,7 +87,7 @@ class Backbone:
         is_image = input_ids == self.config.image_token_id
         # The real PaliGemma's <image> id lies outside the embedding table; any valid id will do, it
         # is overwritten.
-        embedded = self.model.get_input_embeddings()(input_ids.masked_fill(is_image, 0))
+        embedded = self._embed_tokens(input_ids.masked_fill(is_image, 0))
         features = features.to(embedded).expand(len(input_ids), -1, -1)
         if int(is_image.sum()) != features.shape[0] * features.shape[1]:
             raise ValueError(
@@ -90,6 +95,16 @@ class Backbone:
             )
         merged: torch.Tensor = embedded.masked_scatter(is_image.unsqueeze(-1), features)
         return merged
+
+    def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Ids (B, T) -> embeddings (B, T, D), scaled as Gemma's are."""
+        embedded: torch.Tensor = self.model.get_input_embeddings()(tokens)
+        return embedded
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states (..., D) -> logits (..., V), not capped yet."""
+        logits: torch.Tensor = self.model.lm_head(hidden)
+        return logits
 
     def masks(
         self,
@@ -104,6 +119,11 @@ class Backbone:
         embedded (B, T, D), attention_mask (B, past + T), token_type_ids (B, T) or None while
         generating. Each mask is (B, 1, T, past + T), to be added to the attention logits.
         """
+        from transformers.masking_utils import (
+            create_causal_mask,
+            create_sliding_window_causal_mask,
+        )
+
         shared: dict[str, Any] = {
             "config": self.text,
             "inputs_embeds": embedded,
@@ -170,6 +190,8 @@ class Backbone:
         lengths = prompts.attention_mask.sum(1)
         rows = torch.arange(len(lengths), device=lengths.device)
         if torch.is_grad_enabled() or not self._fast.fits(prompts.input_ids.shape[1] + room):
+            from transformers.cache_utils import DynamicCache
+
             cache = DynamicCache(config=self.text)
             hidden, _ = self.forward(features, prompts, cache=cache)
             return hidden[rows, lengths - 1], cache
@@ -245,6 +267,8 @@ class Backbone:
         Fills `cache`. Turn hidden states into logits with `logits`: only where needed, the
         vocabulary is large.
         """
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
         features = features.expand(len(prompts.input_ids), -1, -1)
         out = self.model.model(
             input_ids=prompts.input_ids,
@@ -266,7 +290,7 @@ class Backbone:
     ) -> torch.Tensor:
         """One more token a row: tokens (B,), positions (B,), mask (B, past+1) -> hidden (B, D)."""
         if isinstance(cache, KeyValues):
-            embedded = self.model.get_input_embeddings()(tokens.unsqueeze(1))
+            embedded = self._embed_tokens(tokens.unsqueeze(1))
             cache.room(1)
             mask = None
             if not bool(attention_mask.all()):
@@ -289,7 +313,7 @@ class Backbone:
         Capped in the weights' dtype, as in transformers: in bfloat16 the cap makes ties, and ties
         decide which token is greedy decoding's.
         """
-        logits: torch.Tensor = self.model.lm_head(hidden)
+        logits = self._head(hidden)
         cap = self.text.final_logit_softcapping
         return (logits if cap is None else torch.tanh(logits / cap) * cap).float()
 
@@ -316,6 +340,8 @@ def load_backbone(
     quantization: "none", or "int8" or "nf4" for the decoder's projections (see `quantization`).
     Raises ModelError naming the file or the shape that is wrong, before any weight is read.
     """
+    from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+
     options = loading_options(quantization, device, dtype)
     folder = Path(folder)
     if not folder.is_dir():

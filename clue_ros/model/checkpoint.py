@@ -43,6 +43,7 @@ from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.fusion import Fusion, load_fusion
+from clue_ros.model.lean import LeanAdapters, open_lean
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
@@ -55,7 +56,14 @@ from clue_ros.model.location_tokens import encode_box
 from clue_ros.model.mask_decoder import MaskDecoder, load_mask_decoder
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.preflight import require
-from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, escape, load_processor
+from clue_ros.model.prompts import (
+    LeanProcessor,
+    Prompts,
+    decode_text,
+    encode_prompts,
+    escape,
+    open_processor,
+)
 from clue_ros.model.quantization import (
     NONE,
     check_quantization,
@@ -165,6 +173,8 @@ class Checkpoint:
     @torch.inference_mode()
     def look(self, *images: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D) on the model's device."""
+        if isinstance(self.processor, LeanProcessor):
+            return self.backbone.look(self.processor.pixels(images))
         opened = [Image.fromarray(image) for image in images]
         pixels = self.processor.image_processor(opened, return_tensors="pt")
         return self.backbone.look(pixels["pixel_values"])
@@ -358,12 +368,9 @@ def _load(
 ) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
-    backbone = load_backbone(
-        base, device=place, dtype=choose_dtype(dtype, place), quantization=quantization
-    )
-    processor = load_processor(base)
+    backbone, adapters = _open(base, place, choose_dtype(dtype, place), quantization)
+    processor = open_processor(base)
     check_processor(processor, backbone, base)
-    adapters = Adapters(backbone)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
     own = detector is None and ivg is None
     has_detector = detector is not None or (folder / DETECTOR).is_dir()
@@ -403,6 +410,17 @@ def _load(
         open_mask_decoder(mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
     )
+
+
+def _open(
+    base: Path, place: torch.device, dtype: torch.dtype, quantization: str
+) -> tuple[Backbone, Adapters]:
+    """A base without transformers' and peft's classes where that is possible, and its adapters."""
+    lean = open_lean(base, place, dtype) if quantization == NONE else None
+    if lean is not None:
+        return lean, LeanAdapters(lean)
+    backbone = load_backbone(base, device=place, dtype=dtype, quantization=quantization)
+    return backbone, Adapters(backbone)
 
 
 def open_mask_decoder(
@@ -460,7 +478,9 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
             f"{folder}: the processor makes {processor.image_seq_length} image tokens, the model "
             f"{backbone.grid**2}"
         )
-    size, side = processor.image_processor.size, config.vision_config.image_size
+    lean = isinstance(processor, LeanProcessor)
+    size = processor.image_size if lean else processor.image_processor.size
+    side = config.vision_config.image_size
     if (size["height"], size["width"]) != (side, side):
         raise ModelError(
             f"{folder}: the processor makes {size['height']}x{size['width']} pictures, the model "

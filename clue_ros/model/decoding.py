@@ -20,15 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from transformers.cache_utils import Cache
 
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.location_tokens import BETWEEN, LAST, STEPS, Codes
 from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
 
 Mode = Literal["question", "grounding", "segment", "free", "unconstrained"]
 

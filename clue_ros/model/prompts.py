@@ -17,18 +17,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from PIL import Image
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
-from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import first_line, require_files
+from clue_ros.model.loading import first_line, read_json, require_files
+
+if TYPE_CHECKING:
+    from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 
 PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
     "<pad>",
@@ -85,6 +88,8 @@ def build_processor(
     tokenizer: PreTrainedTokenizerFast, image_size: int, image_seq_length: int
 ) -> PaliGemmaProcessor:
     """PaliGemmaProcessor with the PIL image processor: RGB, image_size squared, in -1..1."""
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
     pictures: Any = SiglipImageProcessorPil(size={"height": image_size, "width": image_size})
     pictures.image_seq_length = image_seq_length
     return _processor(pictures, tokenizer)
@@ -97,6 +102,8 @@ def load_processor(folder: str | Path) -> PaliGemmaProcessor:
     # Older models, the published PaliGemma among them, keep it under the older name.
     if not (folder / "preprocessor_config.json").is_file():
         require_files(folder, "processor_config.json")
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
     try:
         # The PIL image processor is named, not looked up, so that pixels do not depend on
         # torchvision being there.
@@ -108,9 +115,89 @@ def load_processor(folder: str | Path) -> PaliGemmaProcessor:
 
 
 def _processor(pictures: Any, tokenizer: Any) -> PaliGemmaProcessor:
+    from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
+
     make: Any = PaliGemmaProcessor
     processor: PaliGemmaProcessor = make(image_processor=pictures, tokenizer=tokenizer)
     return processor
+
+
+class LeanProcessor:
+    """What replies need of `load_processor`'s, without importing transformers' image processors.
+
+    Called, or asked for anything else, it loads that one.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any, settings: dict[str, Any]) -> None:
+        self._folder, self._settings = folder, settings
+        self.tokenizer = tokenizer
+        self.image_seq_length: int = settings["image_seq_length"]
+        # As PaliGemmaProcessor prepares a tokenizer.
+        if not hasattr(tokenizer, "image_token"):
+            image = AddedToken(IMAGE, normalized=False, special=True)
+            tokenizer.add_special_tokens({"additional_special_tokens": [image]})
+            self.image_token_id: int = tokenizer.convert_tokens_to_ids(IMAGE)
+        else:
+            self.image_token_id = tokenizer.image_token_id
+        tokenizer.add_tokens([*LOCATIONS, *SEGMENTS])
+        tokenizer.add_bos_token = tokenizer.add_eos_token = False
+        self.image_size: dict[str, int] = settings["size"]
+
+    def pixels(self, images: Sequence[Any]) -> torch.Tensor:
+        """Images, uint8 RGB (H, W, 3) each -> (n, 3, S, S) float32, bit by bit transformers'."""
+        size = self.image_size["width"], self.image_size["height"]
+        resample, scale = self._settings["resample"], self._settings["rescale_factor"]
+        mean, std = (
+            np.array(self._settings[name], np.float32) for name in ("image_mean", "image_std")
+        )
+        out = np.empty((len(images), 3, size[1], size[0]), np.float32)
+        for place, image in zip(out, images, strict=True):
+            resized = np.asarray(Image.fromarray(image).resize(size, resample=resample))
+            scaled = (resized.astype(np.float64) * scale).astype(np.float32)
+            place[:] = ((scaled - mean) / std).transpose(2, 0, 1)
+        return torch.from_numpy(out)
+
+    @cached_property
+    def whole(self) -> PaliGemmaProcessor:
+        """The processor of transformers."""
+        return load_processor(self._folder)
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        """What transformers' processor makes of text and images."""
+        return self.whole(*args, **settings)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else that it has."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+
+PLAIN_PICTURES = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb")
+SETTINGS = ("size", "resample", "rescale_factor", "image_mean", "image_std", "image_seq_length")
+
+
+def open_processor(folder: str | Path) -> Any:
+    """A folder's processor: a `LeanProcessor` where its images are resized and scaled, and no more.
+
+    Raises ModelError naming what is missing or broken.
+    """
+    folder = Path(folder)
+    require_files(folder, "tokenizer.json", "tokenizer_config.json")
+    older = folder / "preprocessor_config.json"
+    try:
+        path = older if older.is_file() else folder / "processor_config.json"
+        found = read_json(path)
+        settings = found.get("image_processor", found)
+        known = all(name in settings for name in SETTINGS)
+        plain = all(settings.get(name, True) is True for name in PLAIN_PICTURES)
+        square = set(settings.get("size", ())) == {"height", "width"}
+        if not (known and plain and square) or settings.get("do_pad") or settings.get("do_crop"):
+            return load_processor(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return LeanProcessor(folder, tokenizer, settings)
+    except Exception:  # noqa: BLE001 - the whole one says what is wrong
+        return load_processor(folder)
 
 
 def escape(text: str, tokenizer: Any) -> str:

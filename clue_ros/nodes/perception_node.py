@@ -134,7 +134,7 @@ class PerceptionNode(ManagedNode):
     def load(self) -> Any:
         """Return the model that the parameters name. In the worker's thread."""
         wraps = self.value("model") == WRAPPER
-        clue = load_grounder(
+        clue: Any = load_grounder(
             self.value("model"),
             candidates=self._candidates,
             language_model=self.value("language_model") or None if wraps else None,

@@ -413,17 +413,17 @@ def test_the_score_that_needs_no_further_views_is_written_beside_the_settings(
     assert load_checkpoint(model).ivg.doubtful_score == after["doubtful_score"]
 
 
-def test_a_low_score_is_kept_that_loses_no_box() -> None:
+def test_a_score_is_kept_that_loses_no_box() -> None:
     seen = [
         views.Found(0.9, one=True, all=True),
         views.Found(0.7, one=True, all=True),
         views.Found(0.6, one=False, all=True),
         views.Found(0.3, one=True, all=False),
     ]
-    assert views.fit(seen) == 0.05, "one view finds as many, though others"
-    assert views.fit(seen[:3]) == 0.65
+    assert views.fit(seen[:3]) == 0.8, "the middle of 0.6 to 1"
+    assert views.fit(seen) == 0.8, "wider than up to 0.3, where one view finds another box"
     assert views.fit([*seen[:3], views.Found(0.97, one=False, all=True)]) == 1.0
-    assert views.fit(seen[:2]) == 0.05
+    assert views.fit(seen[:2]) == 0.5
 
 
 def test_a_policy_without_validation_scenes_says_what_to_make(

@@ -19,6 +19,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model import checkpoint as module
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
+from clue_ros.model.lean import open_lean
 from clue_ros.model.quantization import is_out_of_memory
 
 
@@ -57,7 +58,7 @@ def test_fake_out_of_memory_is_tried_once_more_and_then_said(
     stage: str,
     times: int,
 ) -> None:
-    parts = clue.checkpoint
+    parts, picture = clue.checkpoint, np.roll(picture, times, 0)  # not the one that was seen last
     places: dict[str, tuple[Any, str]] = {
         "look": (parts.backbone, "look"),
         "judge": (parts, "detector_or_none"),
@@ -94,7 +95,13 @@ def load_on_full_gpu(
             raise no_memory()
         return real(base, device=device, **options)
 
+    def lean(base: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        if device.type == "cuda":
+            raise no_memory()
+        return open_lean(base, device, dtype)
+
     monkeypatch.setattr(module, "load_backbone", load)
+    monkeypatch.setattr(module, "open_lean", lean)
     monkeypatch.setattr(module, "choose_device", lambda _name: torch.device("cuda"))
     return load_checkpoint(model, device, "float32")
 

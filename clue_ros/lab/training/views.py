@@ -2,7 +2,7 @@
 
 A box is looked for in several views of a picture (`clue_ros.model.multi_view`) and most requests do
 not need them: where the decoder is sure of its box in the first view, the others find the same one.
-On validation requests that mean one object, this finds a low score above which the further views
+On validation requests that mean one object, this finds a score above which the further views
 can be left out with as many boxes right, and writes it into ivg.json as `doubtful_score`.
 """
 
@@ -29,7 +29,7 @@ from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
 from clue_ros.model.loading import read_json, write_json
 from clue_ros.model.multi_view import agreed, windows
 
-STRETCH = 10  # hundredths
+MIN_STRETCH = 10  # hundredths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +99,19 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
 
 
 def fit(seen: Sequence[Found]) -> float:
-    """The middle of the lowest tenth of scores in which none makes fewer boxes right; else 1.
+    """The middle of the widest stretch of scores in which none makes fewer boxes right; else 1.
 
-    In hundredths. Right boxes are compared with those of all views for every request; a whole tenth
-    is asked for, because single boxes make single scores look better or worse than they are.
+    In hundredths. Right boxes are compared with those of all views for every request; a stretch of
+    MIN_STRETCH is asked for, because single boxes make single scores look better than they are.
     """
     every = sum(found.all for found in seen)
-    loses = [_right(step / 100, seen) < every for step in range(101)]
-    for low in range(101 - STRETCH):
-        if not any(loses[low : low + STRETCH + 1]):
-            return (low + STRETCH // 2) / 100
-    return 1.0
+    best = range(0)
+    low = 0
+    for step in range(102):
+        if step == 101 or _right(step / 100, seen) < every:
+            best = max(best, range(low, step), key=len)
+            low = step + 1
+    return (best[0] + best[-1]) // 2 / 100 if len(best) > MIN_STRETCH else 1.0
 
 
 def _right(score: float, seen: Sequence[Found]) -> int:

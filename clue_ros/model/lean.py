@@ -1,0 +1,421 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A PaliGemma 2 and its adapters for replies alone: weights, and no class of transformers or peft.
+
+Importing transformers' modelling code and peft takes longer than everything else of a start
+together, and their modules are needed to train, to quantise, and as the reference. `LeanBackbone`
+reads the same files into the few operations that replies take (the vision tower here, the decoder
+in `fast_decoder`). Whatever else is asked of it (`model`: gradients, hidden states, every block's
+attention) loads transformers' model and peft's adapters then, which take over from there on. What
+this module does not know (another rotary embedding, DoRA, a file with an error to be named) is left
+to them from the start: `open_lean` returns None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clue_ros.errors import ModelError
+from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
+from clue_ros.model.backbone import Backbone, load_backbone, load_config
+from clue_ros.model.fast_decoder import FastDecoder
+from clue_ros.model.loading import published_name, weight_files
+
+GELU = "gelu_pytorch_tanh"
+ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
+    "gate_proj", "up_proj", "down_proj",
+)  # fmt: skip
+NORMS = (
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
+TEXT, TOWER = "language_model.model.", "vision_tower."
+HEAD, PROJECTOR = "language_model.lm_head.weight", "multi_modal_projector.linear."
+PLAIN_LORA: dict[str, Any] = {
+    "peft_type": "LORA", "bias": "none", "fan_in_fan_out": False, "use_dora": False,
+    "use_rslora": False, "lora_bias": False, "modules_to_save": None, "rank_pattern": {},
+    "alpha_pattern": {}, "layers_to_transform": None, "exclude_modules": None,
+    "target_parameters": None, "trainable_token_indices": None, "layer_replication": None,
+}  # fmt: skip
+"""What an adapter_config.json says of a LoRA that is two matrices and a scale, where it says it."""
+
+
+class LeanBackbone(Backbone):
+    """A backbone that holds weights alone until `model` is asked for."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Any,
+        weights: dict[str, torch.Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self._folder, self._place, self._dtype = folder, device, dtype
+        self._weights: dict[str, torch.Tensor] | None = weights
+        self._whole: Any = None
+        self.switch = Switch()
+        self.then: list[Callable[[], None]] = []  # what follows when transformers' model is loaded
+        self._take(config)
+        self.decoder = _decoder(weights, self.text)
+        self._tower = _Tower(weights, config.vision_config)
+        self._fast = FastDecoder(self.decoder, self.text)
+        self._embeddings = weights[f"{TEXT}embed_tokens.weight"]
+        self._scale = torch.tensor(self.text.hidden_size**0.5, dtype=dtype, device=device)
+
+    @property
+    def model(self) -> Any:
+        """The model of transformers, loaded when it is asked for first; it takes over then."""
+        if self._whole is None:
+            with torch.inference_mode(False):  # weights that are made in it cannot be trained
+                whole = load_backbone(self._folder, device=self._place, dtype=self._dtype)
+                self._whole, self._weights = whole.model, None
+                self._fast = FastDecoder(whole.model.model.language_model, self.text)
+                del self.decoder, self._tower, self._embeddings
+                for follow in self.then:
+                    follow()
+        return self._whole
+
+    @property
+    def is_lean(self) -> bool:
+        """Whether transformers' model has not been asked for yet."""
+        return self._whole is None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._place if self.is_lean else super().device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The weights' type."""
+        return self._dtype
+
+    def memory_bytes(self) -> int:
+        """Bytes of weights; one used twice (tied embeddings) counts once."""
+        if self._weights is None:
+            return super().memory_bytes()
+        tensors = [*self._weights.values(), *self.switch.weights]
+        return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
+
+    def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Vision tower and projector: (B, 3, S, S) in -1..1 -> (B, N, D)."""
+        if not self.is_lean or torch.is_grad_enabled():
+            return super().look(pixel_values)
+        return self._tower(pixel_values.to(self._place, self._dtype))
+
+    def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        if not self.is_lean:
+            return super()._embed_tokens(tokens)
+        return functional.embedding(tokens, self._embeddings) * self._scale
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self._weights is None:
+            return super()._head(hidden)
+        return functional.linear(hidden, self._weights.get(HEAD, self._embeddings))
+
+
+class Switch:
+    """Which adapter is on, for every adapted projection; and all of the adapters' weights."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.weights: list[torch.Tensor] = []
+
+
+class _Adapted:
+    """A projection with LoRA adapters, with the attributes of peft's layer that are read here."""
+
+    def __init__(self, base: nn.Linear, switch: Switch) -> None:
+        self.base_layer, self._switch = base, switch
+        self.lora_A: dict[str, Any] = {}
+        self.lora_B: dict[str, Any] = {}
+        self.scaling: dict[str, float] = {}
+
+    @property
+    def active_adapters(self) -> list[str]:
+        return [self._switch.name] if self._switch.name is not None else []
+
+    @property
+    def disable_adapters(self) -> bool:
+        return self._switch.name is None
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.base_layer(hidden)
+        name = self._switch.name
+        if name is None or name not in self.lora_A:
+            return out
+        low = functional.linear(hidden.to(self.lora_A[name].weight.dtype), self.lora_A[name].weight)
+        more = functional.linear(low, self.lora_B[name].weight) * self.scaling[name]
+        return (out + more).to(out.dtype)
+
+
+class LeanAdapters(Adapters):
+    """The adapters of a `LeanBackbone`; peft's as soon as transformers' model is loaded."""
+
+    def __init__(self, backbone: LeanBackbone) -> None:
+        super().__init__(backbone)
+        self._lean = backbone
+        self._folders: dict[str, Path] = {}
+        backbone.then.append(self._hand_over)
+
+    def _hand_over(self) -> None:
+        active = self._lean.switch.name
+        for name, folder in self._folders.items():
+            super().load(name, folder)
+        super().use(active)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters that were added or loaded."""
+        return tuple(self._folders) if self._lean.is_lean else super().names
+
+    def use(self, name: str | None, *, train: bool = False) -> None:
+        """Make one adapter the active one; None is the base model without any."""
+        if not self._lean.is_lean or train:
+            _ = self._lean.model
+            super().use(name, train=train)
+        elif name is not None and name not in self._folders:
+            raise KeyError(f"no adapter {name}")
+        else:
+            self._lean.switch.name = name
+
+    def load(self, name: str, folder: str | Path) -> None:
+        """Read one adapter and make it active. Raises ModelError."""
+        folder = Path(folder)
+        if not self._lean.is_lean or not self._read(name, folder):
+            _ = self._lean.model  # peft knows more kinds, and names what is wrong
+            super().load(name, folder)
+            return
+        self._folders[name] = folder
+        self._lean.switch.name = name
+
+    def save(self, name: str, folder: str | Path) -> None:
+        """Write one adapter in peft's format."""
+        _ = self._lean.model
+        super().save(name, folder)
+
+    def _read(self, name: str, folder: Path) -> bool:
+        """Put a folder's adapter beside the decoder's projections; False if it is not plain."""
+        try:
+            config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+            state = _tensors([folder / WEIGHTS_FILE])
+            pattern, rank = re.compile(config["target_modules"]), int(config["r"])
+            scale = float(config["lora_alpha"]) / rank
+        except Exception:  # noqa: BLE001 - peft says what is wrong with it
+            return False
+        if any(config.get(key, value) != value for key, value in PLAIN_LORA.items()):
+            return False
+        wanted: dict[str, tuple[int, ...]] = {}
+        places = {}
+        for path, owner, part in _projections(self._lean.decoder):
+            if pattern.fullmatch(path) is None:
+                continue
+            weight = getattr(getattr(owner, part), "base_layer", getattr(owner, part)).weight
+            places[path] = owner, part
+            wanted[f"base_model.model.{path}.lora_A.weight"] = (rank, weight.shape[1])
+            wanted[f"base_model.model.{path}.lora_B.weight"] = (weight.shape[0], rank)
+        others = ("model.vision_tower.encoder.layers.0.self_attn.q_proj", "lm_head")
+        if {key: tuple(t.shape) for key, t in state.items()} != wanted or any(
+            map(pattern.fullmatch, others)
+        ):
+            return False
+        for path, (owner, part) in places.items():
+            adapted = getattr(owner, part)
+            if not isinstance(adapted, _Adapted):
+                adapted = _Adapted(adapted, self._lean.switch)
+                setattr(owner, part, adapted)
+            for side, kept in (("lora_A", adapted.lora_A), ("lora_B", adapted.lora_B)):
+                weight = state[f"base_model.model.{path}.{side}.weight"]
+                # In float32 beside weights of 16 bits, as peft holds them.
+                weight = weight.to(self._lean.device, torch.float32)
+                kept[name] = SimpleNamespace(weight=weight)
+                self._lean.switch.weights.append(weight)
+            adapted.scaling[name] = scale
+        return True
+
+
+def open_lean(folder: Path, device: torch.device, dtype: torch.dtype) -> LeanBackbone | None:
+    """A folder's model for replies alone; None where transformers has to load it.
+
+    Raises ModelError for a config.json that cannot be used.
+    """
+    config: Any = load_config(folder)
+    text, vision = config.get_text_config(), config.vision_config
+    rotary = getattr(text, "rope_parameters", None) or {}
+    plain = (
+        text.hidden_activation == GELU
+        and vision.hidden_act == GELU
+        and not text.attention_bias
+        and not getattr(vision, "vision_use_head", True)
+        and rotary.get("rope_type") == "default"
+        and vision.num_channels == 3
+    )
+    if not plain:
+        return None
+    try:
+        weights = _tensors(weight_files(folder))
+    except (ModelError, OSError, ValueError):
+        return None
+    weights = {published_name(name): weight for name, weight in weights.items()}
+    wanted = _shapes(text, vision)
+    if not text.tie_word_embeddings and not config.tie_word_embeddings:
+        wanted[HEAD] = wanted[f"{TEXT}embed_tokens.weight"]
+    if any(name not in weights or weights[name].shape != wanted[name] for name in wanted):
+        return None
+    used = {name: weights[name].to(device, dtype) for name in wanted}
+    return LeanBackbone(folder, config, used, device, dtype)
+
+
+def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:
+    """The tensors of safetensors files, mapped into memory. Raises OSError, ValueError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found: dict[str, torch.Tensor] = {}
+    for path in paths:
+        try:
+            found.update(load_file(path))
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+    return found
+
+
+def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
+    """The published name and the shape of every weight of a model with tied embeddings."""
+    width, mlp = text.hidden_size, text.intermediate_size
+    inner, shared = (
+        text.num_attention_heads * text.head_dim,
+        text.num_key_value_heads * text.head_dim,
+    )
+    sizes = {
+        "q_proj": (inner, width), "k_proj": (shared, width), "v_proj": (shared, width),
+        "o_proj": (width, inner), "gate_proj": (mlp, width), "up_proj": (mlp, width),
+        "down_proj": (width, mlp),
+    }  # fmt: skip
+    shapes = {
+        f"{TEXT}embed_tokens.weight": (text.vocab_size, width),
+        f"{TEXT}norm.weight": (width,),
+    }
+    for block in range(text.num_hidden_layers):
+        layer = f"{TEXT}layers.{block}."
+        shapes |= {f"{layer}{norm}.weight": (width,) for norm in NORMS}
+        shapes |= {f"{layer}self_attn.{part}.weight": sizes[part] for part in ATTENTION_PARTS}
+        shapes |= {f"{layer}mlp.{part}.weight": sizes[part] for part in MLP_PARTS}
+    seen, wide, patch = vision.hidden_size, vision.intermediate_size, vision.patch_size
+    grid = vision.image_size // patch
+    both: dict[str, tuple[int, ...]] = {
+        f"{TOWER}embeddings.patch_embedding": (seen, 3, patch, patch),
+        f"{TOWER}post_layernorm": (seen,),
+        PROJECTOR.removesuffix("."): (width, seen),
+    }
+    for block in range(vision.num_hidden_layers):
+        layer = f"{TOWER}encoder.layers.{block}."
+        both |= {f"{layer}{name}": (seen,) for name in ("layer_norm1", "layer_norm2")}
+        both |= {
+            f"{layer}self_attn.{part}": (seen, seen)
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj")
+        }
+        both |= {f"{layer}mlp.fc1": (wide, seen), f"{layer}mlp.fc2": (seen, wide)}
+    for name, shape in both.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
+
+
+class _Tower:
+    """SigLIP and the projector, as functions of their weights."""
+
+    def __init__(self, weights: dict[str, torch.Tensor], vision: Any) -> None:
+        self._vision = vision
+
+        def pair(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+            return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+        self._patches = pair(f"{TOWER}embeddings.patch_embedding")
+        self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]
+        names = ("layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                 "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2")  # fmt: skip
+        self._blocks = [
+            [pair(f"{TOWER}encoder.layers.{block}.{name}") for name in names]
+            for block in range(vision.num_hidden_layers)
+        ]
+        self._last, self._projector = pair(f"{TOWER}post_layernorm"), pair(PROJECTOR[:-1])
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """(B, 3, S, S) -> (B, N, D)."""
+        size, eps = (self._vision.hidden_size,), self._vision.layer_norm_eps
+        heads = self._vision.num_attention_heads
+        seen = functional.conv2d(pixels, *self._patches, stride=self._vision.patch_size)
+        hidden = seen.flatten(2).transpose(1, 2) + self._positions
+        for norm1, q, k, v, out, norm2, fc1, fc2 in self._blocks:
+            normed = functional.layer_norm(hidden, size, *norm1, eps)
+            shape = (*normed.shape[:2], heads, -1)
+            queries, keys, values = (
+                functional.linear(normed, *part).view(shape).transpose(1, 2) for part in (q, k, v)
+            )
+            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            hidden = hidden + functional.linear(mixed.transpose(1, 2).flatten(2), *out)
+            normed = functional.layer_norm(hidden, size, *norm2, eps)
+            wide = functional.gelu(functional.linear(normed, *fc1), approximate="tanh")
+            hidden = hidden + functional.linear(wide, *fc2)
+        hidden = functional.layer_norm(hidden, size, *self._last, eps)
+        return functional.linear(hidden, *self._projector)
+
+
+def _decoder(weights: dict[str, torch.Tensor], text: Any) -> Any:
+    """The decoder's weights under the names that `fast_decoder` reads from transformers' module."""
+    layers = []
+    for block in range(text.num_hidden_layers):
+        name = f"{TEXT}layers.{block}."
+        attention = {p: _linear(weights[f"{name}self_attn.{p}.weight"]) for p in ATTENTION_PARTS}
+        mlp: dict[str, Any] = {p: _linear(weights[f"{name}mlp.{p}.weight"]) for p in MLP_PARTS}
+        norms = {n: SimpleNamespace(weight=weights[f"{name}{n}.weight"]) for n in NORMS}
+        layers.append(
+            SimpleNamespace(
+                self_attn=SimpleNamespace(**attention),
+                mlp=SimpleNamespace(**mlp, act_fn=nn.GELU("tanh")),
+                **norms,
+            )
+        )
+    norm = SimpleNamespace(weight=weights[f"{TEXT}norm.weight"])
+    return SimpleNamespace(layers=layers, norm=norm, rotary_emb=_Rotary(text))
+
+
+def _linear(weight: torch.Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return linear
+
+
+def _projections(decoder: Any) -> Iterable[tuple[str, Any, str]]:
+    """Every projection's path in transformers' model, the object that holds it, and its name."""
+    for block, layer in enumerate(decoder.layers):
+        path = f"model.language_model.layers.{block}"
+        yield from ((f"{path}.self_attn.{p}", layer.self_attn, p) for p in ATTENTION_PARTS)
+        yield from ((f"{path}.mlp.{p}", layer.mlp, p) for p in MLP_PARTS)
+
+
+class _Rotary:
+    """Cosines and sines (1, T, size) in float32 of positions (1, T)."""
+
+    def __init__(self, text: Any) -> None:
+        size, base = text.head_dim, text.rope_parameters["rope_theta"]
+        self._rates = 1.0 / (base ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+
+    def __call__(
+        self, like: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = positions[..., None].float() * self._rates.to(like.device)
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos().to(like.dtype), both.sin().to(like.dtype)
