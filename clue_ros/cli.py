@@ -9,6 +9,7 @@
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
+    clue data select|generate                      choose photographs, make dialogues about them
     clue bench engine                              measure speed
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -98,6 +99,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "select": Command(
             "clue_ros.lab.data.picture_selection", "choose pictures of OpenImages for dialogues"
+        ),
+        "generate": Command(
+            "clue_ros.lab.generation.command", "dialogues about pictures, talked by models"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

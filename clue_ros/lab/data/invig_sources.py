@@ -43,6 +43,7 @@ _SPLITS = {"train": "train", "validation": "validation", "valid": "validation", 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])")
 _FOLDERS = ("", "images", "imgs", "image", "invig21k_imgs", "invig500k_imgs",
             "train2014", "val2014")  # fmt: skip
+_REPORTS = ("report.json", "statistics.json")  # of `clue data generate` and `clue data stats`
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -139,7 +140,8 @@ def _data_files(folder: Path) -> list[Path]:
     suffixes = (".json", ".jsonl", ".jsonl.gz", ".parquet")
     places = [folder, *(sub for sub in sorted(folder.iterdir()) if sub.is_dir())]
     files = [path for place in places for path in sorted(place.iterdir())]
-    found = [path for path in files if path.name.endswith(suffixes) and path.is_file()]
+    found = [p for p in files if p.name.endswith(suffixes) and p.name not in _REPORTS]
+    found = [path for path in found if path.is_file()]
     if not found:
         raise InvigError(f"{folder}: no .json, .jsonl or .parquet file in it")
     return found
