@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import multiprocessing
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -225,7 +231,7 @@ def options_for(photographs: Path, out: Path, **more: Any) -> GenerateOptions:
     )
 
 
-def parts(delay: float = 0.0) -> MachineParts:
+def parts(options: GenerateOptions, delay: float = 0.0) -> MachineParts:
     """Whoever is asked for the right cup points there; what is said depends on the draw."""
     cups = [Candidate(LEFT, "cup"), Candidate(RIGHT, "cup")]
 
@@ -249,7 +255,7 @@ def test_killed_processes_lose_nothing_and_do_nothing_twice(
     photographs: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    expected = generate(options_for(photographs, whole), parts())
+    expected = generate(options_for(photographs, whole), parts)
     assert expected["pictures"] == COUNT
     assert expected["rejected"]["picture cannot be read"] == 1
     assert 0 < expected["dialogues"] < COUNT
@@ -257,7 +263,7 @@ def test_killed_processes_lose_nothing_and_do_nothing_twice(
     journal = killed / "journal-00000-of-00001.log"
     for lines in (3, 9, 15):
         process = multiprocessing.get_context("fork").Process(
-            target=generate, args=(options, parts(0.02))
+            target=generate, args=(options, partial(parts, delay=0.02))
         )
         process.start()
         deadline = time.monotonic() + 20
@@ -269,11 +275,12 @@ def test_killed_processes_lose_nothing_and_do_nothing_twice(
         assert process.exitcode == -9
         with journal.open("ab") as file:  # as if it had been killed in the middle of a line
             file.write(b'{"picture": "hal')
-    found = generate(options, parts())
-    assert found | {"seconds": 0, "seconds_per_picture": 0} == expected | {
-        "seconds": 0,
-        "seconds_per_picture": 0,
+    found = generate(options, parts)
+    times = ("seconds", "seconds_per_picture", "last_run")
+    assert {k: v for k, v in found.items() if k not in times} == {
+        k: v for k, v in expected.items() if k not in times
     }
+    assert 0 < found["last_run"]["pictures"] < COUNT
     assert rows_of(killed) == rows_of(whole)
     done = [json.loads(line).get("picture") for line in journal.read_text().splitlines()][1:]
     assert len(done) == len(set(done)) == COUNT
@@ -284,10 +291,10 @@ def test_killed_processes_lose_nothing_and_do_nothing_twice(
 
 def test_shards_share_the_pictures(photographs: Path, tmp_path: Path) -> None:
     whole, parted = tmp_path / "whole", tmp_path / "parted"
-    expected = generate(options_for(photographs, whole), parts())
+    expected = generate(options_for(photographs, whole), parts)
     counts = []
     for shard in range(3):
-        found = generate(options_for(photographs, parted, shards=3, shard=shard), parts())
+        found = generate(options_for(photographs, parted, shards=3, shard=shard), parts)
         counts.append(found["pictures"])
     assert counts[0] < counts[1] < counts[2] == COUNT
     assert [found[k] for k in ("dialogues", "rejected", "rounds")] == [
@@ -308,8 +315,8 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     assert write_report(tmp_path / "out")["dialogues"] == 0
     (tmp_path / "ids.txt").write_text("3\n4\nbroken\n")
     options = options_for(photographs, tmp_path / "few", ids=tmp_path / "ids.txt", limit=2)
-    assert generate(options, parts())["pictures"] == 2
-    assert generate(options, parts())["pictures"] == 3
+    assert generate(options, parts)["pictures"] == 2
+    assert generate(options, parts)["pictures"] == 3
 
 
 # --- simulated scenes and real parts ---
@@ -357,3 +364,32 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
     ):
         assert main(["data", "generate", *more, "--out", str(tmp_path / "other")]) == 2
         assert reason in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray (extra ray)")
+def test_a_ray_worker_that_is_killed_loses_nothing(photographs: Path, tmp_path: Path) -> None:
+    def load(options: GenerateOptions) -> MachineParts:
+        with (tmp_path / "pids").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return parts(options, 0.2)
+
+    def kill() -> None:
+        journal = tmp_path / "out" / "journal-00000-of-00001.log"
+        while not (journal.exists() and journal.read_bytes().count(b"\n") > 4):
+            time.sleep(0.05)
+        os.kill(int((tmp_path / "pids").read_text().split()[0]), signal.SIGKILL)
+
+    whole = generate(options_for(photographs, tmp_path / "whole"), parts)
+    threading.Thread(target=kill, daemon=True).start()
+    found = generate(options_for(photographs, tmp_path / "out", ray="local", ray_workers=2), load)
+    assert len((tmp_path / "pids").read_text().split()) == 3
+    assert (found["pictures"], found["rejected"]) == (COUNT, whole["rejected"])
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+
+
+def test_without_ray_the_message_names_what_to_install(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ClueError, match=r"pip install ray\[data\]==2"):
+        generate(options_for(photographs, tmp_path / "out", ray="local"), parts)

@@ -24,14 +24,14 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from PIL import Image as PilImage
 from tqdm import tqdm
 
@@ -55,7 +55,9 @@ from clue_ros.lab.generation.machine import (
     Picture,
     Request,
     User,
+    talk,
 )
+from clue_ros.lab.generation.ray_workers import RAY, RaySettings, ray_outcomes
 from clue_ros.lab.generation.rephrase import Rephraser
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.plain_grammar import plain_reference, plain_request
@@ -131,6 +133,14 @@ class GenerateOptions:
     shards: int = option(1, "number of parts that the pictures are divided into", type=at_least(1))
     shard: int = option(0, "part to do, from 0", type=at_least(0))
     seed: int = option(0, "seed of every draw; each picture has its own")
+    ray: str | None = option(
+        None,
+        "talk on a Ray cluster, photographs only: its address, auto for the one of this machine,"
+        f" local to start one; needs {RAY}",
+        metavar="ADDRESS",
+    )
+    ray_workers: int = option(1, "with --ray, number of workers", type=at_least(1))
+    ray_gpus: float = option(0.0, "with --ray, GPUs of a worker")
     model: PolicyOptions
 
     def __post_init__(self) -> None:
@@ -142,6 +152,8 @@ class GenerateOptions:
             raise ClueError("give photographs or simulated scenes, one command for each")
         if not self.simulated and self.oracle is None:
             raise ClueError("photographs need --oracle DIR (`clue train oracle`): who answers?")
+        if self.simulated and self.ray is not None:
+            raise ClueError("--ray is for photographs alone: use --shards for simulated scenes")
         if self.describe == "oracle" and self.oracle is None:
             raise ClueError("--describe oracle needs --oracle DIR (`clue train oracle`)")
         if self.describe == "grammar" and not self.simulated:
@@ -367,11 +379,51 @@ def load_parts(options: GenerateOptions) -> MachineParts:
 # The command.
 
 
-def generate(options: GenerateOptions, parts: MachineParts | None = None) -> dict[str, Any]:
+def generate(
+    options: GenerateOptions, load: Callable[[GenerateOptions], MachineParts] = load_parts
+) -> dict[str, Any]:
     """Do the shard's pictures that are not done yet; returns the report. Raises ClueError.
 
-    parts: who does what; loaded where it is not given.
+    load: makes whoever does what; called once in each process that talks.
     """
+    start, count, kept = time.monotonic(), 0, 0
+    with Journal(options.out, options.shard, options.shards, options.settings()) as journal:
+        often = sys.stderr.isatty()  # in a log, a line every half minute
+        bar = tqdm(unit="picture", delay=0 if often else 30, mininterval=0.1 if often else 30)
+        todo = (item for item in list_pictures(options) if item.picture.name not in journal.done)
+        todo = islice(todo, options.limit)
+        try:
+            for item, outcome, sums in _outcomes(todo, options, load):
+                name = item.picture.name
+                if name in journal.done:
+                    continue
+                row = _write_row(item, outcome, options.out) if outcome.refs else None
+                journal.add(name, row, outcome.rejected, outcome.dropped, sums)
+                count, kept = count + 1, kept + len(outcome.refs)
+                bar.update()
+                bar.set_postfix(kept=kept, refresh=False)
+        finally:
+            bar.close()
+            journal.write_rows(options.split if options.simulated else "train")
+            seconds = time.monotonic() - start
+            last = {
+                "pictures": count,
+                "dialogues": kept,
+                "wall_seconds": round(seconds, 1),
+                "pictures_per_hour": round(3600 * count / seconds, 1),
+                "workers": options.ray_workers if options.ray else 1,
+            }
+            report = write_report(options.out, last)
+    if not report["pictures"]:
+        raise ClueError(f"no picture in {', '.join(options.images)} for this shard")
+    return report
+
+
+def _outcomes(
+    items: Iterable[Item],
+    options: GenerateOptions,
+    load: Callable[[GenerateOptions], MachineParts],
+) -> Iterator[tuple[Item, Outcome, dict[str, float]]]:
     settings = MachineSettings(
         options.per_image,
         options.max_rounds,
@@ -379,56 +431,25 @@ def generate(options: GenerateOptions, parts: MachineParts | None = None) -> dic
         options.min_iou,
         options.min_area,
     )
-    with Journal(options.out, options.shard, options.shards, options.settings()) as journal:
-        machine: DialogueMachine | None = None
-        count = 0
-        often = sys.stderr.isatty()  # in a log, a line every half minute
-        bar = tqdm(
-            list_pictures(options),
-            unit="picture",
-            delay=0 if often else 30,
-            mininterval=0.1 if often else 30,
-            leave=False,
+    if options.ray is not None:
+        by_name = {item.picture.name: item for item in items}
+        found = ray_outcomes(
+            ((name, item.path) for name, item in by_name.items() if item.path is not None),
+            partial(load, options),
+            settings,
+            options.seed,
+            RaySettings(options.ray, options.ray_workers, options.ray_gpus),
         )
-        kept = 0
-        try:
-            for item in bar:
-                name = item.picture.name
-                if name in journal.done:
-                    continue
-                if options.limit is not None and count == options.limit:
-                    break
-                if parts is None:
-                    parts = load_parts(options)
-                machine = machine or DialogueMachine(parts, settings)
-                rephraser = parts.rephrase
-                before = _sentences(rephraser)
-                start = time.monotonic()
-                rng = np.random.default_rng([options.seed, zlib.crc32(name.encode())])
-                outcome = machine(item.picture, rng)
-                row = _write_row(item, outcome, options.out) if outcome.refs else None
-                sums = {k: v - before[k] for k, v in _sentences(rephraser).items()}
-                sums["seconds"] = round(time.monotonic() - start, 4)
-                journal.add(name, row, outcome.rejected, outcome.dropped, sums)
-                count += 1
-                kept += len(outcome.refs)
-                bar.set_postfix(done=count, kept=kept, refresh=False)
-        finally:
-            journal.write_rows(options.split if options.simulated else "train")
-            report = write_report(options.out)
-    if not report["pictures"]:
-        raise ClueError(f"no picture in {', '.join(options.images)} for this shard")
-    return report
-
-
-def _sentences(rephraser: Rephraser | None) -> dict[str, float]:
-    if rephraser is None:
-        return {}
-    return {
-        "asked to rephrase": rephraser.tried,
-        "rephrased": rephraser.changed,
-        "rephrasing refused": rephraser.refused,
-    }
+        yield from ((by_name[name], outcome, sums) for name, outcome, sums in found)
+        return
+    parts: MachineParts | None = None
+    machine: DialogueMachine | None = None
+    for item in items:
+        if parts is None or machine is None:
+            parts = load(options)
+            machine = DialogueMachine(parts, settings)
+        outcome, sums = talk(machine, parts, item.picture, options.seed)
+        yield item, outcome, sums
 
 
 def _write_row(item: Item, outcome: Outcome, folder: Path) -> dict[str, Any]:

@@ -119,8 +119,11 @@ class Journal:
         return path
 
 
-def write_report(folder: Path) -> dict[str, Any]:
-    """Sum up all journals of a folder in `report.json`; returns what it says."""
+def write_report(folder: Path, last_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Sum up all journals of a folder in `report.json`; returns what it says.
+
+    last_run: figures of the run that ends now.
+    """
     sums: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -156,6 +159,7 @@ def write_report(folder: Path) -> dict[str, Any]:
         "sentences": {k: sums[k] for k in sorted(sums)},
         "seconds": round(seconds, 1),
         "seconds_per_picture": round(seconds / pictures, 3) if pictures else None,
+        "last_run": dict(last_run or {}),
         "settings": settings,
     }
     write_json(folder / "report.json", report)

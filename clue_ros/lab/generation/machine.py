@@ -14,6 +14,8 @@ object and turn is counted with its reason.
 
 from __future__ import annotations
 
+import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -233,6 +235,28 @@ class DialogueMachine:
             if other.box.iou(final.box) >= SAME_BOX and other.score >= final.score:
                 kept = without
         return kept, len(exchanges) - len(kept)
+
+
+def talk(
+    machine: DialogueMachine, parts: MachineParts, picture: Picture, seed: int
+) -> tuple[Outcome, dict[str, float]]:
+    """What becomes of a picture, and the figures to sum up: seconds and rephrased sentences."""
+    before = _sentences(parts)
+    start = time.monotonic()
+    rng = np.random.default_rng([seed, zlib.crc32(picture.name.encode())])
+    outcome = machine(picture, rng)
+    sums = {k: v - before[k] for k, v in _sentences(parts).items()}
+    return outcome, {**sums, "seconds": round(time.monotonic() - start, 4)}
+
+
+def _sentences(parts: MachineParts) -> dict[str, float]:
+    if parts.rephrase is None:
+        return {}
+    return {
+        "asked to rephrase": parts.rephrase.tried,
+        "rephrased": parts.rephrase.changed,
+        "rephrasing refused": parts.rephrase.refused,
+    }
 
 
 def _plain(text: str) -> str:
