@@ -367,7 +367,12 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray (extra ray)")
-def test_a_ray_worker_that_is_killed_loses_nothing(photographs: Path, tmp_path: Path) -> None:
+def test_a_ray_worker_that_is_killed_loses_nothing(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    monkeypatch.setenv("PYTHONPATH", path)  # of the workers
+
     def load(options: GenerateOptions) -> MachineParts:
         with (tmp_path / "pids").open("a") as file:
             file.write(f"{os.getpid()}\n")
