@@ -29,7 +29,6 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import load_invig
 from clue_ros.lab.evaluation.options import PolicyOptions
 from clue_ros.lab.generation.command import (
-    Case,
     GenerateOptions,
     GrammarDescriber,
     RulesOfPerson,
@@ -39,6 +38,7 @@ from clue_ros.lab.generation.command import (
 )
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
+    Case,
     DialogueMachine,
     MachineParts,
     MachineSettings,

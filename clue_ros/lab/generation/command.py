@@ -390,8 +390,8 @@ def generate(
     with Journal(options.out, options.shard, options.shards, options.settings()) as journal:
         often = sys.stderr.isatty()  # in a log, a line every half minute
         bar = tqdm(unit="picture", delay=0 if often else 30, mininterval=0.1 if often else 30)
-        todo = (item for item in list_pictures(options) if item.picture.name not in journal.done)
-        todo = islice(todo, options.limit)
+        items = (item for item in list_pictures(options) if item.picture.name not in journal.done)
+        todo = islice(items, options.limit)
         try:
             for item, outcome, sums in _outcomes(todo, options, load):
                 name = item.picture.name

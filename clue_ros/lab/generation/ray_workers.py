@@ -8,6 +8,7 @@ be at the same path on every machine.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -72,8 +73,8 @@ def ray_outcomes(
 ) -> Iterator[tuple[str, Outcome, dict[str, float]]]:
     """The outcomes of pictures (name, path), as they are done. Raises ClueError."""
     try:
-        import ray
-        import ray.data
+        ray: Any = importlib.import_module("ray")
+        importlib.import_module("ray.data")
     except ImportError as error:
         raise ClueError(f"--ray needs Ray, which cannot be imported here ({error}): pip install"
                         f" {RAY}") from error  # fmt: skip
