@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -317,6 +318,15 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     options = options_for(photographs, tmp_path / "few", ids=tmp_path / "ids.txt", limit=2)
     assert generate(options, parts)["pictures"] == 2
     assert generate(options, parts)["pictures"] == 3
+
+
+def test_pictures_of_the_same_name_in_two_folders_are_two(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(IMAGE).save(tmp_path / name / "x.png")
+    sources = (str(tmp_path / "a"), str(tmp_path / "b"))
+    options = replace(options_for(tmp_path, tmp_path / "out"), images=sources)
+    assert generate(options, parts)["pictures"] == 2
 
 
 # --- simulated scenes and real parts ---

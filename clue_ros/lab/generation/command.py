@@ -217,17 +217,18 @@ def list_pictures(options: GenerateOptions) -> Iterator[Item]:
 def _files(source: str, options: GenerateOptions) -> Iterator[Item]:
     root = Path(source).expanduser()
     if root.is_file():
-        yield Item(Picture(root.name, partial(load_image, root)), root)
+        yield Item(Picture(root.as_posix(), partial(load_image, root)), root)
         return
     if not root.is_dir():
         raise ClueError(f"{source}: no such file or folder")
     for folder, subfolders, names in os.walk(root):
         subfolders.sort()
-        for name in sorted(names):
-            path = Path(folder) / name
+        for file in sorted(names):
+            path = Path(folder) / file
             if path.suffix.lower() in _SUFFIXES:
                 inside = path.relative_to(root).as_posix()
-                yield Item(Picture(inside, partial(load_image, path)), path)
+                name = inside if len(options.images) == 1 else f"{root.as_posix()}/{inside}"
+                yield Item(Picture(name, partial(load_image, path)), path)
 
 
 def _scenes(source: str, options: GenerateOptions) -> Iterator[Item]:

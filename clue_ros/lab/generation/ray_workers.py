@@ -12,7 +12,7 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Worker:
             picture = Picture(name, partial(load_image, Path(path)))
             outcome, sums = talk(self._machine, self._parts, picture, self._seed)
             out["name"].append(name)
-            out["outcome"].append({"sums": sums, **asdict(outcome)})
+            out["outcome"].append({"sums": sums, **vars(outcome)})
         out["outcome"] = [json.dumps(outcome) for outcome in out["outcome"]]
         return out
 
