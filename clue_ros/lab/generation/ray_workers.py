@@ -95,9 +95,15 @@ def ray_outcomes(
         max_restarts=-1,
         max_task_retries=-1,
     )
-    for row in found.iter_rows():
-        told = json.loads(row["outcome"])
-        outcome = Outcome(
-            told["refs"], tuple(told["size"]), Counter(told["rejected"]), Counter(told["dropped"])
-        )
-        yield row["name"], outcome, told["sums"]
+    try:
+        for row in found.iter_rows():
+            told = json.loads(row["outcome"])
+            outcome = Outcome(
+                told["refs"],
+                tuple(told["size"]),
+                Counter(told["rejected"]),
+                Counter(told["dropped"]),
+            )
+            yield row["name"], outcome, told["sums"]
+    finally:
+        ray.shutdown()
