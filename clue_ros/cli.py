@@ -12,6 +12,7 @@
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
+    clue data select|generate                      choose photographs, make dialogues about them
     clue bench                                     measure speed beside plain transformers
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -110,6 +111,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "episodes": Command(
             "clue_ros.lab.data.export_episodes", "reviewed episodes, as InViG or detector's rows"
+        ),
+        "generate": Command(
+            "clue_ros.lab.generation.command", "dialogues about pictures, talked by models"
         ),
         "mask-decoder": Command(
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"

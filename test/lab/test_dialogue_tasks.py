@@ -117,6 +117,26 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["ivg"]["n"] == 3
 
 
+def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
+    root: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    games = Path(__file__).parents[1] / "data" / "guesswhat"
+    shared = ["eval", "dialogue", "--data", "guesswhat", "--source", str(games), "--json"]
+    shared += ["--model", str(root / "model"), "--oracle", str(oracle), "--device", "cpu"]
+    records = tmp_path / "records.jsonl"
+    found = {}
+    for task in ("vqa", "vg"):
+        capsys.readouterr()
+        more = ["--task", task, "--split", "val", "--records", str(records)]
+        assert main([*shared, *more]) == 0
+        told = capsys.readouterr()
+        found[task] = json.loads(told.out)
+        assert "games left out by how they ended: 1 failure" in told.err
+    assert (found["vqa"]["n"], found["vg"]["turn-0"]["n"]) == (5, 2)
+    assert 0 <= found["vqa"]["accuracy"] <= 1
+    assert {json.loads(row)["proposals"] for row in records.read_text().splitlines()} == {3}
+
+
 def test_a_task_that_needs_the_oracle_says_so(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

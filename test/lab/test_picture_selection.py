@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_rules_and_filter_on_the_files(files: SelectionOptions) -> None:
     ],
 )
 def test_a_box_that_does_not_count(
-    files: SelectionOptions, change: dict[str, object], reason: str | None
+    files: SelectionOptions, change: dict[str, Any], reason: str | None
 ) -> None:
     cup, plate = OpenImagesBox("Cup", 0.1, False, False), OpenImagesBox("Plate", 0.1, False, False)
     picture = OpenImagesPicture("x", (cup, replace(cup, **change), plate))

@@ -344,6 +344,15 @@ def test_mixed_data_gives_each_its_share_and_each_dialogue_its_turn(root: Path) 
     assert {len(step) for step in positions} == {1, 2}
 
 
+def test_invig_and_games_of_guesswhat_train_together(command: Callable[..., Path]) -> None:
+    games = Path(__file__).parents[1] / "data" / "guesswhat"
+    more = ["--data", "invig", "guesswhat", "--guesswhat", games, "--steps", 2, "--batch", 2]
+    settings = json.loads((command(*more) / "ivg.json").read_text())["training"]
+    assert (settings["invig"], settings["guesswhat"]) == (8, 2)
+    with pytest.raises(ClueError, match="needs --guesswhat"):
+        command("--data", "guesswhat")
+
+
 def test_missing_data_is_named(command: Callable[..., Path], root: Path) -> None:
     with pytest.raises(ClueError, match="no such folder"):
         command("--data", "invig", "--invig", root / "no such folder")

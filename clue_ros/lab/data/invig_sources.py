@@ -44,6 +44,7 @@ _SPLITS = {"train": "train", "validation": "validation", "valid": "validation", 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])")
 _FOLDERS = ("", "images", "imgs", "image", "invig21k_imgs", "invig500k_imgs",
             "train2014", "val2014")  # fmt: skip
+_REPORTS = ("report.json", "statistics.json")  # of `clue data generate` and `clue data stats`
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -163,7 +164,10 @@ def _data_files(folder: Path) -> list[Path]:
     found = [
         path
         for path in files
-        if path.name.endswith(suffixes) and not path.name.endswith(SUFFIX) and path.is_file()
+        if path.name.endswith(suffixes)
+        and path.name not in _REPORTS
+        and not path.name.endswith(SUFFIX)
+        and path.is_file()
     ]
     if not found:
         raise InvigError(f"{folder}: no .json, .jsonl or .parquet file in it")

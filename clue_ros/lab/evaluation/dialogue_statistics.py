@@ -77,7 +77,7 @@ _AUXILIARIES = "is are was were do does did can could would should will has have
 _CLOSING_WORDS = "thanks thank ok okay got alright sure here understood"
 _OPEN_WORDS = "which what where who whose how when why"
 _STOP_WORDS = (
-    f"{OTHERS} i you it's its me my your be are s t can have has and please there in by for"
+    f"{OTHERS} i you it's don't its me my your be are s t can have has and please there in by for"
 )
 _SPATIAL, _AUXILIARY = frozenset(_SPATIAL_WORDS.split()), frozenset(_AUXILIARIES.split())
 _CLOSING, _OPEN = frozenset(_CLOSING_WORDS.split()), frozenset(_OPEN_WORDS.split())
@@ -385,7 +385,7 @@ def _area(box: Fractions) -> float:
 def statistics_text(found: Mapping[str, Mapping[str, Any]], *, markdown: bool = False) -> str:
     """Three tables: the sources, their sentences, their questions by turn."""
     head = ["source", "dialogues", "pictures", "rounds", "most", "within 6", "objects a picture"]
-    head += ["boxes < 5 %", "vocabulary", "tokens", "left out"]
+    head += ["boxes < 5 %", "vocabulary", "tokens", "problems"]
     rows: list[list[Cell]] = [
         [
             name, s["dialogues"], s["pictures"], s["rounds"]["mean"], s["rounds"]["most"],
@@ -451,7 +451,7 @@ def draw_statistics(found: Mapping[str, Mapping[str, Any]], folder: Path) -> lis
     figure = new_figure(10, 3.4)
     for axes, role in zip(figure.subplots(1, 3, sharey=True), ROLES, strict=True):
         _lines(axes, {name: s["words"][role]["histogram"] for name, s in found.items()})
-        axes.set(xlabel=f"words of a {role}", title=role)
+        axes.set(xlabel="words", title=role)
     figure.axes[0].set_ylabel("share of sentences")
     figure.axes[0].legend(fontsize="small")
     save_figure(figure, folder / "sentence_lengths.png")
@@ -476,6 +476,7 @@ def _turn_plots(folder: Path, name: str, number: int, s: Mapping[str, Any]) -> l
     if asked:
         axes.plot(list(asked), list(asked.values()), color="black", marker="o", label="spatial")
     axes.set(xlabel="turn", ylabel="share of questions", title=name, ylim=(0, 1))
+    axes.set_xticks(turns)
     figure.legend(loc="outside right center", fontsize="small")
     types = folder / f"question_types{suffix}.png"
     save_figure(figure, types)

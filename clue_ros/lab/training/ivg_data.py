@@ -183,12 +183,17 @@ def load_ivg_data(
             held_out[name] = [partial(fixed, i) for i in range(len(fixed))]
     if not counts:
         return IvgData(scenes, None, 0.0, {}, {}, instruction)
-    together = train[0] if len(train) == 1 else cast("Sequence[InvigSample]", ConcatDataset(train))
+    together = train[0] if len(train) == 1 else _joined(train)
     pictures = DialoguePictures(
         together, fit, pairs=options.pairs, seed=options.seed, queries=queries
     )
     share = options.invig_share if scenes is not None else 1.0
     return IvgData(scenes, pictures, share, held_out, counts, instruction)
+
+
+def _joined(parts: Sequence[Any]) -> Sequence[InvigSample]:
+    """Several sequences, one after the other."""
+    return cast("Sequence[InvigSample]", ConcatDataset(parts))
 
 
 def dialogue_queries(sample: InvigSample) -> list[Query]:

@@ -1,0 +1,109 @@
+"""`clue data generate --ray ADDRESS`: the annotation machine on a Ray cluster, through Ray Data.
+
+Each worker is an actor that loads the models once. Outcomes come back to one process, which writes
+them into the journal. Ray starts a worker again that has died, and its pictures of the moment are
+done again; if the writing process dies, the same command goes on from the journal. Photographs must
+be at the same path on every machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clue_ros.errors import ClueError
+from clue_ros.images import load_image
+from clue_ros.lab.generation.machine import (
+    DialogueMachine,
+    MachineParts,
+    MachineSettings,
+    Outcome,
+    Picture,
+    talk,
+)
+
+RAY = "ray[data]==2.60.0"
+"""What `pip install` needs; setup.py's extra `ray` is the same."""
+_BLOCK = 4  # pictures that a worker does at a time, and does again if it dies
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """address: of the cluster; "local" starts one here. workers: actors. gpus: of each."""
+
+    address: str
+    workers: int
+    gpus: float
+
+
+class Worker:
+    """An actor: does batches of pictures. load: makes the parts, called once."""
+
+    def __init__(
+        self, load: Callable[[], MachineParts], settings: MachineSettings, seed: int
+    ) -> None:
+        self._parts = load()
+        self._machine = DialogueMachine(self._parts, settings)
+        self._seed = seed
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """name, path (text) -> name, outcome."""
+        out: dict[str, list[Any]] = {"name": [], "outcome": []}
+        for name, path in zip(batch["name"].tolist(), batch["path"].tolist(), strict=True):
+            picture = Picture(name, partial(load_image, Path(path)))
+            outcome, sums = talk(self._machine, self._parts, picture, self._seed)
+            out["name"].append(name)
+            out["outcome"].append({"sums": sums, **vars(outcome)})
+        out["outcome"] = [json.dumps(outcome) for outcome in out["outcome"]]
+        return out
+
+
+def ray_outcomes(
+    items: Iterable[tuple[str, Path]],
+    load: Callable[[], MachineParts],
+    settings: MachineSettings,
+    seed: int,
+    cluster: RaySettings,
+) -> Iterator[tuple[str, Outcome, dict[str, float]]]:
+    """The outcomes of pictures (name, path), as they are done. Raises ClueError."""
+    try:
+        ray: Any = importlib.import_module("ray")
+        importlib.import_module("ray.data")
+    except ImportError as error:
+        raise ClueError(f"--ray needs Ray, which cannot be imported here ({error}): pip install"
+                        f" {RAY}") from error  # fmt: skip
+    rows = [{"name": name, "path": str(path.resolve())} for name, path in items]
+    if not rows:
+        return
+    try:
+        ray.init(address=cluster.address, ignore_reinit_error=True, log_to_driver=False)
+    except Exception as error:
+        raise ClueError(f"Ray at {cluster.address}: {error}") from error
+    blocks = -(-len(rows) // _BLOCK)
+    found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
+        Worker,
+        fn_constructor_args=(load, settings, seed),
+        batch_size=_BLOCK,
+        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+        num_gpus=cluster.gpus,
+        max_restarts=-1,
+        max_task_retries=-1,
+    )
+    try:
+        for row in found.iter_rows():
+            told = json.loads(row["outcome"])
+            outcome = Outcome(
+                told["refs"],
+                tuple(told["size"]),
+                Counter(told["rejected"]),
+                Counter(told["dropped"]),
+            )
+            yield row["name"], outcome, told["sums"]
+    finally:
+        ray.shutdown()
