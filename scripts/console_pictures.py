@@ -25,8 +25,9 @@ from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.console.review import review_router
 from clue_ros.console.server import create_app, serve
 from clue_ros.dialogue.conversation import Conversation, converse
-from clue_ros.dialogue.episodes import GROUNDED, Episode, episode_row, replace_file
+from clue_ros.dialogue.episodes import GROUNDED, Episode, episode_row
 from clue_ros.dialogue.types import Grounding, Question
+from clue_ros.files import replace_file
 from clue_ros.grounders import load_grounder
 from clue_ros.images import load_image
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder
