@@ -191,6 +191,42 @@ def test_the_keyboard_corrects_the_box(new_page: NewPage, url: str, paths: list[
     assert review.box == pytest.approx((9 / 80, 7 / 60, 1.0, 0.5))
 
 
+def test_a_held_arrow_is_faster_and_a_removed_box_comes_back(
+    new_page: NewPage, url: str, paths: list[Path]
+) -> None:
+    page = opened(new_page, url, paths[0])
+    page.locator(".box-editor-area").focus()
+    page.keyboard.down("ArrowRight")
+    page.keyboard.down("ArrowRight")  # the key repeats
+    page.keyboard.up("ArrowRight")
+    assert sides(page) == ["13", "6", "45", "30"]
+    page.keyboard.press("Delete")
+    assert sides(page) == ["", "", "", ""]
+    assert page.locator("#confirm").is_disabled()
+    page.locator("#reset").click()
+    assert sides(page) == ["8", "6", "40", "30"]
+    assert page.locator("#confirm").inner_text() == "Confirm"
+
+
+def test_arrows_step_through_the_replay_where_no_box_is_shown(
+    new_page: NewPage, url: str, paths: list[Path]
+) -> None:
+    page = opened(new_page, url, paths[0])
+    page.locator("#turns button").nth(1).click()
+    page.mouse.click(*corner(page, 70, 50))
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#step").inner_text().startswith("Step 1 of 4")
+    assert sides(page) == ["8", "6", "40", "30"]
+    page.mouse.move(*corner(page, 50, 40))
+    page.mouse.down()
+    page.mouse.move(*corner(page, 60, 50))
+    assert page.locator("#step").inner_text().startswith("Step 4 of 4"), "a drag goes to the box"
+    assert page.locator(".box-editor-box").is_visible()
+    assert page.locator(".mark.robot").count() == 1, "the robot's box is in sight during the drag"
+    page.mouse.up()
+    assert sides(page) == ["50", "40", "60", "50"]
+
+
 def test_a_box_can_be_given_to_an_episode_that_has_none(
     new_page: NewPage, url: str, paths: list[Path]
 ) -> None:
