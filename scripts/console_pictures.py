@@ -119,7 +119,7 @@ def _review(browser: Browser, episodes: Path, path: Path) -> None:
         shown.locator("#confirm:enabled").wait_for()
         shown.keyboard.press("c")
         shown.locator("#title", has_text=f"Episode {len(DIALOGUES) - 1}:").wait_for()
-        shown.locator("#box").focus()
+        shown.locator(".box-editor-area").focus()
         for _ in range(6):
             shown.keyboard.press("Shift+ArrowRight")
         _save(shown, path)

@@ -90,6 +90,20 @@ def test_the_mouse_draws_moves_and_resizes(page: Any) -> None:
     assert len(changes(page)) == 5
 
 
+def test_each_edge_is_dragged_anywhere_along_it(page: Any) -> None:
+    page.evaluate("editor.box = [100, 100, 300, 300]")  # on the screen from 50 to 150
+    drag(page, (50, 70), (30, 200))
+    drag(page, (100, 50), (10, 20))
+    drag(page, (150, 120), (160, 40))
+    drag(page, (60, 150), (60, 170))
+    assert box(page) == [60, 40, 320, 340]
+    assert len(changes(page)) == 4
+    drag(page, (33, 60), (13, 60))  # held beside the edge, it does not jump
+    assert box(page) == [20, 40, 320, 340]
+    drag(page, (10, 60), (180, 60))  # over the opposite one
+    assert box(page) == [320, 40, 360, 340]
+
+
 def test_a_finger_draws(page: Any) -> None:
     x, y = corner(page)
     touch = page.context.new_cdp_session(page)
@@ -99,6 +113,26 @@ def test_a_finger_draws(page: Any) -> None:
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert box(page) == [20, 40, 120, 180]
+
+
+def test_a_screen_reader_hears_what_the_box_is_for_and_where_it_is(page: Any) -> None:
+    area = page.locator(".box-editor-area")
+    assert area.get_attribute("aria-label").startswith("Your object: none.")
+    drag(page, (60, 90), (10, 20))
+    wanted = "Your object: from 20, 40 to 120, 180 of 640 by 480 pixels."
+    assert area.get_attribute("aria-label").startswith(wanted)
+    assert page.evaluate("document.activeElement.className").startswith("box-editor-area")
+
+
+def test_a_hidden_box_takes_no_key_until_it_is_shown(page: Any) -> None:
+    page.evaluate("editor.box = [10, 10, 30, 30]; editor.focus(); editor.hidden = true")
+    assert page.locator(".box-editor-box").is_hidden()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Delete")
+    assert box(page) == [10, 10, 30, 30]
+    page.evaluate("editor.hidden = false; editor.focus()")
+    page.keyboard.press("Control+ArrowRight")
+    assert box(page) == [11, 10, 31, 30]
 
 
 def test_the_keyboard_makes_moves_resizes_and_removes(page: Any) -> None:
@@ -120,14 +154,14 @@ def test_the_keyboard_makes_moves_resizes_and_removes(page: Any) -> None:
 
 
 def test_numbers_are_typed_and_kept_inside(page: Any) -> None:
-    for name, value in (("left", 50), ("top", 9999), ("right", 20), ("bottom", 470)):
+    for name, value in (("Left", 50), ("Top", 9999), ("Right", 20), ("Bottom", 470)):
         assert changes(page) == []  # nothing before all four are there
-        page.get_by_label(name).fill(str(value))
-        page.get_by_label(name).press("Tab")
+        page.get_by_label(name, exact=True).fill(str(value))
+        page.get_by_label(name, exact=True).press("Tab")
     assert box(page) == [20, 470, 50, 480]
-    assert page.get_by_label("left").input_value() == "20"
-    page.get_by_label("right").fill("21")  # at least four pixels wide
-    page.get_by_label("right").press("Tab")
+    assert page.get_by_label("Left", exact=True).input_value() == "20"
+    page.get_by_label("Right", exact=True).fill("21")  # at least four pixels wide
+    page.get_by_label("Right", exact=True).press("Tab")
     assert box(page) == [20, 470, 24, 480]
 
 
@@ -139,7 +173,7 @@ def test_the_program_sets_disables_and_removes_it(page: Any) -> None:
     page.locator(".box-editor-area").focus()
     page.keyboard.press("Delete")
     assert box(page) == [10, 10, 30, 30]
-    assert page.get_by_label("left").is_disabled()
+    assert page.get_by_label("Left", exact=True).is_disabled()
     assert axe_violations(page) == []
     page.evaluate("editor.disabled = false")
     assert axe_violations(page) == []

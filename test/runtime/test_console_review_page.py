@@ -67,7 +67,11 @@ def drag(page: Any, start: tuple[float, float], end: tuple[float, float]) -> Non
 
 
 def sides(page: Any) -> list[str]:
-    return [page.locator(f"#{name}").input_value() for name in ("x-min", "y-min", "x-max", "y-max")]
+    return [side(page, name).input_value() for name in ("Left", "Top", "Right", "Bottom")]
+
+
+def side(page: Any, name: str) -> Any:
+    return page.get_by_label(name, exact=True)
 
 
 def test_the_newest_episode_is_open_and_its_words_are_text(
@@ -166,25 +170,61 @@ def test_edges_the_inside_and_the_picture_can_be_dragged(
 
 def test_the_keyboard_corrects_the_box(new_page: NewPage, url: str, paths: list[Path]) -> None:
     page = opened(new_page, url, paths[0])
-    page.locator("#box").focus()
+    page.locator(".box-editor-area").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert sides(page) == ["9", "7", "41", "31"]
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowUp")
     assert sides(page) == ["9", "7", "42", "30"]
-    assert "9, 7 to 42, 30" in page.locator("#box").get_attribute("aria-label")
-    page.locator("#x-max").fill("44")
-    page.locator("#x-max").press("Enter")
+    assert "9, 7 to 42, 30" in page.locator(".box-editor-area").get_attribute("aria-label")
+    side(page, "Right").fill("44")
+    side(page, "Right").press("Enter")
     assert sides(page) == ["9", "7", "44", "30"]
-    page.locator("#x-max").fill("999")
-    page.locator("#x-max").press("Tab")
+    side(page, "Right").fill("999")
+    side(page, "Right").press("Tab")
     assert sides(page) == ["9", "7", "80", "30"], "it stays in the picture"
     page.locator("#confirm").focus()
     page.keyboard.press("c")
     review = saved(page, paths[0])
     assert review is not None
     assert review.box == pytest.approx((9 / 80, 7 / 60, 1.0, 0.5))
+
+
+def test_a_held_arrow_is_faster_and_a_removed_box_comes_back(
+    new_page: NewPage, url: str, paths: list[Path]
+) -> None:
+    page = opened(new_page, url, paths[0])
+    page.locator(".box-editor-area").focus()
+    page.keyboard.down("ArrowRight")
+    page.keyboard.down("ArrowRight")  # the key repeats
+    page.keyboard.up("ArrowRight")
+    assert sides(page) == ["13", "6", "45", "30"]
+    page.keyboard.press("Delete")
+    assert sides(page) == ["", "", "", ""]
+    assert page.locator("#confirm").is_disabled()
+    page.locator("#reset").click()
+    assert sides(page) == ["8", "6", "40", "30"]
+    assert page.locator("#confirm").inner_text() == "Confirm"
+
+
+def test_arrows_step_through_the_replay_where_no_box_is_shown(
+    new_page: NewPage, url: str, paths: list[Path]
+) -> None:
+    page = opened(new_page, url, paths[0])
+    page.locator("#turns button").nth(1).click()
+    page.mouse.click(*corner(page, 70, 50))
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#step").inner_text().startswith("Step 1 of 4")
+    assert sides(page) == ["8", "6", "40", "30"]
+    page.mouse.move(*corner(page, 50, 40))
+    page.mouse.down()
+    page.mouse.move(*corner(page, 60, 50))
+    assert page.locator("#step").inner_text().startswith("Step 4 of 4"), "a drag goes to the box"
+    assert page.locator(".box-editor-box").is_visible()
+    assert page.locator(".mark.robot").count() == 1, "the robot's box is in sight during the drag"
+    page.mouse.up()
+    assert sides(page) == ["50", "40", "60", "50"]
 
 
 def test_a_box_can_be_given_to_an_episode_that_has_none(
@@ -194,9 +234,9 @@ def test_a_box_can_be_given_to_an_episode_that_has_none(
     assert "ANSWER_TIMEOUT" in page.locator("#note").inner_text()
     page.locator("#draw").focus()
     page.keyboard.press("Enter")
-    assert sides(page) == ["30", "23", "50", "38"]
+    assert sides(page) == ["32", "24", "48", "36"]
     page.keyboard.press("ArrowLeft")
-    assert sides(page) == ["29", "23", "49", "38"], "the new box has the focus"
+    assert sides(page) == ["31", "24", "47", "36"], "the new box has the focus"
     page.keyboard.press("c")
     review = saved(page, paths[1])
     assert review is not None
@@ -213,7 +253,7 @@ def test_the_replay_steps_through_turns_with_attention_and_candidates(
     turns.nth(0).click()
     assert page.locator("#step").inner_text() == "Step 1 of 4: ambiguity 0.90, asks from 0.50"
     assert page.locator("#attention").is_visible()
-    assert page.locator("#box").is_hidden()
+    assert page.locator(".box-editor-box").is_hidden()
     page.locator("#forward").click()
     assert page.locator(".mark").all_inner_texts() == ["1", "2"]
     page.locator("#show-attention").uncheck()
@@ -261,8 +301,8 @@ def test_the_page_is_accessible_and_fits(
     page.locator("#turns button").nth(1).click()
     assert axe_violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for name in ("frame", "confirm", "next", "x-max", "turns"):
-        box = page.locator(f"#{name}").bounding_box()
+    for name in ("#frame", "#confirm", "#next", "#sides input >> nth=3", "#turns"):
+        box = page.locator(name).bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
 

@@ -286,9 +286,9 @@ def test_two_pairs_at_once_on_narrow_pages_by_keyboard_and_numbers(
         say(user, f"thing {number}")
     for number, (_, agent) in enumerate(pairs):
         read(agent, f"thing {number}")
-        for name, value in (("left", 100), ("top", 60), ("right", 200), ("bottom", 130)):
+        for name, value in (("Left", 100), ("Top", 60), ("Right", 200), ("Bottom", 130)):
             agent.get_by_label(name, exact=True).fill(str(value))
-        agent.get_by_label("bottom").press("Tab")
+        agent.get_by_label("Bottom").press("Tab")
         agent.get_by_role("button", name="End with this box").click()
     for user, agent in pairs:
         overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -18,6 +18,14 @@ export function fill(element, ...children) {
   element.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
 }
 
+/** Put an element over a box in pixels of an image that fills the element around it. */
+export function place(element, [x0, y0, x1, y1], { width, height }) {
+  element.style.left = `${(100 * x0) / width}%`;
+  element.style.top = `${(100 * y0) / height}%`;
+  element.style.width = `${(100 * (x1 - x0)) / width}%`;
+  element.style.height = `${(100 * (y1 - y0)) / height}%`;
+}
+
 /**
  * Ask the server: api("/api/x"), api("/api/x", {method: "POST", json: {...}}), or {body: file}.
  * Returns the JSON answer; throws an Error with the server's own words.

@@ -1,7 +1,7 @@
 // The page "Two people": shows what the server lets this person see, sends what they do.
 
 import { BoxEditor } from "./box_editor.js";
-import { Connection, api, el, fill, notify } from "./common.js";
+import { Connection, api, el, fill, notify, place } from "./common.js";
 
 const SECTIONS = ["consent", "choose", "waiting", "pair", "ended"];
 const TITLE = document.title;
@@ -266,15 +266,10 @@ function showBoxes(drawing) {
   const [width, height] = view.size;
   fill(
     byId.shown,
-    ...boxes.map(([kind, [x0, y0, x1, y1]]) => {
-      const box = el("div", { class: `shown-box ${kind}` });
-      Object.assign(box.style, {
-        left: `${(100 * x0) / width}%`,
-        top: `${(100 * y0) / height}%`,
-        width: `${(100 * (x1 - x0)) / width}%`,
-        height: `${(100 * (y1 - y0)) / height}%`,
-      });
-      return box;
+    ...boxes.map(([kind, box]) => {
+      const shown = el("div", { class: `shown-box ${kind}` });
+      place(shown, box, { width, height });
+      return shown;
     }),
   );
   byId.legend.textContent = words.join(" ");

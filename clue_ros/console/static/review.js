@@ -1,11 +1,10 @@
 // The review page: a list of recorded episodes, a replay, and a person's verdict.
 
-import { BoxEditor, place } from "./review_box.js";
-import { api, el, fill, notify } from "./common.js";
+import { BoxEditor } from "./box_editor.js";
+import { api, el, fill, notify, place } from "./common.js";
 
 const LEVELS = { confirmed: "ok", corrected: "busy", rejected: "error", unreviewed: undefined };
 const WORDS = { confirmed: "confirmed", corrected: "corrected", rejected: "rejected", unreviewed: "open" };
-const SIDES = ["x-min", "y-min", "x-max", "y-max"];
 // As the live page draws it: from transparent violet over magenta and orange to pale yellow.
 const HEAT = [[20, 11, 53], [84, 15, 109], [158, 42, 99], [219, 80, 59], [251, 155, 6], [252, 243, 160]];
 const PAUSES = [600, 2500]; // milliseconds of a step that is played, at least and at most
@@ -19,11 +18,15 @@ let playing = 0; // timer
 let busy = false;
 let robotBox = null; // in pixels
 
-const editor = new BoxEditor(id("frame"), id("box"), () => {
+const editor = new BoxEditor(id("frame"), { width: 1, height: 1 }, corrected, {
+  oninput: corrected, numbers: id("sides"), minimum: 2, fine: true, scrolls: true,
+});
+
+function corrected() {
   stop();
   if (step !== lastStep()) showStep(lastStep());
-  showSides();
-});
+  showCorrection();
+}
 
 // The list.
 
@@ -125,7 +128,7 @@ function showEpisode() {
   picture.alt = `What the robot saw in episode ${number(name)}`;
   id("frame").style.setProperty("--ratio", width / height);
   robotBox = pixels(episode.box);
-  for (const [n, side] of SIDES.entries()) id(side).max = n % 2 ? height : width;
+  editor.size = { width, height };
   showReview();
   showTurns();
   showStep(lastStep());
@@ -143,31 +146,28 @@ function showReview() {
   const notes = [note, ended].filter(Boolean).join(". ");
   id("note").hidden = !notes;
   id("note").textContent = notes;
-  editor.show([episode.width, episode.height], pixels(review?.box) ?? robotBox);
+  editor.box = pixels(review?.box) ?? robotBox;
   id("label").value = review?.label ?? episode.label;
   id("undo").disabled = verdict === "unreviewed";
-  showSides();
+  showCorrection();
 }
 
 function pixels(box) {
   return box ? box.map((side, n) => side * (n % 2 ? episode.height : episode.width)) : null;
 }
 
-function showSides() {
-  for (const [n, side] of SIDES.entries()) {
-    const value = editor.value ? String(Math.round(editor.value[n])) : "";
-    if (id(side).value !== value) id(side).value = value;
-  }
+/** Show what saving would do now. */
+function showCorrection() {
   id("draw").setAttribute("aria-pressed", editor.drawing);
   id("reset").disabled = robotBox === null || isRobots();
   const confirm = id("confirm");
-  confirm.disabled = editor.value === null;
-  confirm.textContent = editor.value === null || isUnchanged() ? "Confirm" : "Save correction";
+  confirm.disabled = editor.box === null;
+  confirm.textContent = editor.box === null || isUnchanged() ? "Confirm" : "Save correction";
   if (step === lastStep()) showMarks();
 }
 
 function isRobots() {
-  return same(editor.value, robotBox);
+  return same(editor.box, robotBox);
 }
 
 function isUnchanged() {
@@ -234,14 +234,13 @@ function showStep(n) {
   id("step").textContent = `Step ${step + 1} of ${lastStep() + 1}${said ? `: ${said}` : ""}`;
   id("back").disabled = step === 0;
   id("forward").disabled = step === lastStep();
-  id("box").hidden = step !== lastStep() || editor.value === null;
+  editor.hidden = step !== lastStep();
   showMarks();
   showAttention(reply?.attention ?? null);
 }
 
 /** The candidates of a question, or the robot's own box beside a corrected one. */
 function showMarks() {
-  const size = [episode.width, episode.height];
   const marks = [];
   if (step === lastStep()) {
     if (robotBox && !isRobots()) marks.push([robotBox, "mark robot", ""]);
@@ -251,7 +250,7 @@ function showMarks() {
   }
   fill(id("marks"), ...marks.map(([box, kind, text]) => {
     const mark = el("div", { class: kind }, text ? el("span", {}, text) : null);
-    place(mark, box, size);
+    place(mark, box, episode);
     return mark;
   }));
 }
@@ -308,7 +307,7 @@ async function judge(verdict) {
   const name = episode.name;
   let json = { verdict };
   if (verdict === "confirmed") {
-    if (editor.value === null) {
+    if (editor.box === null) {
       notify("There is no box: draw one, or reject the episode.");
       return;
     }
@@ -319,7 +318,7 @@ async function judge(verdict) {
 
 function correction() {
   const label = id("label").value.trim();
-  const exact = isRobots() ? robotBox : editor.value;
+  const exact = isRobots() ? robotBox : editor.box;
   const box = exact.map((side, n) =>
     Math.max(0, Math.min(1, side / (n % 2 ? episode.height : episode.width))));
   return { verdict: "corrected", box, label: label === episode.label.trim() ? null : label || null };
@@ -412,19 +411,16 @@ id("reject").addEventListener("click", () => judge("rejected"));
 id("undo").addEventListener("click", undo);
 id("previous").addEventListener("click", () => go(-1));
 id("next").addEventListener("click", () => go(1));
-id("reset").addEventListener("click", () => editor.set(robotBox));
-id("label").addEventListener("input", showSides);
-id("draw").addEventListener("click", (event) => {
-  if (event.detail === 0 && editor.value === null) editor.placeInMiddle(); // by keyboard
-  else editor.drawing = !editor.drawing;
-  showSides();
+id("reset").addEventListener("click", () => {
+  editor.box = robotBox;
+  corrected();
 });
-for (const side of SIDES) {
-  id(side).addEventListener("change", () => {
-    const sides = SIDES.map((one) => (id(one).value === "" ? NaN : Number(id(one).value)));
-    if (sides.every(Number.isFinite)) editor.set(sides);
-  });
-}
+id("label").addEventListener("input", showCorrection);
+id("draw").addEventListener("click", (event) => {
+  if (event.detail === 0 && editor.box === null) editor.placeInMiddle(); // by keyboard
+  else editor.drawing = !editor.drawing;
+  showCorrection();
+});
 id("picture").addEventListener("error", () => {
   if (episode) notify(`The picture of episode ${number(episode.name)} cannot be shown.`, "error");
 });
