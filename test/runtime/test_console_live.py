@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 import re
 import subprocess
 import sys
@@ -353,7 +354,9 @@ with serve(create_app(page, robot, token=None), "127.0.0.1", int(sys.argv[1])) a
 def killed(port: int, question: str) -> Iterator[str]:
     """The address of a server in a process of its own, which is killed at the end."""
     command = [sys.executable, "-c", SERVER, str(port), question]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().strip()

@@ -120,10 +120,10 @@ def test_the_documents_name_what_the_node_has(client: Client, document: str) -> 
     assert set(heard) == set(told)
     outputs = real(client.node.get_publisher_names_and_types_by_node)
     wanted = documented(document, "out")
-    for name in (Perception.DETECTIONS.name, Perception.DETECTIONS_3D.name):
-        kind = wanted.pop(f"/perception{name[1:]}")
-        found = outputs.pop(f"/perception{name[1:]}", "")
-        assert found == ("" if Perception.DETECTIONS.missing else kind)
+    for topic in (Perception.DETECTIONS, Perception.DETECTIONS_3D, Perception.ANNOTATIONS):
+        kind = wanted.pop(f"/perception{topic.name[1:]}")
+        found = outputs.pop(f"/perception{topic.name[1:]}", "")
+        assert found == ("" if topic.missing else kind)
     assert outputs == wanted
     services = real(client.node.get_service_names_and_types_by_node)
     own = {name: kind for name, kind in services.items() if not name.startswith("/perception/")}
@@ -220,6 +220,7 @@ def test_a_stopped_camera_is_a_stale_image(client: Client) -> None:
         lambda: (r := client.ground(REQUEST)).error_code == Result.STALE_IMAGE and r, "staleness"
     )
     assert "/image" in response.error_msg
+    client.set(max_image_age=2.0)
     works(client)
 
 

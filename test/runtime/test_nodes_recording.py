@@ -118,7 +118,9 @@ def test_a_kill_loses_at_most_the_turn_under_way(
 ) -> None:
     asking_goal(client)
     assert client.answer("the left one").accepted
-    client.next("question", 2)  # by now the first question and its answer are on disk
+    client.next("question", 2)
+    # The answer is written while the model replies, which on a busy disk takes longer.
+    wait_until(lambda: len(kept(folder)[-1]["turns"]) >= 3, "the answer on disk")
     node.kill()
     row = kept(folder)[-1]
     assert row["outcome"] == "OPEN"

@@ -51,6 +51,7 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "launch.substitutions": {"LaunchConfiguration": Configuration},
         "launch_ros": {},
         "launch_ros.actions": {"LifecycleNode": anything, "Node": anything},
+        "launch_ros.parameter_descriptions": {"ParameterValue": lambda value, **_: value},
     }
     for name, contents in modules.items():
         module = ModuleType(name)

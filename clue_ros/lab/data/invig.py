@@ -180,8 +180,10 @@ class InvigIndex(Sequence[InvigSample]):
 
     @overload
     def __getitem__(self, position: int) -> InvigSample: ...
+
     @overload
     def __getitem__(self, position: slice) -> InvigIndex: ...
+
     def __getitem__(self, position: int | slice) -> InvigSample | InvigIndex:
         if isinstance(position, slice):
             return self.select(np.arange(len(self))[position])
