@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
-import threading
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from clue_ros.console.access import token_for
+from clue_ros.console.command import add_server_arguments, served, wait_until_interrupted
 from clue_ros.console.live import LivePage
 from clue_ros.console.picture_robot import PictureRobot
-from clue_ros.console.server import DEFAULT_PORT, create_app, serve
+from clue_ros.console.server import create_app
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.ground import (
@@ -43,31 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="picture files to choose from (default: those of the demo)",
     )
     add_server_arguments(parser)
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
     add_load_arguments(parser)
     add_wrapper_arguments(parser)
     add_policy_arguments(parser)
-
-
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a web server, which every command that starts one has."""
-    parser.add_argument(
-        "--host",
-        default="localhost",
-        help="address to listen on (default: localhost, this machine alone); 0.0.0.0: every"
-        " network of this machine, with a token",
-    )
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help=f"0: a free one (default: {DEFAULT_PORT})"
-    )
-    parser.add_argument(
-        "--token",
-        help="secret that a browser must show; made and printed for any other host than localhost",
-    )
-    parser.add_argument(
-        "--certificate", type=Path, metavar="FILE.pem", help="serve https with this certificate"
-    )
-    parser.add_argument("--key", type=Path, metavar="FILE.pem", help="the certificate's key")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,18 +57,11 @@ def run(args: argparse.Namespace) -> int:
     page = LivePage()
     robot = PictureRobot(page, pictures, load, [str(args.model), *EMBEDDED])
     app = create_app(page, robot, token=token_for(args.host, args.token))
-    with (
-        serve(app, args.host, args.port, certificate=args.certificate, key=args.key) as server,
-        contextlib.closing(robot),
-    ):
+    with served(app, args), contextlib.closing(robot):
         robot.start()
-        print(f"The page: {server.url}  (Ctrl-C ends it)", flush=True)
-        if args.open and not webbrowser.open(server.url):
-            print("clue: note: no browser could be opened: open the address", file=sys.stderr)
-        with contextlib.suppress(KeyboardInterrupt):
-            robot.wait_until_loaded()
-            print(f"The model {args.model} is loaded.", flush=True)
-            threading.Event().wait()
+        robot.wait_until_loaded()
+        print(f"The model {args.model} is loaded.", flush=True)
+        wait_until_interrupted()
     return 0
 
 

@@ -10,18 +10,14 @@ Run it again with the same DIR to go on. Ctrl-C ends it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
-import sys
-import threading
-import webbrowser
 from pathlib import Path
 
 from clue_ros.console.access import token_for
-from clue_ros.console.demo_page import add_server_arguments
+from clue_ros.console.command import add_server_arguments, served, wait_until_interrupted
 from clue_ros.console.pair_routes import pair_router
 from clue_ros.console.pair_rows import read_consent
-from clue_ros.console.server import create_app, serve
+from clue_ros.console.server import create_app
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text that each person agrees to first (default: a text of this package)",
     )
     add_server_arguments(parser)
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,10 +48,6 @@ def run(args: argparse.Namespace) -> int:
     consent = None if args.consent is None else read_consent(args.consent)
     router = pair_router(args.images, args.out, consent=consent)
     app = create_app(None, None, token=token_for(args.host, args.token), routers=[router])
-    with serve(app, args.host, args.port, certificate=args.certificate, key=args.key) as server:
-        print(f"The page: {server.url}  (Ctrl-C ends it)", flush=True)
-        if args.open and not webbrowser.open(server.url):
-            print("clue: note: no browser could be opened: open the address", file=sys.stderr)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+    with served(app, args):
+        wait_until_interrupted()
     return 0
