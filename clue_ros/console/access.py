@@ -18,6 +18,7 @@ from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -159,3 +160,16 @@ def _token_page(wrong: bool) -> str:
     )
     why = "This token is not the right one." if wrong else "This page needs a token."
     return text.replace("{why}", html.escape(why))
+
+
+async def read_body(request: Request, limit: int, too_large: ClueError) -> bytes:
+    """The body of a request; raises `too_large` once it has over `limit` bytes, or says so."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise too_large
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > limit:
+            raise too_large
+    return bytes(content)

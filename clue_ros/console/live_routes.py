@@ -25,6 +25,7 @@ from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from clue_ros.console.access import read_body
 from clue_ros.console.live import LivePage, Viewer
 from clue_ros.console.robot import Robot
 from clue_ros.dialogue.types import clean_text
@@ -107,7 +108,7 @@ def live_router(page: LivePage, robot: Robot) -> APIRouter:
         name = " ".join(name.split())[:MAX_NAME] or "photograph"
         try:
             async with decoding:
-                content = await _body(request)
+                content = await _photograph(request)
                 image = await in_thread(lambda: decode_image(content, name))
                 await in_thread(lambda: robot.use_photograph(image, name))
         except _TooLargeError as error:
@@ -132,20 +133,12 @@ class _TooLargeError(BadImageError):
     """The body is larger than a photograph may be."""
 
 
-async def _body(request: Request) -> bytes:
-    """The request's body, refused as soon as it is known to be too large."""
+async def _photograph(request: Request) -> bytes:
     limit = f"the file is larger than {MAX_PHOTOGRAPH // 1024 // 1024} MB: scale it down"
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > MAX_PHOTOGRAPH:
-        raise _TooLargeError(limit)
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_PHOTOGRAPH:
-            raise _TooLargeError(limit)
+    content = await read_body(request, MAX_PHOTOGRAPH, _TooLargeError(limit))
     if not content:
         raise BadImageError("the file is empty (0 bytes): choose a picture")
-    return bytes(content)
+    return content
 
 
 class _Link:

@@ -32,6 +32,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
+from clue_ros.console.access import read_body
 from clue_ros.dialogue.episode_export import INVIG, Export, zip_stream
 from clue_ros.dialogue.episodes import (
     GROUNDED,
@@ -109,7 +110,8 @@ def review_router(folder: Path) -> APIRouter:
     @router.put("/api/review/episodes/{name}/review")
     async def put_review(name: str, request: Request) -> Response:
         try:
-            body = await _body(request)
+            too_large = TooLargeError(f"a verdict has at most {MAX_BODY} bytes")
+            body = await read_body(request, MAX_BODY, too_large)
         except TooLargeError as error:
             return _error(error, 413)
         return await asyncio.to_thread(
@@ -316,16 +318,6 @@ def _answer(work: Callable[[], Response]) -> Response:
 
 def _error(error: ClueError, status: int) -> JSONResponse:
     return JSONResponse({"error": str(error), "code": error.code}, status)
-
-
-async def _body(request: Request) -> bytes:
-    """The body of a request, refused as soon as it is known to be too large."""
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MAX_BODY:
-            raise TooLargeError(f"a verdict has at most {MAX_BODY} bytes")
-    return bytes(content)
 
 
 def _json(body: bytes) -> Any:
