@@ -340,7 +340,7 @@ def load_backbone(
     quantization: "none", or "int8" or "nf4" for the decoder's projections (see `quantization`).
     Raises ModelError naming the file or the shape that is wrong, before any weight is read.
     """
-    from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+    from clue_ros.model.paligemma import paligemma_class
 
     options = loading_options(quantization, device, dtype)
     folder = Path(folder)
@@ -350,7 +350,7 @@ def load_backbone(
     check_weights(folder, config)
     try:
         with quietly():
-            loader: Any = PaliGemmaForConditionalGeneration.from_pretrained
+            loader: Any = paligemma_class(config).from_pretrained
             model, report = loader(
                 folder,
                 config=config,

@@ -27,6 +27,7 @@ from torch.nn import functional
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone, load_config
+from clue_ros.model.conv_stem import conv_stem
 from clue_ros.model.fast_decoder import FastDecoder
 from clue_ros.model.loading import published_name, weight_files
 
@@ -41,6 +42,7 @@ NORMS = (
     "post_feedforward_layernorm",
 )
 TEXT, TOWER = "language_model.model.", "vision_tower."
+PATCHES = f"{TOWER}embeddings.patch_embedding."
 HEAD, PROJECTOR = "language_model.lm_head.weight", "multi_modal_projector.linear."
 PLAIN_LORA: dict[str, Any] = {
     "peft_type": "LORA", "bias": "none", "fan_in_fan_out": False, "use_dora": False,
@@ -316,7 +318,6 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
     seen, wide, patch = vision.hidden_size, vision.intermediate_size, vision.patch_size
     grid = vision.image_size // patch
     both: dict[str, tuple[int, ...]] = {
-        f"{TOWER}embeddings.patch_embedding": (seen, 3, patch, patch),
         f"{TOWER}post_layernorm": (seen,),
         PROJECTOR.removesuffix("."): (width, seen),
     }
@@ -328,6 +329,9 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
             for part in ("q_proj", "k_proj", "v_proj", "out_proj")
         }
         both |= {f"{layer}mlp.fc1": (wide, seen), f"{layer}mlp.fc2": (seen, wide)}
+    with torch.device("meta"):
+        stem = conv_stem(vision) or nn.Conv2d(3, seen, patch, patch)
+    shapes |= {f"{PATCHES}{name}": tuple(t.shape) for name, t in stem.state_dict().items()}
     for name, shape in both.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
@@ -342,7 +346,13 @@ class _Tower:
         def pair(name: str) -> tuple[torch.Tensor, torch.Tensor]:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
-        self._patches = pair(f"{TOWER}embeddings.patch_embedding")
+        with torch.device("meta"):
+            stem = conv_stem(vision)
+        self._patches: nn.Conv2d = stem or nn.Conv2d(
+            3, vision.hidden_size, vision.patch_size, vision.patch_size, device="meta"
+        )
+        own = {n.removeprefix(PATCHES): w for n, w in weights.items() if n.startswith(PATCHES)}
+        self._patches.load_state_dict(own, assign=True)
         self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]
         names = ("layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                  "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2")  # fmt: skip
@@ -356,7 +366,7 @@ class _Tower:
         """(B, 3, S, S) -> (B, N, D)."""
         size, eps = (self._vision.hidden_size,), self._vision.layer_norm_eps
         heads = self._vision.num_attention_heads
-        seen = functional.conv2d(pixels, *self._patches, stride=self._vision.patch_size)
+        seen = self._patches(pixels)
         hidden = seen.flatten(2).transpose(1, 2) + self._positions
         for norm1, q, k, v, out, norm2, fc1, fc2 in self._blocks:
             normed = functional.layer_norm(hidden, size, *norm1, eps)

@@ -362,16 +362,15 @@ def check_shapes(place: Path, found: Shapes, wanted: Shapes) -> None:
 def check_weights(folder: Path, config: PaliGemmaConfig) -> None:
     """Raises ModelError naming the file that is missing or broken, or the weight that is wrong."""
     import torch
-    from transformers.models.paligemma.modeling_paligemma import (
-        PaliGemmaForConditionalGeneration,
-    )
+
+    from clue_ros.model.paligemma import paligemma_class
 
     found: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
         found.update(read_shapes(path))
     try:
         with torch.device("meta"):
-            model = PaliGemmaForConditionalGeneration(config)
+            model = paligemma_class(config)(config)
     except Exception as error:  # whatever a wrong size leads to
         raise ModelError(f"cannot use {folder / 'config.json'}: {first_line(error)}") from error
     wanted = {published_name(name): shape for name, shape in shapes(model.state_dict()).items()}

