@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from transformers import GemmaTokenizer
-from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
@@ -20,6 +19,7 @@ from clue_ros.model.backbone import Backbone, quietly
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.detector import CnnHead, DetectorSettings, save_head
+from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer
 
 WORDS = (
@@ -63,7 +63,8 @@ def write_random_model(
     grid = vision.image_size // vision.patch_size
     with torch.random.fork_rng(devices=[]), quietly():
         torch.manual_seed(seed)
-        backbone = Backbone(PaliGemmaForConditionalGeneration(config))
+        backbone = Backbone(paligemma_class(config)(config))
+        _fill_features(backbone.model)
         backbone.model.eval()
         backbone.model.save_pretrained(folder)
         build_processor(tokenizer, vision.image_size, grid**2).save_pretrained(folder)
@@ -84,6 +85,13 @@ def _shake(weights: Sequence[torch.nn.Parameter]) -> None:
     with torch.no_grad():
         for weight in weights:
             weight.normal_(std=0.05)
+
+
+def _fill_features(model: Any) -> None:
+    """A stem's frozen features are zeros until a file fills them."""
+    for name, buffer in model.named_buffers():
+        if "patch_embedding" in name:
+            buffer.normal_(std=0.3)
 
 
 def gemma_processor() -> Any:

@@ -32,11 +32,12 @@ def tiny_config(
     layers: int = 6,
     vision_layers: int = 6,
     vision_heads: int = 4,
+    conv_stem: Any = None,
 ) -> PaliGemmaConfig:
     """PaliGemma 2 at the embedded model's size; everything downstream reads its sizes from here.
 
     `image_token_id` defaults to the last id, where `build_tokenizer` puts <image>. The head size is
-    width / heads.
+    width / heads. conv_stem: sizes of a convolutional stem; None for SigLIP's patches.
     """
     head_dim = width // heads
     text = Gemma2Config(
@@ -63,6 +64,7 @@ def tiny_config(
         image_size=image_size,
         patch_size=patch_size,
         vision_use_head=False,
+        **({} if conv_stem is None else {"conv_stem": dict(conv_stem)}),
     )
     return PaliGemmaConfig(
         vision_config=vision,

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of transformers that a config asks for: with a convolutional stem, or as published."""
+"""The classes of transformers that a config asks for: with a stem, or as published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 from clue_ros.model.conv_stem import conv_stem
 
 
-class PaliGemmaWithStem(PaliGemmaForConditionalGeneration):
+class PaliGemmaWithStem(PaliGemmaForConditionalGeneration):  # type: ignore[misc]
     """A PaliGemma whose vision tower has `vision_config.conv_stem`."""
 
     def __init__(self, config: Any) -> None:
@@ -30,7 +30,7 @@ register_checkpoint_conversion_mapping(
 )
 
 
-class SiglipWithStem(SiglipVisionModel):
+class SiglipWithStem(SiglipVisionModel):  # type: ignore[misc]
     """Its vision tower alone."""
 
     def __init__(self, config: Any) -> None:

@@ -21,10 +21,11 @@ import numpy.typing as npt
 import torch
 from peft import PeftModel
 from PIL import Image
-from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 from clue_ros.model.attention import image_attention, min_max
+from clue_ros.model.backbone import load_config
 from clue_ros.model.detector import load_head
+from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import load_processor
 
 Pixels = npt.NDArray[np.uint8]
@@ -45,7 +46,7 @@ class PlainTransformers:
         self.best = best
         self.processor: Any = load_processor(folder)
         vision_attention = "sdpa" if best else "eager"
-        base: Any = PaliGemmaForConditionalGeneration.from_pretrained(
+        base: Any = paligemma_class(load_config(folder)).from_pretrained(
             folder,
             dtype=dtype,
             attn_implementation={"text_config": "eager", "vision_config": vision_attention},

