@@ -127,10 +127,11 @@ def test_every_request_falls_into_one_slice_of_each(
 ) -> None:
     report = perfect[0]
     parts = slices_of(report)
-    assert set(parts) == {"reference", "look-alikes", "size", "seen"}
-    assert sum(len(p.records) for p in parts["reference"].values()) == len(report.records)
+    assert set(parts) == {"reference", "light", "object", "look-alikes", "size", "seen"}
+    for by in ("reference", "light"):
+        assert sum(len(p.records) for p in parts[by].values()) == len(report.records)
     with_target = [r for r in report.records if r["part"] != "absent"]
-    for by in ("look-alikes", "size", "seen"):
+    for by in ("object", "look-alikes", "size", "seen"):
         assert sum(len(p.records) for p in parts[by].values()) == len(with_target)
     assert set(parts["seen"]) == {"much hidden", "partly hidden", "in full view"}
     told = [r["truth"] for r in report.records if r["part"] == "interactive"]

@@ -143,6 +143,7 @@ def requests_about(
 # Requests in the rich grammar, each with the slices that it belongs to.
 
 SIZES = ((0.1, "small"), (0.18, "medium"), (2.0, "large"))  # of the root of the box's area
+LIGHT = ((70.0, "dark"), (150.0, "medium"), (256.0, "bright"))  # mean of the picture, 0..255
 VISIBLE = ((0.7, "much hidden"), (0.95, "partly hidden"), (2.0, "in full view"))  # share in sight
 
 
@@ -210,11 +211,13 @@ def rich_requests(
 
 def _about(scene: Scene, request: RichRequest) -> dict[str, Any]:
     """The slices that a request belongs to, and its true boxes in pixels."""
-    slices = {"reference": request.reference.sort}
+    light = _bucket(float(scene.image.mean()), LIGHT)
+    slices = {"reference": request.reference.sort, "light": light}
     meant = [scene.objects[i] for i in request.candidates]
     if meant:
         alike = max(sum(other.kind == o.kind for other in scene.objects) - 1 for o in meant)
         slices |= {
+            "object": meant[0].kind,
             "look-alikes": str(alike) if alike < 4 else "4 or more",
             "size": _bucket(min(_side(o) for o in meant), SIZES),
             "seen": _bucket(min(o.visible for o in meant), VISIBLE),
@@ -248,7 +251,7 @@ TILE = 300  # pixels
 class Slice:
     """The requests of one part (clear, ambiguous, interactive, absent) with one property.
 
-    by: "reference", "look-alikes", "size" or "seen". right, n: correct results, and all.
+    by: "reference", "light", "object" (the kind), "look-alikes", "size" or "seen". right, n: correct results, and all.
     """
 
     by: str
@@ -310,7 +313,7 @@ def break_down(
     }
     lines = ["by slice (right / asked):"]
     for s in sorted(all_slices(report), key=lambda s: (s.by, s.part, s.value)):
-        lines.append(f"  {s.by:<12}{s.value:<16}{s.part:<13}{s.share:.3f}  ({s.right}/{s.n})")
+        lines.append(f"  {s.by:<12}{s.value:<20}{s.part:<13}{s.share:.3f}  ({s.right}/{s.n})")
     lines.append(
         "worst:" if worst else f"worst: no slice of {LEAST} or more requests has a failure"
     )
