@@ -251,7 +251,8 @@ TILE = 300  # pixels
 class Slice:
     """The requests of one part (clear, ambiguous, interactive, absent) with one property.
 
-    by: "reference", "light", "object" (the kind), "look-alikes", "size" or "seen". right, n: correct results, and all.
+    by: "reference", "light", "object" (its kind), "look-alikes", "size" or "seen". right, n:
+    correct results, and all.
     """
 
     by: str
