@@ -13,9 +13,9 @@ programs = runpy.run_path(os.path.join(package_name, "nodes", "programs.py"))["P
 
 
 def share_files() -> list[tuple[str, list[str]]]:
-    """List what goes into share/clue_ros, with folders: launch, configuration, models, scenes."""
+    """List what goes into share/clue_ros: licences, launch, configuration, models, scenes."""
     share = os.path.join("share", package_name)
-    files = [(share, ["package.xml"])]
+    files = [(share, ["package.xml", "LICENSE", "LICENSES.md"])]
     for top in ("launch", "config", "models", "demo"):
         for folder, subfolders, names in os.walk(top):
             subfolders[:] = sorted(s for s in subfolders if s != "__pycache__")

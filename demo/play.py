@@ -9,7 +9,8 @@
 
 Image source, perception, speech (as text) and tts each run as a process. The demo prints what comes
 over their topics and writes one picture per scene to demo_output/. The exit status is 0 only if
-every scene ended as expected.
+every scene ended as expected. Where the scenes file states what is in a picture, the demo compares
+the replies with it, and prints and counts those that are wrong; they do not change the exit status.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from clue_ros.images import load_image
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes.executables import HOW_TO_GET_CLUE_MSGS
 from clue_ros.nodes.image_conversion import read_rows
-from demo.scenes import SCENES, VOICE_SCENES, DemoScene, Played, SceneError, read_scenes
+from demo.scenes import (
+    SCENES,
+    VOICE_SCENES,
+    DemoScene,
+    Played,
+    SceneError,
+    box_text,
+    read_scenes,
+)
 
 if TYPE_CHECKING:
     from demo.graph import Processes, Watcher
@@ -98,7 +107,11 @@ def choose_scenes(settings: DemoSettings) -> list[DemoScene]:
     if settings.image:
         load_image(settings.image)  # report a broken picture before a graph is started for it
         return [DemoScene(settings.image, settings.say, settings.answer)]
-    return read_scenes(settings.scenes or (VOICE_SCENES if settings.voice else SCENES))
+    path = settings.scenes or (VOICE_SCENES if settings.voice else SCENES)
+    scenes = read_scenes(path)
+    if settings.voice and any(scene.truth for scene in scenes):
+        raise SceneError(f"{path}: spoken scenes are not compared with a truth: leave it out")
+    return scenes
 
 
 def main(args: list[str] | None = None) -> int:
@@ -163,15 +176,27 @@ def play(
     seconds = time.monotonic() - begin
     say(f"perception has loaded {settings.model} and sees the camera ({seconds:.1f} s)")
     failures, number = [], 0
+    wrong: dict[int, bool] = {}  # of the scenes with a truth, by number
     for scene in scenes:
         while True:
             number += 1
             player = Player(processes, watcher, settings, number, scene)
             if problem := player.play():
                 failures.append(problem)
+            if scene.truth:
+                wrong[number] = bool(player.mistake)
             if scene.say or not player.began:
                 break
+    if wrong:
+        say(f"\n{_count(wrong)}")
     return failures
+
+
+def _count(wrong: dict[int, bool]) -> str:
+    """How many of the scenes with a truth went right, and which went wrong."""
+    text = f"right: {len(wrong) - sum(wrong.values())} of the {len(wrong)} scenes with a truth"
+    numbers = ", ".join(str(number) for number, is_wrong in wrong.items() if is_wrong)
+    return f"{text}; wrong: {numbers} (the exit status does not count them)" if numbers else text
 
 
 @dataclass
@@ -184,6 +209,7 @@ class Player:
     number: int
     scene: DemoScene
     began: bool = False  # a request was made
+    mistake: str = ""  # measured by the truth about the picture
     _questions: list[Any] = field(default_factory=list)
     _grounding: Any = None
     _last_words: str = ""
@@ -203,9 +229,18 @@ class Player:
             return ""
         self.began = True
         self._listen()
-        self._save()
         questions = tuple(question.text for question in self._questions)
-        played = Played(questions, self._grounding is not None, self._last_words)
+        box = None if self._grounding is None else _box(self._grounding.target.box)
+        played = Played(questions, box is not None, self._last_words, box)
+        if self.scene.truth:
+            self.mistake = self.scene.mistake(played)
+        verdict = f"wrong: {self.mistake}" if self.mistake else "right"
+        if self.mistake:
+            self._said.append(verdict)
+        self._save()
+        if self.scene.truth:
+            say(f"  truth:  {self.scene.right_reply()}")
+            say(f"  {verdict}")
         return self.scene.problem(self.number, played)
 
     def _speak(self, text: str) -> None:
@@ -300,10 +335,9 @@ class Player:
             target, ambiguity = self._grounding.target, self._grounding.ambiguity
             box, peaks, attention = _box(target.box), [], ambiguity.attention_map
             say(
-                f"  box:    x {box.x_min:.0f} to {box.x_max:.0f}, "
-                f"y {box.y_min:.0f} to {box.y_max:.0f} "
-                f"of {image.shape[1]}x{image.shape[0]} px; {target.label!r}, "
-                f"score {target.score:.2f}, ambiguity {ambiguity.probability:.2f}"
+                f"  box:    {box_text(box)} of {image.shape[1]}x{image.shape[0]} px; "
+                f"{target.label!r}, score {target.score:.2f}, "
+                f"ambiguity {ambiguity.probability:.2f}"
             )
         drawn = draw(
             image,

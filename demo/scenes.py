@@ -6,8 +6,13 @@
       say: pick up the ball
       answers: [the left one]          # answers to the robot's questions, in order; optional
       expects: question                # a key of EXPECTATIONS; optional
+      truth: ambiguous                 # a key of TRUTHS; optional
+      box: [10, 20, 90, 80]            # the object that the person means; with truth
 
-An expectation is about the form of the dialogue, never about which object is chosen.
+An expectation is about the form of the dialogue, never about which object is chosen: the exit
+status depends on it. `truth` and `box` state what is in the picture, whatever the model replies.
+The demo prints and counts the replies that do not match them; the exit status does not depend on
+them.
 """
 
 from __future__ import annotations
@@ -18,8 +23,20 @@ from pathlib import Path
 
 import yaml
 
+from clue_ros.dialogue.types import Box
+from clue_ros.dialogue.words import missing_thing
+
 FOLDER = Path(__file__).resolve().parent
 SCENES, VOICE_SCENES = FOLDER / "scenes.yaml", FOLDER / "voice.yaml"
+MIN_IOU = 0.5  # of a right box with the true one, as in the evaluation
+
+POINTS, ASKS, ABSENT = "points", "asks", "says that it is not there"
+# What a request is in its picture: the right first reply, and why.
+TRUTHS = {
+    "clear": (POINTS, "one object fits"),
+    "ambiguous": (ASKS, "several objects fit"),
+    "absent": (ABSENT, "there is no such object"),
+}
 
 
 class SceneError(Exception):
@@ -28,11 +45,26 @@ class SceneError(Exception):
 
 @dataclass(frozen=True)
 class Played:
-    """How a scene went: the questions, whether it ended in a grounding, the robot's last words."""
+    """How a scene went: the questions, whether it ended in a grounding, the robot's last words.
+
+    box: of the grounding, pixels; None without one, and where it is not compared with a truth.
+    """
 
     questions: tuple[str, ...]
     grounded: bool
     last_words: str
+    box: Box | None = None
+
+    @property
+    def first(self) -> str:
+        """The first reply: POINTS, ASKS, ABSENT, or the words of another sentence."""
+        if self.grounded and not self.questions:
+            return POINTS
+        words = self.questions[0] if self.questions else self.last_words
+        if missing_thing(words):
+            return ABSENT
+        # "I don't know what a stapler is." reaches the topic `question` too, and asks for nothing.
+        return ASKS if "?" in words else f"says {words!r}"
 
 
 # name: (what the scene should do, whether it did)
@@ -60,17 +92,48 @@ EXPECTATIONS: dict[str, tuple[str, Callable[[Played], bool]]] = {
 
 @dataclass(frozen=True)
 class DemoScene:
-    """One request about one picture. `expects` is a key of EXPECTATIONS."""
+    """One request about one picture.
+
+    expects: a key of EXPECTATIONS. truth: a key of TRUTHS, "" where nothing is stated. box: the
+    object that the person means, pixels; None where it is not in the picture, or not stated.
+    """
 
     image: Path
     say: str
     answers: tuple[str, ...] = ()
     expects: str = "any"
+    truth: str = ""
+    box: Box | None = None
 
     def problem(self, number: int, played: Played) -> str:
         """Return "" if the scene went as expected, otherwise what it should have done."""
         wanted, met = EXPECTATIONS[self.expects]
         return "" if met(played) else f"scene {number} should {wanted}, but did not"
+
+    def right_reply(self) -> str:
+        """The replies that would be right, in words."""
+        first, why = TRUTHS[self.truth]
+        if self.box is None:
+            return f"{why}: {first}"
+        then = "at" if first == POINTS else "and in the end points at"
+        return f"{why}: {first} {then} {box_text(self.box)}"
+
+    def mistake(self, played: Played) -> str:
+        """What went wrong first, measured by the truth about the picture; "" for nothing."""
+        first, why = TRUTHS[self.truth]
+        if played.first != first:
+            return f"it {played.first}, but {why}"
+        if self.box is None:
+            return ""
+        if played.box is None:
+            return "it does not point in the end"
+        iou = self.box.iou(played.box)
+        return "" if iou >= MIN_IOU else f"its box is not on the object (IoU {iou:.3f})"
+
+
+def box_text(box: Box) -> str:
+    """A box in whole pixels."""
+    return f"x {box.x_min:.0f} to {box.x_max:.0f}, y {box.y_min:.0f} to {box.y_max:.0f}"
 
 
 def read_scenes(path: Path) -> list[DemoScene]:
@@ -92,8 +155,8 @@ def read_scenes(path: Path) -> list[DemoScene]:
 def _scene(path: Path, number: int, item: object) -> DemoScene:
     where = f"{path}, scene {number}"
     if not isinstance(item, dict) or not {"image", "say"} <= set(item):
-        raise SceneError(f"{where}: expected image, say, and maybe answers and expects")
-    unknown = set(item) - {"image", "say", "answers", "expects"}
+        raise SceneError(f"{where}: expected image, say, and maybe answers, expects, truth and box")
+    unknown = set(item) - {"image", "say", "answers", "expects", "truth", "box"}
     if unknown:
         raise SceneError(f"{where}: unknown key {sorted(map(str, unknown))[0]!r}")
     answers, expects = item.get("answers") or [], item.get("expects", "any")
@@ -104,4 +167,28 @@ def _scene(path: Path, number: int, item: object) -> DemoScene:
     image = path.parent / item["image"]
     if not image.is_file():
         raise SceneError(f"{where}: {image} does not exist")
-    return DemoScene(image, item["say"], tuple(answers), expects)
+    box = _box(where, item["box"]) if "box" in item else None
+    truth = item.get("truth", "")
+    _check_truth(where, truth, box, bool(answers))
+    return DemoScene(image, item["say"], tuple(answers), expects, truth, box)
+
+
+def _box(where: str, row: object) -> Box:
+    if not isinstance(row, list) or len(row) != 4 or any(type(v) not in (int, float) for v in row):
+        raise SceneError(f"{where}: box must be [x_min, y_min, x_max, y_max] in pixels")
+    box = Box(*row)
+    if not box.area > 0:
+        raise SceneError(f"{where}: box {row} has no area, want minimum before maximum")
+    return box
+
+
+def _check_truth(where: str, truth: object, box: Box | None, answered: bool) -> None:
+    """Refuse a box without a truth, and a truth that lacks what it is compared with."""
+    if truth == "" and box is None:
+        return
+    if truth not in TRUTHS:
+        raise SceneError(f"{where}: truth must be one of {', '.join(TRUTHS)}")
+    if truth != "clear" and answered != (box is not None):
+        raise SceneError(f"{where}: give answers and the box that they lead to, or neither")
+    if truth == "clear" and box is None:
+        raise SceneError(f"{where}: a clear request needs the box of its object")

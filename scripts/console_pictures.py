@@ -20,6 +20,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from clue_ros.console.demo_page import by_name, demo_pictures
 from clue_ros.console.live import LivePage
 from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.console.review import review_router
@@ -46,7 +47,7 @@ def main(folder: Path) -> None:
     """Write the pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     page = LivePage()
-    pictures = {path.name: path for path in sorted(demo_folder().glob("*.png"))}
+    pictures = by_name(demo_pictures())
     robot = PictureRobot(page, pictures, load_grounder, [DEFAULT_MODEL])
     app = create_app(page, robot, token=None)
     with serve(app, "localhost", 0) as server, contextlib.closing(robot), sync_playwright() as play:

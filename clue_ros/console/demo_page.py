@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue demo-page`` until it is interrupted; the exit status."""
-    pictures = by_name(args.images or sorted(demo_folder().glob("*.png")))
+    pictures = by_name(args.images or demo_pictures())
     check_policy_arguments(args)
 
     def load(model: str) -> RobotGrounder[Any]:
@@ -63,6 +63,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"The model {args.model} is loaded.", flush=True)
         wait_until_interrupted()
     return 0
+
+
+def demo_pictures() -> list[Path]:
+    """The pictures of the demo: photographs of real objects, then simulator scenes."""
+    return [path for kind in ("*.jpg", "*.png") for path in sorted(demo_folder().glob(kind))]
 
 
 def by_name(paths: Sequence[Path]) -> dict[str, Path]:

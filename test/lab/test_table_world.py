@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import multiprocessing
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import filament, shards
 from clue_ros.lab.simulator.arrangement import Arranger
 from clue_ros.lab.simulator.assets import Assets, read_assets
+from clue_ros.lab.simulator.classic import ClassicRenderer
+from clue_ros.lab.simulator.meshes import cuboid
 from clue_ros.lab.simulator.optics import bounding_box
 from clue_ros.lab.simulator.panoramas import (
     ImageLight,
@@ -29,6 +33,7 @@ from clue_ros.lab.simulator.panoramas import (
     sample,
 )
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
+from clue_ros.lab.simulator.table import RENDERERS
 from clue_ros.lab.simulator.worlds import RICH, TABLE, with_assets
 
 DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
@@ -246,33 +251,146 @@ def test_a_shard_without_these_words_is_read(tmp_path: Path) -> None:
 # --- pictures
 
 
-def test_without_vulkan_the_command_names_the_packages(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+PACKAGES = "apt-get install libvulkan1 mesa-vulkan-drivers"
+PNG = ("data", "tabletop", "--png", "--scenes", "1", "--world")
+
+
+@pytest.fixture
+def no_vulkan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without Vulkan."""
+    find = ctypes.util.find_library
+    monkeypatch.setattr(
+        "ctypes.util.find_library", lambda name: None if name == "vulkan" else find(name)
+    )
+
+
+@pytest.fixture
+def classic() -> Iterator[ClassicRenderer]:
+    """OpenGL's renderer; skips where there is none."""
+    pytest.importorskip("mujoco")
+    try:
+        renderer = ClassicRenderer()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    yield renderer
+    renderer.close()
+
+
+@pytest.mark.usefixtures("no_vulkan", "classic")
+def test_without_vulkan_opengl_draws_and_one_warning_names_the_packages(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
-    argv = ["data", "tabletop", "--world", "table", "--png", "--scenes", "1"]
-    assert cli.main([*argv, "--out", str(tmp_path)]) == 2
+    assert cli.main([*PNG, "table", "--assets", str(folder), "--out", str(tmp_path)]) == 0
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "apt-get install libvulkan1 mesa-vulkan-drivers" in line
+    assert line.startswith("warning: the classic renderer draws")
+    assert PACKAGES in line
+    check_picture(tmp_path)
 
 
-# Pictures are drawn in processes of their own: the renderer of the other worlds, which uses EGL,
-# aborts in a process that has used Filament.
+@pytest.mark.usefixtures("no_vulkan")
+def test_who_asks_for_filament_without_vulkan_is_told_the_packages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*PNG, "table", "--renderer", "filament", "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert PACKAGES in line
+
+
+def test_another_world_has_no_renderers_to_choose_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*PNG, "rich", "--renderer", "classic", "--out", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "table-unseen, not rich" in line
+
+
+def drawn_by(folder: Path, renderer: str, index: int = 0) -> Path:
+    """A shard of the world `table` that this renderer is said to have drawn."""
+    scene = random_scenes(1, 1)[0]
+    named = [replace(o, kind="can", color="red") for o in scene.objects]
+    path = shards.shard_path(folder, "train", 0, index, "table")
+    scenes = [replace(scene, objects=tuple(named))]
+    shards.write_shard(path, scenes, "table", spec=TABLE, renderer=renderer)
+    return path
+
+
+def test_a_shard_says_which_renderer_drew_it(tmp_path: Path) -> None:
+    assert shards.renderer_of(drawn_by(tmp_path, "classic")) == "classic"
+    assert shards.renderer_of(drawn_by(tmp_path, "")) == "filament", "older than the other one"
+    plain = shards.shard_path(tmp_path, "train", 0, 0)
+    shards.write_shard(plain, random_scenes(2, 1))
+    assert shards.renderer_of(plain) == ""
+
+
+def test_scenes_of_two_renderers_are_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn_by(tmp_path, "classic")
+    assert len(list(shards.read_scenes(tmp_path, "train", world="table"))) == 1
+    argv = ["data", "tabletop", "--world", "table", "--renderer", "filament", "--scenes", "101"]
+    assert cli.main([*argv, "--out", str(tmp_path)]) == 2
+    assert "give --renderer classic, or another folder" in capsys.readouterr().err
+    drawn_by(tmp_path, "filament", index=1)
+    with pytest.raises(ValueError, match="several renderers"):
+        list(shards.read_scenes(tmp_path, "train", world="table"))
+
+
+def test_opengl_shows_the_sky_where_it_is(classic: ClassicRenderer) -> None:
+    toward = directions(64)
+    cube = classic.cube([(0.4 + 0.3 * toward) ** 2.2], np.zeros((9, 3)))
+    speck = classic.mesh(np.eye(4)[:, :3] / 100, np.array([[0, 1, 2], [0, 1, 3], [1, 2, 3]]))
+    things = [filament.Thing(speck, filament.Look(), np.array([0, 0, -20.0]), np.eye(3))]
+    for back in np.concatenate([np.eye(3), -np.eye(3)]):
+        right = np.cross([0.0, 0.0, 1.0] if back[2] == 0 else [0.0, 1.0, 0.0], back)
+        rotation = np.stack([right, np.cross(back, right), back], axis=1)
+        eye = filament.Eye(np.zeros(3), rotation, 60.0)
+        image = classic.picture(things, ImageLight(cube, cube), 1.0, [], 1.0, eye, (9, 9))
+        y, x = np.mgrid[0:9, 0:9]
+        ray = np.stack([x - 4, 4 - y, np.full_like(x, -4.5 / np.tan(np.pi / 6))], axis=-1)
+        ray = (ray / np.linalg.norm(ray, axis=-1, keepdims=True)) @ rotation.T
+        assert np.allclose(image / 255, 0.4 + 0.3 * ray, atol=0.02)
+
+
+def test_opengl_lights_a_table_as_brightly_as_the_panorama_does(classic: ClassicRenderer) -> None:
+    sky = light_from(np.full((64, 128, 3), 0.5, np.float32))
+    cube = classic.cube([sky.sky], sky.harmonics)
+    plate = cuboid(2, 2, 0.02)
+    mesh = classic.mesh(plate.vertices, plate.faces)
+    things = [filament.Thing(mesh, filament.Look(roughness=1.0), np.zeros(3), np.eye(3), 7)]
+    eye = filament.Eye(np.array([0.0, 0.0, 1.0]), np.eye(3), 45.0)
+    lamp = filament.Lamp(np.array([0.6, 0.0, 0.8]), np.full(3, 0.25))
+    for lamps, wanted in (([], 0.3), ([lamp], 0.3 + 0.8 * 0.25)):
+        image = classic.picture(things, ImageLight(cube, cube), 0.3, lamps, 1.0, eye, (32, 32))
+        assert np.allclose(image[8:24, 8:24] / 255, wanted ** (1 / 2.2), atol=0.03)
+
+
+# Filament draws in processes of its own: the renderer of the other worlds, which uses EGL, aborts
+# in a process that has used Filament.
 
 
 @DRAWS
-def test_a_box_is_drawn_where_its_corners_project(assets: Assets) -> None:
-    child = multiprocessing.get_context("spawn").Process(target=draw_a_box, args=(assets,))
+def test_filament_draws_a_box_where_its_corners_project(assets: Assets) -> None:
+    draw_a_box_apart(assets, "filament")
+
+
+@pytest.mark.usefixtures("classic")
+def test_opengl_draws_a_box_where_its_corners_project(assets: Assets) -> None:
+    draw_a_box_apart(assets, "classic")
+
+
+def draw_a_box_apart(assets: Assets, name: str) -> None:
+    """Run `draw_a_box` in a process of its own."""
+    child = multiprocessing.get_context("spawn").Process(target=draw_a_box, args=(assets, name))
     child.start()
     child.join()
     assert child.exitcode == 0, "see the traceback on stderr"
 
 
-def draw_a_box(assets: Assets) -> None:
+def draw_a_box(assets: Assets, name: str) -> None:
     """Draw a box and compare its mask with where its corners project."""
     mesh = load_object(assets.objects[0])
     assert mesh.texture is not None
-    renderer = filament.FilamentRenderer()
+    renderer = RENDERERS[name]()
     try:
         sky = light_from(panorama())
         cube = renderer.cube([sky.sky], sky.harmonics)
@@ -309,7 +427,12 @@ def test_the_command_writes_pictures_whose_boxes_lie_inside(folder: Path, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""  # Filament prints its version and driver
-    (path,) = tmp_path.glob("*.png")
+    check_picture(tmp_path)
+
+
+def check_picture(folder: Path) -> None:
+    """Check the only picture of a folder, and the boxes beside it."""
+    (path,) = folder.glob("*.png")
     height, width = np.asarray(cv2.imread(str(path))).shape[:2]
     objects = json.loads(path.with_suffix(".json").read_text())["objects"]
     assert len(objects) >= 2

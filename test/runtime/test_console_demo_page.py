@@ -19,6 +19,7 @@ from PIL import Image
 from websockets.sync.client import connect
 
 from clue_ros.cli import main
+from clue_ros.console.demo_page import demo_pictures
 from clue_ros.console.live import LivePage
 from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.dialogue.types import Dialogue, Grounding, Question
@@ -33,6 +34,12 @@ def pictures(tmp_path: Path) -> list[Path]:
     for path in paths:
         Image.fromarray(rng.integers(0, 256, (60, 80, 3), np.uint8)).save(path)
     return paths
+
+
+def test_the_demos_photographs_come_before_its_simulated_scenes() -> None:
+    kinds = [path.suffix for path in demo_pictures()]
+    assert set(kinds) == {".jpg", ".png"}
+    assert kinds == sorted(kinds)
 
 
 def test_one_command_serves_the_page_and_answers(random_model: Path, pictures: list[Path]) -> None:

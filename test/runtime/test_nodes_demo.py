@@ -17,7 +17,16 @@ from ros_helpers import ROOT, isolate, picture
 
 ros_helpers.need_ros()
 
-from demo.scenes import EXPECTATIONS, SCENES, Played, SceneError, read_scenes  # noqa: E402
+from clue_ros.dialogue.types import Box  # noqa: E402
+from clue_ros.images import image_size  # noqa: E402
+from demo.scenes import (  # noqa: E402
+    EXPECTATIONS,
+    SCENES,
+    DemoScene,
+    Played,
+    SceneError,
+    read_scenes,
+)
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,6 +62,27 @@ def test_a_model_that_always_asks_plays_and_failed_expectations_show_in_the_exit
     assert "person: the left one" in done.stdout
     assert done.stdout.count("robot:") == 3  # two questions, then one
     assert len(list(out.glob("scene_*.png"))) == 2
+
+
+def test_a_wrong_reply_is_printed_and_counted_and_leaves_the_exit_status(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "table.png"), picture())
+    table = {"image": "table.png", "say": "pick up the block"}
+    scenes = [
+        {**table, "truth": "absent"},
+        {**table, "truth": "ambiguous"},
+        table,
+        {**table, "truth": "clear", "box": [600, 440, 601, 441]},
+    ]
+    (tmp_path / "scenes.yaml").write_text(yaml.safe_dump(scenes))
+    points = model(tmp_path / "points", threshold=1.0)
+    arguments = ["--scenes", str(tmp_path / "scenes.yaml"), "--out", str(tmp_path / "out")]
+    done = demo(*arguments, "--model", str(points))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  wrong: it points, but there is no such object\n" in done.stdout
+    assert "  wrong: it points, but several objects fit\n" in done.stdout
+    assert "  wrong: its box is not on the object (IoU 0.0" in done.stdout
+    assert "  right\n" not in done.stdout
+    assert "right: 0 of the 3 scenes with a truth; wrong: 1, 2, 4 (" in done.stdout
 
 
 def test_a_persons_own_picture_is_grounded_and_drawn(tmp_path: Path) -> None:
@@ -104,6 +134,13 @@ def test_a_model_that_cannot_be_loaded_ends_the_demo_with_the_reason(tmp_path: P
         ("- {image: a.png, say: x, answer: y}", "unknown key 'answer'"),
         ("- {image: a.png, say: yes}", "must be text"),
         ("- {image: a.png, say: x, expects: magic}", "expects must be"),
+        ("- {image: scenes.yaml, say: x, truth: magic}", "truth must be"),
+        ("- {image: scenes.yaml, say: x, box: [0, 0, 1, 1]}", "truth must be"),
+        ("- {image: scenes.yaml, say: x, truth: clear}", "needs the box"),
+        ("- {image: scenes.yaml, say: x, truth: clear, box: [0, 0, 1]}", "box must be"),
+        ("- {image: scenes.yaml, say: x, truth: clear, box: [2, 0, 1, 1]}", "no area"),
+        ("- {image: scenes.yaml, say: x, truth: ambiguous, answers: [y]}", "or neither"),
+        ("- {image: scenes.yaml, say: x, truth: absent, box: [0, 0, 1, 1]}", "or neither"),
     ],
 )
 def test_a_scenes_file_that_is_wrong_says_where(text: str, words: str, tmp_path: Path) -> None:
@@ -128,7 +165,56 @@ def test_expectations_are_about_form() -> None:
     assert met["any"] == [True, True, True]
 
 
+NEAR, FAR = Box(11, 10, 50, 50), Box(60, 60, 90, 90)
+NOT_KNOWN = "I don't know what a stapler is. Say its colour, or where it is."
+
+
+@pytest.mark.parametrize(
+    ("truth", "questions", "box", "mistake"),
+    [
+        ("clear", (), NEAR, ""),
+        ("clear", (), FAR, "not on the object"),
+        ("clear", ("the red one?",), NEAR, "it asks, but one object fits"),
+        ("clear", (NOT_KNOWN,), None, "it says"),
+        ("ambiguous", ("the red one or the blue one?",), NEAR, ""),
+        ("ambiguous", ("the red one or the blue one?",), FAR, "not on the object"),
+        ("ambiguous", ("the red one or the blue one?",), None, "does not point"),
+        ("ambiguous", (NOT_KNOWN,), NEAR, "it says"),
+        ("ambiguous", (), NEAR, "it points, but several objects fit"),
+        ("absent", ("I don't see a mug.",), NEAR, ""),
+        ("absent", ("which mug?",), NEAR, "it asks, but there is no such object"),
+        ("absent", (), NEAR, "it points, but there is no such object"),
+    ],
+)
+def test_a_scene_is_compared_with_the_truth_about_its_picture(
+    truth: str, questions: tuple[str, ...], box: Box | None, mistake: str
+) -> None:
+    scene = DemoScene(Path("table.png"), "pick it up", truth=truth, box=Box(10, 10, 50, 50))
+    found = scene.mistake(Played(questions, box is not None, "I see it.", box))
+    assert (mistake in found) if mistake else not found
+
+
+def test_an_object_that_is_not_there_needs_no_answer() -> None:
+    scene = DemoScene(Path("table.png"), "pick up the bowl", truth="absent")
+    assert scene.mistake(Played(("I don't see a bowl.",), False, "")) == ""
+    assert scene.mistake(Played((), False, "I don't see a bowl.")) == ""
+    assert "says" in scene.mistake(Played((), False, "I am busy."))
+
+
 def test_the_scenes_that_come_with_clue_ros_can_be_played() -> None:
     scenes = read_scenes(SCENES)
     assert len(scenes) >= 3
     assert {"question", "questions", "asked"} & {scene.expects for scene in scenes}
+
+
+def test_the_photographs_have_a_truth_of_each_sort_and_boxes_inside() -> None:
+    photographs = [scene for scene in read_scenes(SCENES) if scene.truth]
+    assert {scene.truth for scene in photographs} == {"clear", "ambiguous", "absent"}
+    for scene in photographs:
+        assert scene.image.suffix == ".jpg"
+        assert scene.image.stat().st_size < 200_000
+        width, height = image_size(scene.image, scene.image.name)
+        if scene.box is not None:
+            assert scene.box.x_min >= 0 <= scene.box.y_min
+            assert scene.box.x_max <= width
+            assert scene.box.y_max <= height

@@ -109,7 +109,8 @@ def test_launch_config_models_and_demo_are_installed() -> None:
     assert "config/fastdds.xml" in wanted
     for path in wanted:
         assert sources.get(share + path) == path
-    assert sources[share + "package.xml"] == "package.xml"
+    for name in ("package.xml", "LICENSE", "LICENSES.md"):
+        assert sources[share + name] == name
     assert "share/ament_index/resource_index/packages/clue_ros" in sources
 
 

@@ -6,6 +6,8 @@ clue data tabletop --world novel --contact-sheet FILE.png    a dozen scenes in o
 clue data tabletop --world rich --scenes 20000               household objects in clutter
 clue data tabletop --world rich --meshes DIR                 with your own meshes
 clue data tabletop --world table --assets DIR                scanned objects under real light
+
+Filament draws the world `table`, and OpenGL where Filament cannot run: --renderer chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import multiprocessing
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -27,13 +29,13 @@ from tqdm import tqdm
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, at_least, option, read_options
-from clue_ros.lab.simulator import shards
+from clue_ros.lab.simulator import filament, shards
 from clue_ros.lab.simulator.assets import Assets, read_assets
 from clue_ros.lab.simulator.physics import open_world
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.spec import WorldSpec
-from clue_ros.lab.simulator.table import TableWorld
+from clue_ros.lab.simulator.table import RENDERERS, TableWorld
 from clue_ros.lab.simulator.user_meshes import read_meshes
 from clue_ros.lab.simulator.worlds import (
     DEFAULT_WORLD,
@@ -78,6 +80,12 @@ class RenderOptions:
         (), "more folders or .sh3f files with objects for these worlds", type=Path, nargs="+",
         metavar="DIR",
     )  # fmt: skip
+    renderer: str = option(
+        "auto",
+        "what draws the world table or table-unseen: filament, physically based; classic, OpenGL,"
+        " simpler light; auto: classic, with a warning, where filament cannot run",
+        choices=("auto", *RENDERERS),
+    )
     processes: int = option(
         max(1, (os.cpu_count() or 2) - 1),
         "number of processes that render shards",
@@ -107,7 +115,8 @@ class RenderOptions:
         self, spec: WorldSpec, index: int, width: int | None = None
     ) -> TabletopWorld | TableWorld:
         """Open the world that draws one shard."""
-        return open_world(spec, shards.shard_seed(self.split, self.seed, index, self.world), width)
+        seed = shards.shard_seed(self.split, self.seed, index, self.world)
+        return open_world(spec, seed, width, self.renderer)
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Render the missing scenes; the exit status. ClueError if nothing can be rendered."""
-    options = read_options(RenderOptions, args)
+    options = with_renderer(read_options(RenderOptions, args))
     try:
         if options.contact_sheet is not None:
             write_contact_sheet(options, options.contact_sheet)
@@ -136,10 +145,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def with_renderer(options: RenderOptions) -> RenderOptions:
+    """The options with the renderer that will draw: no "auto" any more, "" for other worlds.
+
+    Where Filament cannot run, "auto" is "classic", with a warning on stderr. ClueError for a
+    renderer of another world.
+    """
+    if world_spec(options.world).assets is None:
+        if options.renderer != "auto":
+            raise ClueError(
+                f"--renderer is for the worlds table and table-unseen, not {options.world}"
+            )
+        return replace(options, renderer="")
+    if options.renderer != "auto":
+        return options
+    problem = filament.missing()
+    if problem:
+        print(
+            f"warning: the classic renderer draws, with simpler light: {problem}", file=sys.stderr
+        )
+    return replace(options, renderer="classic" if problem else "filament")
+
+
 def write_shards(options: RenderOptions) -> None:
     """Render the missing shards and keep those that exist.
 
-    ClueError where the existing ones were made with other meshes.
+    ClueError where the existing ones were made with other meshes or by another renderer.
     """
     if options.meshes is not None:
         for problem in read_meshes(options.meshes).problems:
@@ -149,6 +180,11 @@ def write_shards(options: RenderOptions) -> None:
         if shards.meshes_of(path) != digest:
             raise ClueError(
                 f"{path}: was made with other meshes or assets; give another folder with --out"
+            )
+        if (found := shards.renderer_of(path)) != options.renderer:
+            raise ClueError(
+                f"{path}: was drawn by the renderer {found}, and {options.renderer} would draw the"
+                f" rest: give --renderer {found}, or another folder with --out"
             )
 
     wanted = -(-options.scenes // spec.scenes_per_shard)
@@ -174,7 +210,10 @@ def _write_shard(options: RenderOptions, count: int, index: int) -> None:
     world = options.open(spec, index)
     try:
         scenes = [world.scene() for _ in range(count)]
-        shards.write_shard(options.path(index), scenes, options.world, spec=spec, meshes=digest)
+        shards.write_shard(
+            options.path(index), scenes, options.world,
+            spec=spec, meshes=digest, renderer=options.renderer,
+        )  # fmt: skip
     finally:
         world.close()
 

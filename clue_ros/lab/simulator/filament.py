@@ -53,7 +53,7 @@ def missing() -> str:
         return f"Filament found no Vulkan driver: apt-get install {_PACKAGES}"
     try:
         _modules()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:  # PyOpenGL raises the latter without EGL
         return f"this MuJoCo has no Filament renderer: pip install 'mujoco>=4' ({error})"
     return ""
 

@@ -100,13 +100,9 @@ def light_from(panorama: Floats) -> Panorama:
     lamp = toward[row, column]
     near = ((toward @ lamp) > 0.95)[..., None]
     lamp_rgb = (small * area * near).sum(axis=(0, 1)) + 1e-9
-    # The light on a surface of each direction, in the nine terms of Filament's shaders; its axes
-    # are (x, z, -y).
     n = directions(8).reshape(-1, 3)
     lit = np.einsum("hwk,hwc->kc", (toward @ n.T).clip(0) * area, small) / np.pi / total
-    a, b, c = n[:, 0], n[:, 2], -n[:, 1]
-    terms = [np.ones_like(a), b, c, a, b * a, b * c, 3 * c * c - 1, c * a, a * a - b * b]
-    harmonics = np.linalg.lstsq(np.stack(terms, axis=1), lit, rcond=None)[0]
+    harmonics = np.linalg.lstsq(_terms(n), lit, rcond=None)[0]
     # What is brighter than BRIGHTEST would sparkle in glossy things.
     dim = panorama * np.minimum(
         1, BRIGHTEST * total / np.maximum(panorama.mean(axis=-1, keepdims=True), 1e-9)
@@ -124,6 +120,18 @@ def light_from(panorama: Floats) -> Panorama:
         lamp_rgb / lamp_rgb.mean(),
         on_table / total,
     )
+
+
+def _terms(normals: Floats) -> Floats:
+    """The nine terms of Filament's shaders for surfaces of normals (n, 3); its y is up."""
+    a, b, c = normals[:, 0], normals[:, 2], -normals[:, 1]
+    terms = [np.ones_like(a), b, c, a, b * a, b * c, 3 * c * c - 1, c * a, a * a - b * b]
+    return np.stack(terms, axis=1)
+
+
+def irradiance(harmonics: Floats, normals: Floats) -> Floats:
+    """The light on surfaces of normals (n, 3) by a panorama's harmonics, linear RGB (n, 3)."""
+    return np.asarray(_terms(normals) @ harmonics)
 
 
 def studio(number: int) -> Panorama:

@@ -279,8 +279,14 @@ class SettledWorld(TabletopWorld):
         return tuple(out)
 
 
-def open_world(spec: WorldSpec, seed: int, width: int | None = None) -> TabletopWorld | TableWorld:
-    """Open the renderer of a world; close it after use. width: pixels of its widest picture."""
+def open_world(
+    spec: WorldSpec, seed: int, width: int | None = None, renderer: str = "filament"
+) -> TabletopWorld | TableWorld:
+    """Open the renderer of a world; close it after use.
+
+    width: pixels of its widest picture. renderer: of a world with assets, a key of
+    `table.RENDERERS`; the others have OpenGL's.
+    """
     if spec.assets is not None:
-        return TableWorld(spec, seed, width)
+        return TableWorld(spec, seed, width, renderer)
     return (SettledWorld if spec.settling else TabletopWorld)(spec, seed, width)

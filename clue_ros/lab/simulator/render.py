@@ -51,7 +51,8 @@ def model_xml(spec: WorldSpec, size: Size, assets: str, bodies: str) -> str:
     )
 
 
-def _no_renderer(error: Exception) -> RuntimeError:
+def no_renderer(error: Exception) -> RuntimeError:
+    """The error where OpenGL cannot be opened, with the packages to install."""
     return RuntimeError(
         "MuJoCo found no OpenGL renderer: apt-get install libegl1 libgl1-mesa-dri libosmesa6,"
         f" or set MUJOCO_GL=osmesa ({error})"
@@ -104,7 +105,7 @@ class TabletopWorld:
         try:
             import mujoco
         except AttributeError as error:  # PyOpenGL raises it where the library is missing
-            raise _no_renderer(error) from error
+            raise no_renderer(error) from error
         self.close()
         self.library = self.spec.library(self.spec)
         self.model = mujoco.MjModel.from_xml_string(self._xml(*self.library.xml(self.rng)))
@@ -114,7 +115,7 @@ class TabletopWorld:
         try:
             self.renderers = [mujoco.Renderer(self.model, *s) for s in self._renderer_sizes()]
         except Exception as error:
-            raise _no_renderer(error) from error
+            raise no_renderer(error) from error
 
     def _xml(self, assets: str, bodies: str) -> str:
         largest = max(h for h, _ in self.sizes), max(w for _, w in self.sizes)

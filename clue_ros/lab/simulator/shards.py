@@ -7,7 +7,8 @@ SHA-256 of its arrays, checked when it is read.
 A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
 `WORLD-SPLIT-SEED-INDEX.npz`. The latter also holds the names of its world, kinds and colours:
 worlds can share a folder, and a renamed file is detected. A shard of the world `table` also holds
-each object's other names, colours, material and parts, and the digest of its assets.
+each object's other names, colours, material and parts, the digest of its assets, and the renderer
+that drew it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ import numpy.typing as npt
 
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.loading import replacing
 
 SPLITS: tuple[str, ...] = ("train", "val", "test")
+FIRST_RENDERER = "filament"  # of the world `table`
 JPEG_QUALITY = 95
 Arrays = dict[str, npt.NDArray[Any]]
 _LIST = "\x1f"  # between the words of a list (ASCII's unit separator)
@@ -93,7 +95,7 @@ def _decode(data: Any, sizes: Any, flag: int) -> Iterator[npt.NDArray[np.uint8]]
         yield np.asarray(image, dtype=np.uint8)
 
 
-def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str) -> Arrays:
+def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str, renderer: str) -> Arrays:
     """Scenes as flat arrays; `write_shard` describes the arguments."""
     objects = [o for scene in scenes for o in scene.objects]
     kinds = list(spec.kinds)
@@ -115,6 +117,8 @@ def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str) -> Arra
         arrays["masks"], arrays["mask_sizes"] = _encode(".png", masks)
         if meshes:
             arrays["meshes"] = np.array(meshes)
+    if renderer:
+        arrays["renderer"] = np.array(renderer)
     bgr = (scene.image[..., ::-1] for scene in scenes)
     arrays["jpeg"], arrays["jpeg_sizes"] = _encode(".jpg", bgr)
     return arrays | {
@@ -191,12 +195,14 @@ def write_shard(
     *,
     spec: WorldSpec | None = None,
     meshes: str = "",
+    renderer: str = "",
 ) -> None:
     """Write a shard atomically: a reader sees the whole file or none.
 
-    spec: the world with the user's own kinds; meshes: the digest of the user's meshes.
+    spec: the world with the user's own kinds; meshes: the digest of the user's meshes; renderer: of
+    a world that has several.
     """
-    arrays = _pack(scenes, world, spec or world_spec(world), meshes)
+    arrays = _pack(scenes, world, spec or world_spec(world), meshes, renderer)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, open(partial, "wb") as file:
         content: Any = {"sha256": _digest(arrays), **arrays}
@@ -233,11 +239,16 @@ def read_scenes(
 ) -> Iterator[Scene]:
     """Read all scenes of a world's split, at most `limit`.
 
-    FileNotFoundError with the command that renders them, ValueError for a damaged shard.
+    FileNotFoundError with the command that renders them, ValueError for a damaged shard, and where
+    several renderers drew the split.
     """
     paths = list_shards(folder, split, world)
     if not paths:
         raise FileNotFoundError(how_to_make(folder, split, 1000, world))
+    renderers = {renderer_of(path): path for path in paths}
+    if len(renderers) > 1:
+        found = ", ".join(f"{path.name} by {name}" for name, path in renderers.items())
+        raise ValueError(f"{folder}: several renderers drew these scenes ({found}); keep one's")
     yield from islice(chain.from_iterable(read_shard(path, world) for path in paths), limit)
 
 
@@ -273,3 +284,16 @@ def meshes_of(path: Path) -> str:
     """The digest of the user's meshes in a shard; "" for none."""
     digest = _read_array(path, "meshes")
     return "" if digest is None else str(digest)
+
+
+def renderer_of(path: Path) -> str:
+    """The renderer that drew a shard; "" for a world that has only one.
+
+    A shard of the world `table` that does not name it is from before there were two.
+    """
+    name = _read_array(path, "renderer")
+    if name is not None:
+        return str(name)
+    world = _read_array(path, "world")
+    has_two = world is not None and str(world) in WORLDS and WORLDS[str(world)].assets is not None
+    return FIRST_RENDERER if has_two else ""

@@ -176,8 +176,8 @@ class WorldSpec:
     fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
     hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
-    objects fall. assets: for worlds that Filament draws (`table.TableWorld`): what they are made
-    of. unseen: whether they take the part of it that training never has.
+    objects fall. assets: for the worlds of `table.TableWorld`: what they are made of. unseen:
+    whether they take the part of it that training never has.
     """
 
     name: str

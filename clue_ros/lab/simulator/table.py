@@ -1,4 +1,4 @@
-"""The world `table`: scanned objects on a real-looking table, drawn by Filament.
+"""The world `table`: scanned objects on a real-looking table, drawn by Filament or by OpenGL.
 
 A picture is an arrangement of objects (`arrangement`), a table, floor and walls with textures, the
 light of a panorama with one lamp of it that casts shadows, and a camera as robots and phones have
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from clue_ros.lab.simulator import textures
 from clue_ros.lab.simulator.arrangement import Arranger, Piece, Resting
 from clue_ros.lab.simulator.assets import Assets, read_texture
+from clue_ros.lab.simulator.classic import ClassicRenderer
 from clue_ros.lab.simulator.filament import Eye, FilamentRenderer, Lamp, Look, Thing
 from clue_ros.lab.simulator.meshes import Mesh, cuboid, lathe
 from clue_ros.lab.simulator.optics import (
@@ -44,6 +45,9 @@ from clue_ros.lab.simulator.textures import Texture
 
 Floats = npt.NDArray[Any]
 
+RENDERERS: dict[str, type[FilamentRenderer] | type[ClassicRenderer]] = {
+    "filament": FilamentRenderer, "classic": ClassicRenderer,
+}  # fmt: skip
 VIEWS = 2  # pictures of an arrangement
 CAMERAS = 12  # tries for one picture
 LEAST_PIXELS = 70
@@ -89,17 +93,19 @@ def _panorama(path: Path | None, number: int) -> Panorama:
 
 
 class TableWorld:
-    """Draws random scenes of a world; the same seed gives the same scenes.
+    """Draws random scenes of a world; the same seed and renderer give the same scenes.
 
-    width: pixels of the longest side; None is the world's own. Raises RuntimeError with the
-    packages to install when Filament cannot be used.
+    width: pixels of the longest side; None is the world's own. renderer: a key of RENDERERS. Raises
+    RuntimeError with the packages to install when it cannot be used.
     """
 
-    def __init__(self, spec: WorldSpec, seed: int, width: int | None = None) -> None:
+    def __init__(
+        self, spec: WorldSpec, seed: int, width: int | None = None, renderer: str = "filament"
+    ) -> None:
         self.spec = spec
         self.rng = np.random.default_rng(seed)
         self.width = spec.width if width is None else width
-        self._renderer = FilamentRenderer()
+        self._renderer = RENDERERS[renderer]()
         assets = (spec.assets or Assets()).half(unseen=spec.unseen)
         self._assets = assets
         self._arranger = Arranger(spec, assets, self.rng)
