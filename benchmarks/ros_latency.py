@@ -4,13 +4,14 @@
 """Measure the time from image and sentence to the question on the ROS graph, and in the engine.
 
     scripts/run python benchmarks/ros_latency.py [--runs N] [--model M] [--device D] [--image FILE]
-        [--sizes 640x480 1920x1080]
+        [--sizes 640x480 1920x1080] [--no-masks]
 
 Perception runs in a process of its own; every frame is new to it. A run takes, one after the other:
 
-    engine            `Clue.look` and `Clue.reply` in this process, with as many threads
-    service           ~/ground with the image in the request, from the call to the response
-    service, topic    ~/ground on the newest frame of the image topic, published 0.2 s before
+    engine            what the node asks of `Clue`, in this process with as many threads: look,
+                      reply, masks of the candidates (--no-masks: neither here nor there)
+    service           `ground` with the image in the request, from the call to the response
+    service, topic    `ground` on the newest frame of the image topic, published 0.2 s before
     action            a goal with the image in it, from sending it to the question on its topic
 
 The threshold is 0, so that every request is asked about. What ROS adds is the median over the runs
@@ -60,6 +61,7 @@ class RosLatencyOptions(ModelOptions):
 
     runs: int = option(50, "number of runs of each size", type=at_least(1))
     image: Path | None = option(None, "an image file; default: one of the demo's")
+    no_masks: bool = option(False, "measure without the objects' masks")
     sizes: tuple[str, ...] = option(
         ("640x480", "1920x1080"), "sizes that the image is scaled to", nargs="+"
     )
@@ -180,14 +182,18 @@ def main() -> None:
     leave_a_core_free()  # as perception does
     picture = load_image(options.image or demo_folder() / "yellow_blocks.png")
     clue = Clue.load(options.model, device=options.device, threshold=0.0)
+    masks = not options.no_masks
 
     def engine(image: npt.NDArray[np.uint8]) -> float:
         begin = time.perf_counter()
-        clue.reply(clue.look(image), Dialogue(REQUEST))
+        view = clue.look(image)
+        reply = clue.reply(view, Dialogue(REQUEST))
+        if masks:
+            clue.peak_masks(view, reply.ambiguity)
         return time.perf_counter() - begin
 
     found = {}
-    with perception_process(options, threshold=0.0) as (_, watcher):
+    with perception_process(options, threshold=0.0, masks=masks) as (_, watcher):
         watcher.transition("configure", 600.0)
         watcher.transition("activate")
         graph = Graph(watcher)
@@ -196,8 +202,8 @@ def main() -> None:
         }  # fmt: skip
         for size in options.sizes:
             found[size] = summary(in_turns(ways, Frames(picture, size), options.runs))
-    result = {"model": options.model, "dtype": clue.dtype, "runs": options.runs, "sizes": found}
-    print(json.dumps(result))
+    result = {"model": options.model, "dtype": clue.dtype, "masks": masks, "runs": options.runs}
+    print(json.dumps({**result, "sizes": found}))
     for size, rows in found.items():
         for name, row in rows.items():
             middle, low, high = row.get("adds_ms", ("", "", ""))
