@@ -88,6 +88,9 @@ class SpeedOptions:
         "score of the first view's box up to which the other views are looked at, 1: always;"
         " default: the model's",
     )
+    requests: int = option(
+        len(REQUESTS), "number of the demo's requests in a repetition", choices=(1, 2, 3, 4)
+    )
     repeats: int = option(10, "number of repetitions", type=at_least(1))
     starts: int = option(3, "number of fresh processes of each contender, 0: none")
     threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
@@ -140,12 +143,13 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "doubtful_score": options.doubtful_score,
+        "requests": options.requests,
         "repeats": options.repeats,
         "load_before": os.getloadavg()[0],
     }
     # Before this process holds models of its own.
     result["start"] = _starts(folder, ours, dtype, options.starts) if options.starts else {}
-    bench = Bench(folder, ours, dtype, options.doubtful_score)
+    bench = Bench(folder, ours, dtype, options.doubtful_score, REQUESTS[: options.requests])
     result["dtype"] = bench.clue.dtype
     result["rows"] = bench.rows(options.repeats)
     result["costs"] = bench.costs(max(1, options.repeats // 2))
@@ -158,19 +162,26 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
 class Bench:
     """The contenders on one model folder, and what is timed."""
 
-    def __init__(self, folder: Path, ours: str, dtype: str, doubtful_score: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ours: str,
+        dtype: str,
+        doubtful_score: float | None,
+        requests: Sequence[Request] = REQUESTS,
+    ) -> None:
         from clue_ros.engine import Clue
         from clue_ros.images import load_image
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
         from clue_ros.model.devices import DTYPES
 
-        self._doubtful_score = doubtful_score
+        self._doubtful_score, self._requests = doubtful_score, requests
         self.clue = Clue.load(folder, device="cpu", dtype=ours, doubtful_score=doubtful_score)
         self.plain = PlainTransformers(folder, DTYPES[dtype])
         self.best = PlainTransformers(folder, DTYPES[dtype], best=True)
-        self.images = {r.image: load_image(demo_folder() / r.image) for r in REQUESTS}
+        self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
-        self._tokens = {(r, asks): self._said(r, asks) for r in REQUESTS for asks in (True, False)}
+        self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
 
     def _said(self, request: Request, asks: bool) -> int:
         """How many tokens our reply has, its end included; plain transformers writes as many."""
@@ -205,13 +216,13 @@ class Bench:
             for row in plain:
                 contenders = {PLAIN: plain[row], BEST: best[row], OURS: self._ours()[row]}
                 total = dict.fromkeys(contenders, 0.0)
-                for request in REQUESTS:
+                for request in self._requests:
                     image = self.images[request.image]
                     for name, timed in contenders.items():
                         total[name] += timed(self.fresh(image), request)
                 if repeat >= 0:
                     for name, taken in total.items():
-                        seconds[row][name].append(taken / len(REQUESTS))
+                        seconds[row][name].append(taken / len(self._requests))
         first = seconds["first answer, box"][PLAIN]
         return {row: _compared(taken, first) for row, taken in seconds.items()}
 
