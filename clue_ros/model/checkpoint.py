@@ -216,7 +216,7 @@ class Checkpoint:
     def second_opinion(self, features: torch.Tensor, context: str) -> tuple[float, Prefill]:
         """Probability that adapter B opens with a question, and its prefill, for `speak`."""
         prefill = self._read(features, context)
-        return float(question_share(self.backbone, self.vocabulary, prefill)[0]), prefill
+        return float(question_share(self.vocabulary, prefill)[0]), prefill
 
     def speak(
         self, features: torch.Tensor, context: str, mode: Mode, prefill: Prefill | None = None
