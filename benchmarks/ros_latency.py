@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Frames:
     def next(self) -> npt.NDArray[np.uint8]:
         """A new frame, RGB (H, W, 3)."""
         self._count += 1
-        image = self._image.copy()
+        image: npt.NDArray[np.uint8] = self._image.copy()
         image[0, 0] = self._count & 255, self._count >> 8 & 255, 1
         return image
 
@@ -153,7 +153,7 @@ class Graph:
 
 
 def in_turns(
-    ways: dict[str, Callable[[npt.NDArray[np.uint8]], float]], frames: Frames, runs: int
+    ways: Mapping[str, Callable[[npt.NDArray[np.uint8]], float]], frames: Frames, runs: int
 ) -> dict[str, list[float]]:
     """Seconds of each way, one new frame for each in every run; the first runs are not counted."""
     taken: dict[str, list[float]] = {name: [] for name in ways}

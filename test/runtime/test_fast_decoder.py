@@ -136,9 +136,12 @@ def test_the_head_runs_once_for_each_token(
     adapters.use(IVG)
     calls = []
     logits = Backbone.logits
-    monkeypatch.setattr(
-        Backbone, "logits", lambda self, hidden: calls.append(1) or logits(self, hidden)
-    )
+
+    def counted(self: Backbone, hidden: torch.Tensor) -> torch.Tensor:
+        calls.append(len(hidden))
+        return logits(self, hidden)
+
+    monkeypatch.setattr(Backbone, "logits", counted)
     prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
     features = torch.randn(1, backbone.grid**2, backbone.text.hidden_size)
     prefill = read_prompts(backbone, features, prompts)
