@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,12 @@ def image_message(image: npt.NDArray[np.uint8]) -> Any:
     from clue_ros.nodes.image_conversion import fill_image
 
     return fill_image(Image(), image, "rgb8")
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used, in user and kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

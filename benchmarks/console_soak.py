@@ -34,8 +34,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import image_message, parse
-from benchmarks.soak import cpu_seconds, growth
+from benchmarks.common import cpu_seconds, image_message, parse
+from benchmarks.soak import growth
 from clue_ros.images import load_image
 from clue_ros.lab.options import at_least, option
 from clue_ros.memory import resident

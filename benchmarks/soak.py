@@ -23,14 +23,12 @@ from __future__ import annotations
 import array
 import contextlib
 import json
-import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +36,7 @@ import numpy as np
 from benchmarks.common import (
     REQUEST,
     ModelOptions,
+    cpu_seconds,
     image_message,
     noise,
     parse,
@@ -74,12 +73,6 @@ def growth(samples: list[int]) -> dict[str, float]:
         "highest_mb": round(max(samples) / 1e6, 1),
         "growth_percent": round(100 * slope * (len(later) - 1) / later.mean(), 3),
     }
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used, in user and kernel mode."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Soak:

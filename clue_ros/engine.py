@@ -143,12 +143,13 @@ class Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
-        a GPU, else float32), "float32", "bfloat16", "float16". policy: who decides between asking
-        and pointing, the "detector", the "decoder" or "both" (see `ambiguity`), or "zero-shot": the
-        base without its adapters (`clue_ros.model.zero_shot`). For "both" a model without a fit
-        (`clue train policy`) takes the detector, with a warning; a model with one adapter alone
-        takes that one, a base without adapters "zero-shot". threshold: 0..1, None for the model's
-        own.
+        a GPU; on a CPU "mixed" for a small model where that is faster, else "float32"), "float32",
+        "mixed" (float32 with matrix products in bfloat16), "bfloat16", "float16". policy: who
+        decides between asking and pointing, the "detector", the "decoder" or "both" (see
+        `ambiguity`), or "zero-shot": the base without its adapters (`clue_ros.model.zero_shot`).
+        For "both" a model without a fit (`clue train policy`) takes the detector, with a warning; a
+        model with one adapter alone takes that one, a base without adapters "zero-shot". threshold:
+        0..1, None for the model's own.
         num_views: views of the picture that agree on the box, None for the model's own (`looks` is
         its old name); doubtful_score: the first view's score up to which the others are looked at,
         0..1, None for the model's own. detector: the folder of another detector that
@@ -210,8 +211,9 @@ class Clue:
 
     @property
     def dtype(self) -> str:
-        """The weights' type, such as "float32"."""
-        return str(self._checkpoint.backbone.dtype).removeprefix("torch.")
+        """The weights' type, such as "float32"; "mixed": with matrix products in bfloat16."""
+        backbone = self._checkpoint.backbone
+        return "mixed" if backbone.is_mixed else str(backbone.dtype).removeprefix("torch.")
 
     @property
     def grid(self) -> int:

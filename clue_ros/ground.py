@@ -52,7 +52,7 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say what to load, and how: `clue ground` and `clue check`."""
     add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, mixed, bfloat16 or float16")
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,

@@ -65,6 +65,11 @@ class Backbone:
         dtype: torch.dtype = self.model.get_input_embeddings().weight.dtype
         return dtype
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether matrix products take operands of 16 bits where the weights' type is float32."""
+        return False
+
     def memory_bytes(self) -> int:
         """Bytes of weights and buffers; a tensor used twice (tied embeddings) counts once."""
         tensors = [*self.model.parameters(), *self.model.buffers(), *quantization_state(self.model)]

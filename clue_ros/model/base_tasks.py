@@ -141,7 +141,7 @@ class BaseTasks:
         features, prompts = self._look(boxes), self._prompts(ANSWER, [question] * len(boxes))
         with torch.inference_mode():
             prefill = read_prompts(parts.backbone, features, prompts)
-            shares = parts.backbone.logits(prefill.hidden).softmax(-1)[:, [yes, no]].tolist()
+            shares = prefill.logits.softmax(-1)[:, [yes, no]].tolist()
         return [math.log(y / n) if y + n >= OPINION and y * n > 0 else None for y, n in shares]
 
     def _look(self, boxes: Sequence[Box | None] | None) -> torch.Tensor:

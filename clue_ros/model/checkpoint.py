@@ -41,7 +41,7 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
-from clue_ros.model.devices import choose_device, choose_dtype
+from clue_ros.model.devices import choose_device, choose_dtype, wants_mixed
 from clue_ros.model.fusion import Fusion, load_fusion
 from clue_ros.model.lean import LeanAdapters, open_lean
 from clue_ros.model.loading import (
@@ -216,7 +216,7 @@ class Checkpoint:
     def second_opinion(self, features: torch.Tensor, context: str) -> tuple[float, Prefill]:
         """Probability that adapter B opens with a question, and its prefill, for `speak`."""
         prefill = self._read(features, context)
-        return float(question_share(self.backbone, self.vocabulary, prefill)[0]), prefill
+        return float(question_share(self.vocabulary, prefill)[0]), prefill
 
     def speak(
         self, features: torch.Tensor, context: str, mode: Mode, prefill: Prefill | None = None
@@ -368,7 +368,7 @@ def _load(
 ) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
-    backbone, adapters = _open(base, place, choose_dtype(dtype, place), quantization)
+    backbone, adapters = _open(base, place, dtype, quantization)
     processor = open_processor(base)
     check_processor(processor, backbone, base)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
@@ -413,13 +413,14 @@ def _load(
 
 
 def _open(
-    base: Path, place: torch.device, dtype: torch.dtype, quantization: str
+    base: Path, place: torch.device, dtype: str, quantization: str
 ) -> tuple[Backbone, Adapters]:
     """A base without transformers' and peft's classes where that is possible, and its adapters."""
-    lean = open_lean(base, place, dtype) if quantization == NONE else None
+    kind, mixed = choose_dtype(dtype, place), wants_mixed(dtype, place)
+    lean = open_lean(base, place, kind, mixed=mixed) if quantization == NONE else None
     if lean is not None:
         return lean, LeanAdapters(lean)
-    backbone = load_backbone(base, device=place, dtype=dtype, quantization=quantization)
+    backbone = load_backbone(base, device=place, dtype=kind, quantization=quantization)
     return backbone, Adapters(backbone)
 
 

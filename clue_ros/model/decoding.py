@@ -218,11 +218,11 @@ class _Row:
 class Prefill:
     """Prompts that the whole decoder has read and not yet replied to.
 
-    hidden (B, D) after each prompt's last token, lengths (B,), mask (B, S), and the cache, which a
+    logits (B, V) of each prompt's next token, lengths (B,), mask (B, S), and the cache, which a
     reply writes on: a prefill is replied to once.
     """
 
-    hidden: torch.Tensor
+    logits: torch.Tensor
     lengths: torch.Tensor
     mask: torch.Tensor
     cache: Cache | KeyValues
@@ -233,7 +233,7 @@ def read_prompts(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -
     """Run B prompts (without suffixes) through the active adapter. features: (B or 1, N, D)."""
     hidden, cache = backbone.read(features, prompts, ROOM)
     mask = prompts.attention_mask
-    return Prefill(hidden, mask.sum(1), mask, cache)
+    return Prefill(backbone.logits(hidden), mask.sum(1), mask, cache)
 
 
 def generate(
@@ -274,28 +274,28 @@ def reply_to(
     """
     if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
-    hidden, lengths, mask = prefill.hidden, prefill.lengths, prefill.mask
-    rows = [_Row(mode, vocabulary, max_boxes, box) for _ in hidden]
+    logits, lengths, mask = prefill.logits, prefill.lengths, prefill.mask
+    rows = [_Row(mode, vocabulary, max_boxes, box) for _ in logits]
     limit = SIDES + MASK_TOKENS if mode == "segment" else max_new_tokens
     if mode in ("grounding", "free"):
         limit = max(limit, (SIDES + 1) * max_boxes)
     for count in range(limit):
-        chosen = _choose(backbone.logits(hidden), rows)
+        chosen = _choose(logits, rows)
         if all(row.done for row in rows) or count == limit - 1:
             break
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
-        hidden = backbone.step(chosen, lengths + 1 + count, mask, prefill.cache)
+        logits = backbone.logits(backbone.step(chosen, lengths + 1 + count, mask, prefill.cache))
     return [row.result() for row in rows]
 
 
 @torch.inference_mode()
-def question_share(backbone: Backbone, vocabulary: Vocabulary, prefill: Prefill) -> torch.Tensor:
+def question_share(vocabulary: Vocabulary, prefill: Prefill) -> torch.Tensor:
     """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
 
     (B,) in 0..1.
     """
     first = vocabulary.first_location
-    shares = backbone.logits(prefill.hidden).softmax(-1)
+    shares = prefill.logits.softmax(-1)
     return 1 - shares[:, first : first + STEPS].sum(-1)
 
 

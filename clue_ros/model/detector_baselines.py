@@ -115,7 +115,7 @@ class FirstToken(_Decoding):
     def chance(self, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
         """1 - the probability of all location tokens (B,)."""
         prefill = read_prompts(self.backbone, features, prompts)
-        return question_share(self.backbone, self.vocabulary, prefill)
+        return question_share(self.vocabulary, prefill)
 
 
 FIRST_TOKEN = "decoder-first"

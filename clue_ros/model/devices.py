@@ -10,8 +10,12 @@ import torch
 
 from clue_ros import memory
 from clue_ros.errors import ModelError
+from clue_ros.model.products import has_fast_bfloat16
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MIXED = "mixed"
+"""Mixed precision: weights of float32, and on a CPU matrix products in bfloat16."""
+NAMES = (*DTYPES, MIXED)
 
 
 def choose_device(name: str) -> torch.device:
@@ -27,13 +31,28 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """For "auto" bfloat16 on a GPU that has it, else float32; else by name. Raises ModelError."""
+    """The weights' type by name; "auto": bfloat16 on a GPU that has it, else float32.
+
+    Raises ModelError.
+    """
+    if name == MIXED:
+        return torch.float32
     if name == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if fast else torch.float32
     if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(DTYPES)}")
+        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(NAMES)}")
     return DTYPES[name]
+
+
+def wants_mixed(name: str, device: torch.device) -> bool:
+    """Whether a small model's products take bfloat16 beside weights of float32.
+
+    On a CPU, where it is asked for, or for "auto" where the CPU multiplies faster in bfloat16.
+    """
+    if device.type != "cpu":
+        return False
+    return name == MIXED or (name == "auto" and has_fast_bfloat16())
 
 
 def device_name(device: torch.device) -> str:

@@ -6,12 +6,13 @@
 to rounding (a test compares them on random inputs), and differs in the work that it does:
 
 - No mask where a prompt has no padding and no suffix: PaliGemma's prefix attends to all of itself.
-- Scale, softcap and softmax in place; grouped heads without copies of their keys.
+- Scale, softcap and softmax in place, the softcap's tanh and the MLP's GELU as part of the products
+  before them where the CPU's library has that (`products`).
 - A cache of its final size, written in place.
 - Of the block that the detector reads, no more than the attention of the words' rows.
 - Of a small decoder (`MERGED_BYTES`), each adapter's weights merged into a copy of the base's, q, k
-  and v in one matrix, gate and up in another. Of a larger one, and of a quantised one, peft's own
-  layers.
+  and v in one matrix; if asked, a copy in 16 bits (mixed precision). Of a larger one, and of a
+  quantised one, peft's own layers.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
+from clue_ros.model.products import Product, tanh_product
+
+GELU = "gelu_pytorch_tanh"
 MERGED_BYTES = 64 * 2**20
 """Largest copy of a decoder's projections with an adapter merged into them. A larger decoder spends
 its time in the matrix products: merging brings it little and costs a second decoder."""
@@ -59,16 +62,18 @@ class _Block:
     query: Linear
     key: Linear
     output: Linear
-    gate_up: Linear
-    down: Linear
+    mlp: Linear
     norms: tuple[torch.Tensor, ...]
 
 
 class FastDecoder:
-    """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients."""
+    """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients.
 
-    def __init__(self, decoder: Any, config: Any) -> None:
-        self._decoder, self._config = decoder, config
+    products: the type of the operands of a merged decoder's matrix products; None: the weights'.
+    """
+
+    def __init__(self, decoder: Any, config: Any, products: torch.dtype | None = None) -> None:
+        self._decoder, self._config, self._products = decoder, config, products
         self._heads: int = config.num_attention_heads
         self._groups: int = config.num_key_value_heads
         self._size: int = config.head_dim
@@ -160,11 +165,12 @@ class FastDecoder:
         weights = self._weights(queries, keys, mask)
         rows, _, length, total = weights.shape
         grouped = weights.view(rows, groups, -1, total)
-        out = torch.matmul(grouped, values).view(rows, heads, length, -1)
+        if self._products is not None and length > 1:
+            grouped, values = grouped.to(self._products), values.to(self._products)
+        out = torch.matmul(grouped, values).to(hidden.dtype).view(rows, heads, length, -1)
         out = block.output(out.transpose(1, 2).reshape(rows, length, -1))
         hidden = hidden + _norm(out, block.norms[1], eps)
-        gate, up = block.gate_up(_norm(hidden, block.norms[2], eps)).chunk(2, -1)
-        out = block.down(self._decoder.layers[index].mlp.act_fn(gate).mul_(up))
+        out = block.mlp(_norm(hidden, block.norms[2], eps))
         return hidden + _norm(out, block.norms[3], eps)
 
     def _weights(
@@ -173,15 +179,19 @@ class FastDecoder:
         """Softmax of the capped logits, (B, H, T, S) in the queries' dtype."""
         rows, heads, length, _ = queries.shape
         grouped = queries.reshape(rows, self._groups, -1, self._size)
-        logits = torch.matmul(grouped, keys.transpose(2, 3)).view(rows, heads, length, -1)
-        if self._cap is None:
-            logits = logits.mul_(self._scale)
-        elif logits.dtype is torch.float32:
-            logits = logits.mul_(self._scale / self._cap).tanh_().mul_(self._cap)
-        else:  # in 16 bits every rounding counts: one after the other, as transformers has them
-            logits = logits.mul_(self._scale).div_(self._cap).tanh_().mul_(self._cap)
+        if self._cap is not None and queries.dtype is torch.float32:
+            left = (grouped * (self._scale / self._cap)).flatten(0, 1)
+            logits = tanh_product(left, keys.flatten(0, 1)).mul_(self._cap)
+        else:
+            logits = torch.matmul(grouped, keys.transpose(2, 3)).mul_(self._scale)
+            if self._cap is not None:
+                # In 16 bits every rounding counts: one after the other, as transformers has them.
+                logits = logits.div_(self._cap).tanh_().mul_(self._cap)
+        logits = logits.view(rows, heads, length, -1)
         if mask is not None:
             logits = logits + mask
+        if logits.dtype is torch.float32:
+            return torch.softmax(logits, -1, out=logits)
         return logits.softmax(-1, dtype=torch.float32).to(queries.dtype)
 
     def _split(self, mixed: torch.Tensor, heads: int) -> torch.Tensor:
@@ -211,9 +221,28 @@ class FastDecoder:
             merge = all(_is_plain(layer) for layer in layers) and (
                 sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
             )
-            blocks = [_merged(layer, name) if merge else _as_it_is(layer) for layer in layers]
+            blocks = [self._merged(layer, name) if merge else _as_it_is(layer) for layer in layers]
             made = self._made[name] = _Made(weights, _state(weights), blocks)
         return made.blocks
+
+    def _merged(self, layer: Any, name: str | None) -> _Block:
+        """A block of copies, the adapter added to the base's weights."""
+        q, k, v, o, gate, up, down = (_sum(part, name) for part in _projections(layer))
+        inward = self._copy(torch.cat([q, k, v]))
+        return _Block(
+            Product(inward, pack=True),
+            Product(inward[: len(q)]),
+            Product(inward[len(q) : len(q) + len(k)]),
+            Product(self._copy(o), pack=True),
+            _mlp(
+                [Product(self._copy(part), pack=True) for part in (gate, up, down)],
+                None if self._config.hidden_activation == GELU else layer.mlp.act_fn,
+            ),
+            _scales(layer),
+        )
+
+    def _copy(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight if self._products is None else weight.to(self._products)
 
 
 @dataclass(frozen=True)
@@ -302,35 +331,33 @@ def _scales(layer: Any) -> tuple[torch.Tensor, ...]:
     return tuple(1.0 + norm.weight.detach().float() for norm in _norms(layer))
 
 
-def _merged(layer: Any, name: str | None) -> _Block:
-    """A block of copies, the adapter added to the base's weights."""
-    q, k, v, o, gate, up, down = (_sum(part, name) for part in _projections(layer))
-    inward, wide = torch.cat([q, k, v]), torch.cat([gate, up])
-    return _Block(
-        _times(inward),
-        _times(inward[: len(q)]),
-        _times(inward[len(q) : len(q) + len(k)]),
-        _times(o),
-        _times(wide),
-        _times(down),
-        _scales(layer),
-    )
-
-
 def _sum(part: Any, name: str | None) -> torch.Tensor:
     weight: torch.Tensor = _base(part).weight.detach()
     lora = _lora(part, name)
     return weight if lora is None else weight + lora[2] * (lora[1].detach() @ lora[0].detach())
 
 
-def _times(weight: torch.Tensor) -> Linear:
-    return lambda hidden: functional.linear(hidden, weight)
+def _mlp(parts: Sequence[Product], activation: Linear | None) -> Linear:
+    """A merged block's MLP of gate, up and down; activation: None for GELU."""
+    gate, up, down = parts
+
+    def mlp(hidden: torch.Tensor) -> torch.Tensor:
+        rows = hidden.to(gate.dtype)
+        wide = gate.gelu(rows) if activation is None else activation(gate(rows))
+        return down(wide.mul_(up(rows))).to(hidden.dtype)
+
+    return mlp
 
 
 def _as_it_is(layer: Any) -> _Block:
     """A block of the layer's own modules."""
     q, k, v, o, gate, up, down = _projections(layer)
-    return _Block(_side_by_side(q, k, v), q, k, o, _side_by_side(gate, up), down, _scales(layer))
+
+    def mlp(hidden: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = down(layer.mlp.act_fn(gate(hidden)).mul_(up(hidden)))
+        return out
+
+    return _Block(_side_by_side(q, k, v), q, k, o, mlp, _scales(layer))
 
 
 def _side_by_side(*parts: Linear) -> Linear:

@@ -14,6 +14,7 @@ to them from the start: `open_lean` returns None.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,10 +29,10 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone, load_config
 from clue_ros.model.conv_stem import conv_stem
-from clue_ros.model.fast_decoder import FastDecoder
+from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder
 from clue_ros.model.loading import published_name, weight_files
+from clue_ros.model.products import Product
 
-GELU = "gelu_pytorch_tanh"
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
     "gate_proj", "up_proj", "down_proj",
 )  # fmt: skip
@@ -63,8 +64,10 @@ class LeanBackbone(Backbone):
         weights: dict[str, torch.Tensor],
         device: torch.device,
         dtype: torch.dtype,
+        products: torch.dtype | None = None,
     ) -> None:
         self._folder, self._place, self._dtype = folder, device, dtype
+        self._products = products
         self._weights: dict[str, torch.Tensor] | None = weights
         self._whole: Any = None
         self.switch = Switch()
@@ -72,7 +75,7 @@ class LeanBackbone(Backbone):
         self._take(config)
         self.decoder = _decoder(weights, self.text)
         self._tower = _Tower(weights, config.vision_config)
-        self._fast = FastDecoder(self.decoder, self.text)
+        self._fast = FastDecoder(self.decoder, self.text, products)
         self._embeddings = weights[f"{TEXT}embed_tokens.weight"]
         self._scale = torch.tensor(self.text.hidden_size**0.5, dtype=dtype, device=device)
 
@@ -103,6 +106,11 @@ class LeanBackbone(Backbone):
     def dtype(self) -> torch.dtype:
         """The weights' type."""
         return self._dtype
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether matrix products take operands of 16 bits where the weights' type is float32."""
+        return self.is_lean and self._products is not None
 
     def memory_bytes(self) -> int:
         """Bytes of weights; one used twice (tied embeddings) counts once."""
@@ -248,9 +256,12 @@ class LeanAdapters(Adapters):
         return True
 
 
-def open_lean(folder: Path, device: torch.device, dtype: torch.dtype) -> LeanBackbone | None:
+def open_lean(
+    folder: Path, device: torch.device, dtype: torch.dtype, *, mixed: bool = False
+) -> LeanBackbone | None:
     """A folder's model for replies alone; None where transformers has to load it.
 
+    mixed: of a decoder small enough to be merged, matrix products in bfloat16, the rest in `dtype`.
     Raises ModelError for a config.json that cannot be used.
     """
     config: Any = load_config(folder)
@@ -276,8 +287,31 @@ def open_lean(folder: Path, device: torch.device, dtype: torch.dtype) -> LeanBac
         wanted[HEAD] = wanted[f"{TEXT}embed_tokens.weight"]
     if any(name not in weights or weights[name].shape != wanted[name] for name in wanted):
         return None
-    used = {name: weights[name].to(device, dtype) for name in wanted}
-    return LeanBackbone(folder, config, used, device, dtype)
+    mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
+    products = torch.bfloat16 if mixed else None
+    stem = getattr(vision, "conv_stem", None) is not None
+    used = {
+        name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
+        for name in wanted
+    }
+    return LeanBackbone(folder, config, used, device, dtype, products)
+
+
+def _is_product(name: str, stem: bool) -> bool:
+    """Whether a weight is of a linear layer of the vision tower, of a stem or the projector."""
+    if stem and name.startswith(PATCHES):
+        return True
+    return name.startswith(PROJECTOR) or (
+        name.startswith(f"{TOWER}encoder.") and (".self_attn." in name or ".mlp." in name)
+    )
+
+
+def _decoder_bytes(shapes: dict[str, tuple[int, ...]]) -> int:
+    """Bytes of a decoder's projections in float32."""
+    inside = (
+        math.prod(shapes[name]) for name in shapes if name.startswith(TEXT) and "_proj." in name
+    )
+    return 4 * sum(inside)
 
 
 def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:
@@ -354,33 +388,31 @@ class _Tower:
         own = {n.removeprefix(PATCHES): w for n, w in weights.items() if n.startswith(PATCHES)}
         self._patches.load_state_dict(own, assign=True)
         self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]
-        names = ("layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                 "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2")  # fmt: skip
+        norms = ("layer_norm1", "layer_norm2")
+        products = (*(f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")), "mlp.fc1", "mlp.fc2")
+        paths = [f"{TOWER}encoder.layers.{block}." for block in range(vision.num_hidden_layers)]
         self._blocks = [
-            [pair(f"{TOWER}encoder.layers.{block}.{name}") for name in names]
-            for block in range(vision.num_hidden_layers)
+            ([pair(path + n) for n in norms], [Product(*pair(path + p)) for p in products])
+            for path in paths
         ]
-        self._last, self._projector = pair(f"{TOWER}post_layernorm"), pair(PROJECTOR[:-1])
+        self._last = pair(f"{TOWER}post_layernorm")
+        self._projector = Product(*pair(PROJECTOR.removesuffix(".")))
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, N, D)."""
         size, eps = (self._vision.hidden_size,), self._vision.layer_norm_eps
         heads = self._vision.num_attention_heads
-        seen = self._patches(pixels)
+        seen = self._patches(pixels.to(self._patches.weight.dtype)).to(pixels.dtype)
         hidden = seen.flatten(2).transpose(1, 2) + self._positions
-        for norm1, q, k, v, out, norm2, fc1, fc2 in self._blocks:
+        for (norm1, norm2), (q, k, v, out, fc1, fc2) in self._blocks:
             normed = functional.layer_norm(hidden, size, *norm1, eps)
             shape = (*normed.shape[:2], heads, -1)
-            queries, keys, values = (
-                functional.linear(normed, *part).view(shape).transpose(1, 2) for part in (q, k, v)
-            )
+            queries, keys, values = (part(normed).view(shape).transpose(1, 2) for part in (q, k, v))
             mixed = functional.scaled_dot_product_attention(queries, keys, values)
-            hidden = hidden + functional.linear(mixed.transpose(1, 2).flatten(2), *out)
+            hidden = hidden + out(mixed.transpose(1, 2).flatten(2))
             normed = functional.layer_norm(hidden, size, *norm2, eps)
-            wide = functional.gelu(functional.linear(normed, *fc1), approximate="tanh")
-            hidden = hidden + functional.linear(wide, *fc2)
-        hidden = functional.layer_norm(hidden, size, *self._last, eps)
-        return functional.linear(hidden, *self._projector)
+            hidden = hidden + fc2(fc1.gelu(normed))
+        return self._projector(functional.layer_norm(hidden, size, *self._last, eps))
 
 
 def _decoder(weights: dict[str, torch.Tensor], text: Any) -> Any:

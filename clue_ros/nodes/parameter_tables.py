@@ -46,8 +46,9 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "dtype",
         "auto",
-        "Number format of the weights (auto: the best one for the device).",
-        choices=("auto", "float32", "bfloat16", "float16"),
+        "Number format of the weights (auto: the best one for the device; mixed: float32 with"
+        " matrix products in bfloat16, for a small model on a CPU).",
+        choices=("auto", "float32", "mixed", "bfloat16", "float16"),
         change=Change.UNCONFIGURED,
     ),
     Parameter(

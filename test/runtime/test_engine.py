@@ -40,7 +40,7 @@ def test_what_is_loaded_says_what_it_is(clue: Clue, random_model: Path) -> None:
     assert clue.policy == "detector"
     assert clue.threshold == 0.5
     assert clue.grid == 8
-    assert clue.dtype == "float32"
+    assert clue.dtype in ("float32", "mixed")  # the CPU decides
     assert 100_000 < clue.memory_bytes() < 10_000_000
 
 

@@ -12,7 +12,14 @@ from benchmarks.full_size import random_adapters
 from clue_ros.model import fast_decoder
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
-from clue_ros.model.decoding import Mode, Vocabulary, generate, read_prompts
+from clue_ros.model.decoding import (
+    Mode,
+    Vocabulary,
+    generate,
+    question_share,
+    read_prompts,
+    reply_to,
+)
 from clue_ros.model.fast_decoder import FastDecoder, KeyValues
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
 
@@ -72,7 +79,7 @@ def test_attention_and_hidden_states_are_the_plain_ones(
             with plain():
                 slow = read_prompts(backbone, features, prompts)
             assert not isinstance(slow.cache, KeyValues)
-            torch.testing.assert_close(prefill.hidden, slow.hidden, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(prefill.logits, slow.logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -118,3 +125,27 @@ def test_a_window_shorter_than_the_prompt_takes_the_plain_path(
     prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
     features = torch.randn(1, backbone.grid**2, backbone.text.hidden_size)
     assert not isinstance(read_prompts(backbone, features, prompts).cache, KeyValues)
+
+
+def test_the_head_runs_once_for_each_token(
+    random_model: Path, processor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logits that policy "both" reads whether to ask from are those of the first token."""
+    backbone, adapters = parts(random_model, 1)
+    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
+    adapters.use(IVG)
+    calls = []
+    logits = Backbone.logits
+
+    def counted(self: Backbone, hidden: torch.Tensor) -> torch.Tensor:
+        calls.append(len(hidden))
+        return logits(self, hidden)
+
+    monkeypatch.setattr(Backbone, "logits", counted)
+    prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
+    features = torch.randn(1, backbone.grid**2, backbone.text.hidden_size)
+    prefill = read_prompts(backbone, features, prompts)
+    share = question_share(vocabulary, prefill)
+    (said,) = reply_to(backbone, vocabulary, prefill, "grounding")
+    assert 0 <= float(share) <= 1
+    assert len(calls) == len(said.tokens) == 4

@@ -95,10 +95,10 @@ def load_on_full_gpu(
             raise no_memory()
         return real(base, device=device, **options)
 
-    def lean(base: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    def lean(base: Path, device: torch.device, dtype: torch.dtype, **options: Any) -> Any:
         if device.type == "cuda":
             raise no_memory()
-        return open_lean(base, device, dtype)
+        return open_lean(base, device, dtype, **options)
 
     monkeypatch.setattr(module, "load_backbone", load)
     monkeypatch.setattr(module, "open_lean", lean)

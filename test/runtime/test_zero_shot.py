@@ -301,4 +301,5 @@ def test_a_view_of_another_clue_is_looked_at_again(clue: Clue, picture: Any) -> 
     text = Dialogue("the red block")
     here = clue.reply(clue.look(picture), text)
     there = other.reply(clue.look(picture), text)
-    assert here.ambiguity.probability == pytest.approx(there.ambiguity.probability)
+    # Up to mixed precision, which ends where a test before has asked for the whole model.
+    assert here.ambiguity.probability == pytest.approx(there.ambiguity.probability, abs=1e-3)

@@ -50,7 +50,7 @@ class DetectorModelOptions(ModelOptions):
 class WeightsOptions(DetectorModelOptions):
     """A model in any number format."""
 
-    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    dtype: str = option("auto", "auto, float32, mixed, bfloat16 or float16")
     quantization: str = option(
         QUANTIZATIONS[0], "of the decoder's weights (nf4 has 4 bits)", choices=QUANTIZATIONS
     )

@@ -79,12 +79,17 @@ class SpeedOptions:
     )
     full: bool = option(False, "measure the model, then both sizes of random weights")
     dtype: str | None = option(
-        None, "of the weights; default: float32, bfloat16 for 3b", choices=("float32", "bfloat16")
+        None,
+        "of the weights; default: our own choice, beside transformers in float32; bfloat16 for 3b",
+        choices=("float32", "mixed", "bfloat16"),
     )
     doubtful_score: float | None = option(
         None,
         "score of the first view's box up to which the other views are looked at, 1: always;"
         " default: the model's",
+    )
+    requests: int = option(
+        len(REQUESTS), "number of the demo's requests in a repetition", choices=(1, 2, 3, 4)
     )
     repeats: int = option(10, "number of repetitions", type=at_least(1))
     starts: int = option(3, "number of fresh processes of each contender, 0: none")
@@ -121,9 +126,10 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
     """All figures of one model."""
     import torch
 
-    from clue_ros.model.devices import DTYPES
+    from clue_ros.model.devices import DTYPES, MIXED
 
-    dtype = options.dtype or ("bfloat16" if size == "3b" else "float32")
+    ours = options.dtype or ("bfloat16" if size == "3b" else "auto")
+    dtype = "bfloat16" if ours == "bfloat16" else "float32"  # of the files, and of transformers
     folder = find_model(options.model)
     if size is not None:
         from clue_ros.lab.evaluation.random_models import room_for, write_random_model
@@ -133,19 +139,22 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
         folder = write_random_model(scratch / "model", size, DTYPES[dtype])
     result: dict[str, Any] = {
         "model": size or options.model,
-        "dtype": dtype,
+        "dtype": ours,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "doubtful_score": options.doubtful_score,
+        "requests": options.requests,
         "repeats": options.repeats,
         "load_before": os.getloadavg()[0],
     }
     # Before this process holds models of its own.
-    result["start"] = _starts(folder, dtype, options.starts) if options.starts else {}
-    bench = Bench(folder, dtype, options.doubtful_score)
+    result["start"] = _starts(folder, ours, dtype, options.starts) if options.starts else {}
+    bench = Bench(folder, ours, dtype, options.doubtful_score, REQUESTS[: options.requests])
+    result["dtype"] = bench.clue.dtype
     result["rows"] = bench.rows(options.repeats)
     result["costs"] = bench.costs(max(1, options.repeats // 2))
-    result["floor"] = bench.floor(DTYPES[dtype])
+    products = torch.bfloat16 if bench.clue.dtype == MIXED else DTYPES[dtype]
+    result["floor"] = bench.floor(products)
     result["load_after"] = os.getloadavg()[0]
     return result
 
@@ -153,19 +162,26 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
 class Bench:
     """The contenders on one model folder, and what is timed."""
 
-    def __init__(self, folder: Path, dtype: str, doubtful_score: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ours: str,
+        dtype: str,
+        doubtful_score: float | None,
+        requests: Sequence[Request] = REQUESTS,
+    ) -> None:
         from clue_ros.engine import Clue
         from clue_ros.images import load_image
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
         from clue_ros.model.devices import DTYPES
 
-        self._doubtful_score = doubtful_score
-        self.clue = Clue.load(folder, device="cpu", dtype=dtype, doubtful_score=doubtful_score)
+        self._doubtful_score, self._requests = doubtful_score, requests
+        self.clue = Clue.load(folder, device="cpu", dtype=ours, doubtful_score=doubtful_score)
         self.plain = PlainTransformers(folder, DTYPES[dtype])
         self.best = PlainTransformers(folder, DTYPES[dtype], best=True)
-        self.images = {r.image: load_image(demo_folder() / r.image) for r in REQUESTS}
+        self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
-        self._tokens = {(r, asks): self._said(r, asks) for r in REQUESTS for asks in (True, False)}
+        self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
 
     def _said(self, request: Request, asks: bool) -> int:
         """How many tokens our reply has, its end included; plain transformers writes as many."""
@@ -200,13 +216,13 @@ class Bench:
             for row in plain:
                 contenders = {PLAIN: plain[row], BEST: best[row], OURS: self._ours()[row]}
                 total = dict.fromkeys(contenders, 0.0)
-                for request in REQUESTS:
+                for request in self._requests:
                     image = self.images[request.image]
                     for name, timed in contenders.items():
                         total[name] += timed(self.fresh(image), request)
                 if repeat >= 0:
                     for name, taken in total.items():
-                        seconds[row][name].append(taken / len(REQUESTS))
+                        seconds[row][name].append(taken / len(self._requests))
         first = seconds["first answer, box"][PLAIN]
         return {row: _compared(taken, first) for row, taken in seconds.items()}
 
@@ -374,14 +390,14 @@ def _compared(taken: Mapping[str, Sequence[float]], first: Sequence[float]) -> d
     return out
 
 
-def _starts(folder: Path, dtype: str, count: int) -> dict[str, Any]:
+def _starts(folder: Path, ours: str, dtype: str, count: int) -> dict[str, Any]:
     """Seconds from the start of a process to its first answer, and the most memory that it took."""
     picture, text = str(demo_folder() / REQUESTS[0].image), REQUESTS[0].clear
     commands = {
         "plain": [START["plain"], str(folder), picture, text, "5", dtype],
         "ours": [START["ours"], "ground", picture, text, "--json", "--model", str(folder)],
     }
-    commands["ours"] += ["--device", "cpu", "--dtype", dtype, "--force-grounding"]
+    commands["ours"] += ["--device", "cpu", "--dtype", ours, "--force-grounding"]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     memory: dict[str, list[float]] = {name: [] for name in commands}
     for repeat in range(-1, count):  # the first one reads the files from the disk

@@ -1,0 +1,108 @@
+"""Fused products give what the plain operations give, and mixed precision stays near float32."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from clue_ros.dialogue.types import Dialogue, Grounding
+from clue_ros.engine import Clue
+from clue_ros.model import devices, products
+from clue_ros.model.products import Product, tanh_product
+
+ROWS = (1, 5, 340)
+
+
+@pytest.fixture(params=["fused", "plain"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With oneDNN's operations, and as on a machine without them."""
+    if request.param == "plain":
+        monkeypatch.setattr(products, "is_fused", lambda _dtype: False)
+    elif not products.is_fused(torch.float32):
+        pytest.skip("this PyTorch has no fused products")
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.01)]
+)
+def test_a_product_is_the_linear_layer(rows: int, dtype: torch.dtype, close: float) -> None:
+    torch.manual_seed(rows)
+    hidden, weight, bias = torch.randn(2, rows, 48), torch.randn(40, 48) / 7, torch.randn(40)
+    plain = functional.linear(hidden, weight, bias)
+    with torch.inference_mode():
+        for pack in (False, True):
+            product = Product(weight.to(dtype), bias.to(dtype), pack=pack)
+            out, gelu = product(hidden), product.gelu(hidden)
+            assert out.dtype is gelu.dtype is torch.float32
+            torch.testing.assert_close(out, plain, rtol=close, atol=close)
+            expected = functional.gelu(plain, approximate="tanh")
+            torch.testing.assert_close(gelu, expected, rtol=close, atol=close)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("rows", ROWS)
+def test_the_tanh_of_a_product_is_that(rows: int) -> None:
+    torch.manual_seed(rows)
+    left, right = torch.randn(4, rows, 24), torch.randn(4, 24, 77).transpose(1, 2)
+    with torch.inference_mode():
+        found = tanh_product(left, right)
+    torch.testing.assert_close(found, torch.tanh(left @ right.transpose(1, 2)))
+
+
+def test_operations_that_are_missing_or_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_arguments: object) -> torch.Tensor:
+        raise AttributeError("_linear_pointwise")
+
+    def wrong(rows: torch.Tensor, weight: torch.Tensor, *_arguments: object) -> torch.Tensor:
+        return rows @ weight.T
+
+    for fake in (missing, wrong):
+        with monkeypatch.context() as patch:
+            patch.setattr(products, "_onednn", fake)
+            products.is_fused.cache_clear()
+            assert not products.is_fused(torch.float32)
+        products.is_fused.cache_clear()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_auto_is_mixed_where_the_cpu_multiplies_faster_in_bfloat16(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: fast)
+    kinds = {name: Clue.load(random_model, device="cpu", dtype=name).dtype for name in
+             ("auto", "mixed", "float32", "bfloat16")}  # fmt: skip
+    wanted = {"mixed": "mixed", "float32": "float32", "bfloat16": "bfloat16"}
+    assert kinds == {"auto": "mixed" if fast else "float32", **wanted}
+    assert not devices.wants_mixed("auto", torch.device("cuda"))
+
+
+def test_mixed_precision_stays_near_float32(random_model: Path) -> None:
+    exact, mixed = (Clue.load(random_model, device="cpu", dtype=d) for d in ("float32", "mixed"))
+    assert mixed.memory_bytes() < exact.memory_bytes()
+    rng = np.random.default_rng(3)
+    for text in ("pick up the red block", "the cup on the left"):
+        image = rng.integers(0, 256, (60, 80, 3), np.uint8)
+        judged, replies = [], []
+        for clue in (exact, mixed):
+            view = clue.look(image)
+            judged.append(clue.ambiguity(view, text))
+            reply = clue.reply(view, Dialogue(text), force_grounding=True)
+            assert isinstance(reply, Grounding)
+            replies.append(reply)
+        one, other = judged
+        assert one.probability == pytest.approx(other.probability, abs=0.02)
+        assert not np.array_equal(one.attention, other.attention)  # it is not the same arithmetic
+        assert np.abs(one.attention - other.attention).max() < 0.1
+        assert replies[0].score == pytest.approx(replies[1].score, abs=0.05)
+
+
+def test_a_decoder_too_large_to_be_merged_is_not_mixed(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clue_ros.model.lean.MERGED_BYTES", 0)
+    assert Clue.load(random_model, device="cpu", dtype="mixed").dtype == "float32"
