@@ -38,8 +38,12 @@ setup(
     # torch, transformers and peft: requirements.txt, see README
     install_requires=["setuptools"],
     # InViG from the hub and from parquet files; its JSON files need nothing more.
-    # Ray: clue data generate on a cluster.
-    extras_require={"invig": ["datasets==5.2.0"], "ray": ["ray[data]==2.60.0"]},
+    # Ray: clue data generate on a cluster. Scores: the text scores of clue eval dialogue.
+    extras_require={
+        "invig": ["datasets==5.2.0"],
+        "ray": ["ray[data]==2.60.0"],
+        "scores": ["pycocoevalcap==1.2", "nltk==3.10.4"],
+    },
     python_requires=">=3.10",
     zip_safe=True,
     # A placeholder, here and in both package.xml: docs/contributing.md, "Release".

@@ -42,7 +42,7 @@ from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evalua
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
 from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
-from clue_ros.lab.evaluation.text_scores import text_scores
+from clue_ros.lab.evaluation.text_scores import COLUMNS, problems_of, text_scores
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 TASKS = ("vqa", "vqg", "vg", "ivg")
 DATA = ("invig", "guesswhat", "tabletop", "episodes")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
-TEXT_COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "r@1", "r@5",
-                "rank")  # fmt: skip
+TEXT_COLUMNS = (*COLUMNS, "r@1", "r@5", "rank")
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     "vqa": {
         "XVLM 21K": (24.6, 15.8, 10.4, 7.2, 16.0, 28.3, 72.8, 49.8, 73.9, 5.0),
@@ -300,7 +299,9 @@ def plain_answer(text: str) -> str:
 def sentence_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Text scores and retrieval (R@1, R@5 times 100, mean rank) of the records."""
     text = text_scores([(record["said"], record["truth"]) for record in records])
-    scores: dict[str, Any] = {k: None if v is None else round(v, 2) for k, v in text.items()}
+    scores: dict[str, Any] = {
+        k: round(v, 2) if isinstance(v, float) else v for k, v in text.items()
+    }
     ranks = [record["rank"] for record in records if "rank" in record]
     for k in (1, 5):
         scores[f"r@{k}"] = rounded(100 * ratio(sum(rank <= k for rank in ranks), len(ranks)))
@@ -522,6 +523,7 @@ def run(args: argparse.Namespace) -> int:
     if options.task in PUBLISHED:
         player = oracle if options.task == "vqa" else None
         result, records = measure_sentences(clue, player, samples, options)
+        note(problems_of(result))
     elif options.task == "vg":
         result, records = measure_grounding(clue, samples, _proposals(samples, options))
     else:
