@@ -24,6 +24,7 @@ import torch
 from clue_ros.errors import ModelError
 from clue_ros.model.checkpoint import Checkpoint, existing_folder
 from clue_ros.model.decoding import generate
+from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.location_tokens import Codes, to_text
 from clue_ros.model.prompts import encode_prompts
@@ -115,22 +116,40 @@ def suffix_log_probs(
     context: str,
     suffixes: Sequence[str],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Teacher forcing of n suffixes to one prompt, in one batch: log-probabilities, lengths; (n,).
+    """Teacher forcing of n suffixes to one prompt: log-probabilities, lengths; (n,) each.
 
     Each sum is over the suffix's tokens and its <eos>, in nats. features: (1, N, D). suffixes are
     tokenised with their tokens: take apart what a person said (`without_tokens`).
+
+    The prompt is read once; all suffixes follow it in one run, each blind to the others
+    (`Backbone.branches`). A prompt longer than the decoder's sliding window is read again with each
+    suffix, in one batch. Both give the same up to rounding.
     """
-    parts, device = checkpoint, checkpoint.backbone.device
+    parts, backbone, device = checkpoint, checkpoint.backbone, checkpoint.backbone.device
     parts.adapters.use(adapter)
     with torch.inference_mode():
-        prompts = encode_prompts(
+        whole = encode_prompts(
             parts.processor, instruction, [context] * len(suffixes), list(suffixes)
         ).to(device)
-        hidden, _ = parts.backbone.forward(features, prompts)
-        labels = prompts.labels[:, 1:]
-        told = labels != -100
-        logits = parts.backbone.logits(hidden[:, :-1][told])
-        each = torch.nn.functional.cross_entropy(logits, labels[told], reduction="none")
-        sums = torch.zeros(labels.shape, device=device)
+        told = whole.labels != -100
+        lengths, labels = told.sum(1), whole.labels[told]
+        alone = encode_prompts(parts.processor, instruction, [context]).to(device)
+        after, cache = backbone.read(features, alone, len(labels))
+        if isinstance(cache, KeyValues):
+            ends = lengths.cumsum(0)
+            starts = ends - lengths
+            # Of each suffix, the prompt predicts the first token, each token the next one.
+            states = after.expand(len(labels), -1).clone()
+            later = torch.ones_like(labels, dtype=torch.bool)
+            later[starts] = False
+            if bool(later.any()):
+                read = torch.ones_like(later)
+                read[ends - 1] = False  # nothing follows <eos>
+                states[later] = backbone.branches(labels[read], lengths - 1, cache)
+        else:
+            hidden, _ = backbone.forward(features, whole)
+            states = hidden[:, :-1][told[:, 1:]]
+        each = torch.nn.functional.cross_entropy(backbone.logits(states), labels, reduction="none")
+        sums = torch.zeros(told.shape, device=device)
         sums[told] = -each
-    return sums.sum(1).cpu(), told.sum(1).cpu()
+    return sums.sum(1).cpu(), lengths.cpu()
