@@ -137,6 +137,15 @@ def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
     assert {json.loads(row)["proposals"] for row in records.read_text().splitlines()} == {3}
 
 
+def test_an_oracle_is_not_trained_where_its_prompts_are_unknown_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_random_model(tmp_path / "model", ["pick up the cup"])
+    words = ["train", "oracle", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "o")]
+    assert main([*words, "--data", "tabletop", "--steps", "1", "--device", "cpu"]) == 2
+    assert "same tokens of 'user' and 'what'" in capsys.readouterr().err
+
+
 def test_a_task_that_needs_the_oracle_says_so(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

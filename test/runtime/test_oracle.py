@@ -8,12 +8,25 @@ import pytest
 import torch
 
 from benchmarks.full_size import random_adapters
+from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import Checkpoint, IvgSettings
 from clue_ros.model.decoding import Vocabulary
 from clue_ros.model.fast_decoder import FastDecoder
-from clue_ros.model.oracle import suffix_log_probs
+from clue_ros.model.loading import EMBEDDED, find_model
+from clue_ros.model.oracle import (
+    ANSWER,
+    DESCRIBE,
+    ORACLE,
+    SETTINGS_FILE,
+    Oracle,
+    OracleSettings,
+    load_oracle_settings,
+    same_tokens,
+    save_oracle_settings,
+    suffix_log_probs,
+)
 from clue_ros.model.prompts import load_processor
 
 CONTEXT = "pick up the block assistant: which one ? user: the left one"
@@ -82,3 +95,30 @@ def test_the_prompt_is_read_once_whatever_the_number_of_suffixes(
     prompt, suffixes = sizes
     assert prompt[0] == 1
     assert suffixes == (1, 30 * 3)  # <eos> predicts nothing
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_every_embedded_model_tells_an_answer_from_a_request(name: str) -> None:
+    tokenizer = load_processor(find_model(name)).tokenizer
+    unknown = tokenizer.unk_token_id
+    for word in (ANSWER, DESCRIBE):
+        assert unknown not in tokenizer(word, add_special_tokens=False)["input_ids"]
+    assert same_tokens(tokenizer, ANSWER, DESCRIBE) == ""
+
+
+def test_an_adapter_keeps_the_words_that_it_was_trained_with(
+    random_model: Path, tmp_path: Path
+) -> None:
+    parts = random_checkpoint(random_model, 0)
+    parts.adapters.save(IVG, tmp_path)
+    save_oracle_settings(OracleSettings(5, "left", "right"), tmp_path)
+    oracle = Oracle(parts, tmp_path)
+    assert ORACLE in parts.adapters.names
+    assert oracle.instruction((1, 2, 3, 4)) == "left <loc0001><loc0002><loc0003><loc0004>"
+    (tmp_path / SETTINGS_FILE).write_text('{"max_new_tokens": 5}')
+    assert load_oracle_settings(tmp_path) == OracleSettings(5, "answer", "describe")
+    with pytest.warns(ClueWarning, match="same tokens of 'answer' and 'describe'"):
+        Oracle(random_checkpoint(random_model, 0), tmp_path)
+    (tmp_path / SETTINGS_FILE).write_text('{"answer": 3}')
+    with pytest.raises(ModelError, match="begins with 3"):
+        load_oracle_settings(tmp_path)

@@ -249,7 +249,7 @@ def measure_sentences(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence."""
     from clue_ros.model.adapters import IVG
-    from clue_ros.model.oracle import ANSWER, ORACLE, instruction_for, suffix_log_probs
+    from clue_ros.model.oracle import ORACLE, suffix_log_probs
 
     images, parts, lost = _Images(clue), clue.checkpoint, list[str]()
     asked = moments(usable(samples, lost.append), options.task)
@@ -267,7 +267,7 @@ def measure_sentences(
         codes = encode_box(Box(*moment.sample.box), 1, 1)
         if oracle is not None:
             said = oracle.answer(features, codes, moment.context)
-            adapter, instruction = ORACLE, instruction_for(ANSWER, codes)
+            adapter, instruction = ORACLE, oracle.instruction(codes)
         else:
             said = parts.words(parts.speak(features, moment.context, "question"))
             adapter, instruction = IVG, parts.ivg.instruction
