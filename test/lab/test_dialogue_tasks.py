@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ from drawn_scenes import random_scenes
 from tiny_model import write_random_model
 
 from clue_ros.cli import main
+from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
-from clue_ros.lab.evaluation.dialogue_tasks import (
-    grounding_summary,
+from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
+from clue_ros.lab.evaluation.sentence_tasks import (
+    MomentsOnDisk,
+    measure_sentences,
     moments,
     rank_of_first,
     retrieval_candidates,
@@ -46,20 +52,23 @@ def test_a_model_that_copies_the_truth_has_recall_one_and_rank_one() -> None:
 
 
 def test_candidates_come_from_the_most_similar_other_images() -> None:
-    samples = [sample("a", ("q1", "yes")), sample("b", ("q2", "no")), sample("c", ("q3", "left"))]
+    told = MomentsOnDisk()
     near, far = np.array([1, 0], np.float32), np.array([0, 1], np.float32)
-    features = {"a": near, "b": near, "c": far}
-    found = retrieval_candidates(moments(samples, "vqa"), features, 1, seed=0)
-    assert found[:2] == [["no"], ["yes"]]
-    assert retrieval_candidates(moments(samples, "vqa"), features, 30, 0)[0] == ["no", "left"]
+    for name, said, features in (("a", "yes", near), ("b", "no", near), ("c", "left", far)):
+        told.add_image(name, features)
+        for moment in moments(0, sample(name, ("q", said)), "vqa"):
+            told.add(moment)
+    assert list(retrieval_candidates(told, 1, seed=0))[:2] == [["no"], ["yes"]]
+    assert next(retrieval_candidates(told, 30, seed=0)) == ["no", "left"]
+    assert next(retrieval_candidates(told, 0, seed=0)) == []
 
 
 def test_moments_hold_what_was_said_before() -> None:
     two = sample("a", ("which?", "red"), ("this?", "yes"))
-    answers, questions = moments([two], "vqa"), moments([two], "vqg")
+    answers, questions = moments(4, two, "vqa"), moments(4, two, "vqg")
     assert [m.truth for m in answers] == ["red", "yes"]
     assert [m.truth for m in questions] == ["which?", "this?"]
-    assert questions[0].context == "take the cup"
+    assert (questions[0].position, questions[0].context) == (4, "take the cup")
     assert answers[0].context == "take the cup assistant: which?"
 
 
@@ -115,6 +124,45 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["vg"]["turn-0"]["n"] == 3
     assert found["vg"]["turn-2"]["n"] == 1
     assert found["ivg"]["n"] == 3
+
+
+class CountedSamples(Sequence[InvigSample]):
+    """Dialogues that are made when they are read; counts those, and pictures, that are alive."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self.pictures = count, 0
+        self.alive = self.most = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> InvigSample:
+        talk = ("which one?", f"the {number % 5}"), ("is it the red one?", "yes")
+        made = replace(sample(str(number // 2), *talk), id=str(number), load=self._picture)
+        return self._counted(made)
+
+    def _picture(self) -> Any:
+        self.pictures += 1
+        return self._counted(np.full((40, 60, 3), self.pictures, np.uint8))
+
+    def _counted(self, made: Any) -> Any:
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(made, self._gone)
+        return made
+
+    def _gone(self) -> None:
+        self.alive -= 1
+
+
+def test_dialogues_and_pictures_are_held_one_at_a_time(root: Path) -> None:
+    samples = CountedSamples(40)
+    clue = Clue.load(str(root / "model"), device="cpu")
+    summary, records = measure_sentences(clue, None, samples, "vqg", ranked_among=3, seed=0)
+    assert summary["n"] == len(records) == 80
+    assert {record["among"] for record in records} <= {2, 3, 4}
+    assert samples.pictures == 2 * 20, "once for the features, once for the questions"
+    assert samples.most <= 4
 
 
 def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
