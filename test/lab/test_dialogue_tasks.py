@@ -136,7 +136,7 @@ class CountedSamples(Sequence[InvigSample]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, number: Any) -> InvigSample:
+    def __getitem__(self, number: Any) -> Any:
         talk = ("which one?", f"the {number % 5}"), ("is it the red one?", "yes")
         made = replace(sample(str(number // 2), *talk), id=str(number), load=self._picture)
         return self._counted(made)

@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -95,7 +95,7 @@ def _list(text: _Text, part: str) -> Iterator[JsonRow]:
             return
 
 
-class JsonSpool(Sequence[Any]):
+class JsonSpool:
     """JSON values in a nameless temporary file; in memory are their places, 8 bytes each.
 
     Not safe in threads.
@@ -113,8 +113,11 @@ class JsonSpool(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, position: Any) -> Any:
-        """A value, read again; no slices."""
+    def __iter__(self) -> Iterator[Any]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> Any:
+        """A value, read again."""
         number = range(len(self))[position]
         self._file.flush()
         start = self._ends[number]

@@ -375,6 +375,7 @@ def run(args: argparse.Namespace) -> int:
         from clue_ros.model.oracle import Oracle
 
         oracle = Oracle(clue.checkpoint, options.oracle)
+    records: Iterable[Mapping[str, Any]]
     if options.task in PUBLISHED:
         player = oracle if options.task == "vqa" else None
         result, records = measure_sentences(

@@ -15,6 +15,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def moments(position: int, sample: InvigSample, task: str) -> list[Moment]:
     return [Moment(*about, context, truth) for context, truth in said]
 
 
-class MomentsOnDisk(Sequence[Moment]):
+class MomentsOnDisk:
     """Moments of many dialogues, and the features of their images, in temporary files."""
 
     def __init__(self) -> None:
@@ -93,15 +94,18 @@ class MomentsOnDisk(Sequence[Moment]):
     def add(self, moment: Moment) -> None:
         """Add a moment about an image that is known."""
         self._images.append(self._numbers[moment.image_id])
-        self._spool.append(list(vars(moment).values()))
+        self._spool.append(vars(moment))
 
     def __len__(self) -> int:
         return len(self._spool)
 
-    def __getitem__(self, position: Any) -> Moment:
-        """A moment, read again; no slices."""
-        *about, box, context, truth = self._spool[position]
-        return Moment(*about, tuple(box), context, truth)
+    def __iter__(self) -> Iterator[Moment]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> Moment:
+        """A moment, read again."""
+        values = self._spool[position]
+        return Moment(**values | {"box": tuple(values["box"])})
 
     def images(self) -> npt.NDArray[np.int32]:
         """(n,): of each moment the number of its image, in the order in which they were added."""
@@ -201,7 +205,7 @@ def measure_sentences(
     ranked_among: int,
     seed: int,
     plain: bool = False,
-) -> tuple[dict[str, Any], Sequence[dict[str, Any]]]:
+) -> tuple[dict[str, Any], JsonSpool]:
     """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence.
 
     ranked_among: candidates of the ranking. plain: the share of answers that are right too, as in
@@ -218,7 +222,7 @@ def measure_sentences(
     records = JsonSpool()
     pairs = zip(told, retrieval_candidates(told, ranked_among, seed), strict=True)
     for moment, drawn in with_progress(pairs, "sentence", len(told)):
-        features = images.look(moment.image_id, lambda at=moment.position: samples[at].load())
+        features = images.look(moment.image_id, partial(_load, samples, moment.position))
         if oracle is not None:
             codes = encode_box(Box(*moment.box), 1, 1)
             said = oracle.answer(features, codes, moment.context)
@@ -240,6 +244,10 @@ def measure_sentences(
         right = sum(plain_answer(r["said"]) == plain_answer(r["truth"]) for r in records)
         summary["accuracy"] = rounded(ratio(right, len(records)))
     return summary, records
+
+
+def _load(samples: Sequence[InvigSample], position: int) -> npt.NDArray[np.uint8]:
+    return samples[position].load()
 
 
 def plain_answer(text: str) -> str:
