@@ -6,7 +6,7 @@ the dialogues about similar images (`retrieval_candidates`).
 
 A large data set stays on disk, and so do the sentences, the images' features and the results:
 a dialogue and its picture are read when their turn comes, and again for the ranking. In memory are
-16 bytes a sentence and the id of each image; at the end, for the text scores, what was said.
+30 bytes a sentence and the id of each image; at the end, for the text scores, what was said.
 """
 
 from __future__ import annotations
