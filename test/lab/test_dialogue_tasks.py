@@ -13,10 +13,16 @@ import numpy as np
 import pytest
 from drawn_scenes import random_scenes
 from tiny_model import write_random_model
+from transformers.models.clip.configuration_clip import CLIPVisionConfig
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
 
 from clue_ros.cli import main
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.types import Box
 from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
+from clue_ros.lab.evaluation.clip_features import ClipFeatures
 from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
 from clue_ros.lab.evaluation.sentence_tasks import (
     MomentsOnDisk,
@@ -124,6 +130,56 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["vg"]["turn-0"]["n"] == 3
     assert found["vg"]["turn-2"]["n"] == 1
     assert found["ivg"]["n"] == 3
+
+
+def left_half(image: Any, nouns: Sequence[str]) -> list[Candidate]:
+    """A detector that finds the left half of any image."""
+    return [Candidate(Box(0, 0, image.shape[1] / 2, image.shape[0]), "cup")]
+
+
+def nothing(image: Any, nouns: Sequence[str]) -> list[Candidate]:
+    """A detector that finds nothing."""
+    return []
+
+
+# The object is within the left half, and 0.4 by 0.7 of the image.
+@pytest.mark.parametrize(
+    ("detector", "iou", "count"), [(left_half, 0.4 * 0.7 / 0.5, 1), (nothing, 0, 0)]
+)
+def test_a_detector_proposes_the_objects_to_choose_among(
+    root: Path, tmp_path: Path, detector: Any, iou: float, count: int
+) -> None:
+    records = tmp_path / "records.jsonl"
+    words = ["eval", "dialogue", "--task", "vg", "--data", "invig", "--source", root / "invig"]
+    words += ["--model", root / "model", "--device", "cpu", "--records", records]
+    words += ["--objects", f"python:{__name__}:{detector.__name__}"]
+    assert main([str(word) for word in words]) == 0
+    found = [json.loads(row) for row in records.read_text().splitlines()]
+    assert {row["proposals"] for row in found} == {count}
+    assert found[0]["iou_chosen"] == pytest.approx(iou)
+
+
+def test_clip_says_which_images_are_similar(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "patch_size": 8}
+    vision |= {"num_attention_heads": 1, "image_size": 16, "projection_dim": 4}
+    config = CLIPVisionConfig(**vision)
+    CLIPVisionModelWithProjection(config).save_pretrained(tmp_path)
+    size = {"height": 16, "width": 16}
+    CLIPImageProcessorPil(size=size, crop_size=size).save_pretrained(tmp_path)
+    clip = ClipFeatures.load(tmp_path, "cpu")
+    rng = np.random.default_rng(0)
+    image, other = (rng.integers(0, 255, (20, 30, 3), dtype=np.uint8) for _ in range(2))
+    assert clip(image).shape == (4,)
+    assert float(clip(image) @ clip(image)) == pytest.approx(1, abs=1e-5)
+    assert float(clip(image) @ clip(other)) < 0.9999
+    words = ["eval", "dialogue", "--task", "vqg", "--data", "invig", "--source", root / "invig"]
+    words += ["--model", root / "model", "--device", "cpu", "--json", "--clip"]
+    assert main([str(word) for word in (*words, tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["rank"] is not None
+    assert main([str(word) for word in (*words, root / "model")]) == 2
+    assert "is a model of type paligemma, want a clip" in capsys.readouterr().err
 
 
 class CountedSamples(Sequence[InvigSample]):

@@ -3,12 +3,13 @@
 vqa   M-VQA: answer a question, with the box in mind (the oracle, `clue train oracle`)
 vqg   M-VQG: ask the next question (adapter B)
 vg    M-VG: point at the end of a dialogue, whole or without its last 1, 2 or 3 turns; by the
-      decoded box, and by the best of the proposals: the mean log-probability of the four location
-      tokens of each
+      decoded box, and by the best of the proposals: the log-probability of the four location
+      tokens of each, and of the end after them
 ivg   I-VG: the robot asks, the oracle answers, the robot points
 
-`sentence_tasks` has the first two: text scores and retrieval. Proposals are the targets of all
-dialogues about an image, in simulated scenes all objects.
+`sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
+(`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
+GuessWhat?! all objects.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.location_tokens import encode_box, to_text
+from clue_ros.wrapper.sources import DetectedObjects
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -108,6 +110,25 @@ class TaskOptions:
         metavar="DIR",
     )
     ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
+    clip: str | None = option(
+        None,
+        "with vqa and vqg, CLIP whose features say which images are similar, a folder or a hub id;"
+        " default: the model's own features",
+        metavar="NAME",
+    )
+    objects: tuple[str, ...] = option(
+        (),
+        "with vg, detectors that propose the objects to choose among: base:MODEL,"
+        " grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION; default: the true objects",
+        nargs="+",
+        metavar="KIND:ARGUMENT",
+    )
+    nouns: tuple[str, ...] = option(
+        (),
+        "what an open-vocabulary detector is asked for; default: the household's nouns",
+        nargs="+",
+        metavar="NOUN",
+    )
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
     model: PolicyOptions
     output: RecordsOptions
@@ -165,11 +186,11 @@ def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list
 def measure_grounding(
     clue: Clue,
     samples: Sequence[InvigSample],
-    proposals: Callable[[int, InvigSample], Sequence[Box]],
+    proposals: Proposals,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """M-VG, whole (Turn-0) and without the last 1, 2, 3 turns, by box and by choice.
 
-    proposals: the boxes to choose among, in fractions, of a sample and its position.
+    proposals: the boxes to choose among. Where there are none, the choice has an IoU of 0.
     """
     from clue_ros.model.adapters import IVG
     from clue_ros.model.oracle import suffix_log_probs
@@ -183,7 +204,7 @@ def measure_grounding(
             lost.append(str(error))
             continue
         truth = Box(*sample.box)
-        boxes = proposals(position, sample)
+        boxes = proposals(position, sample, view.image)
         suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
         for dropped in range(min(3, len(sample.exchanges)) + 1):
             kept = sample.exchanges[: len(sample.exchanges) - dropped]
@@ -191,13 +212,15 @@ def measure_grounding(
             reply = clue.reply(view, dialogue, force_grounding=True)
             assert isinstance(reply, Grounding)
             box = _in_fractions(reply.box.as_list(), view.width, view.height)
-            sums, _ = suffix_log_probs(
-                parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
-            )
-            chosen = boxes[int(sums.argmax())]
+            chosen = 0.0
+            if boxes:
+                sums, _ = suffix_log_probs(
+                    parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
+                )
+                chosen = boxes[int(sums.argmax())].iou(truth)
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
             record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
-            records.append(record | {"iou_chosen": chosen.iou(truth), "proposals": len(boxes)})
+            records.append(record | {"iou_chosen": chosen, "proposals": len(boxes)})
     note(lost)
     if not records:
         raise ClueError(f"none of the {len(samples)} dialogues has a picture that can be read")
@@ -308,12 +331,22 @@ def _game(oracle: Oracle, images: LastImage, sample: InvigSample) -> EvalSample:
     )
 
 
-def _proposals(
-    samples: Sequence[InvigSample], options: TaskOptions
-) -> Callable[[int, InvigSample], Sequence[Box]]:
-    """All objects of a simulated scene or a game; else the targets of all dialogues about it."""
+Proposals = Callable[[int, InvigSample, npt.NDArray[np.uint8]], Sequence[Box]]
+"""The boxes to choose among, in fractions: of a dialogue's position, the dialogue, its image."""
 
-    def objects(position: int, sample: InvigSample) -> list[Box]:
+
+def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> Proposals:
+    """By detectors; else all objects of a scene or game, or the targets of its dialogues."""
+    if options.objects:
+        detect = DetectedObjects(options.objects, options.nouns, options.model.device)
+
+        def detected(_: int, __: InvigSample, image: npt.NDArray[np.uint8]) -> list[Box]:
+            height, width = image.shape[:2]
+            return [_in_fractions(c.box.as_list(), width, height) for c in detect(image)]
+
+        return detected
+
+    def objects(position: int, sample: InvigSample, _: npt.NDArray[np.uint8]) -> list[Box]:
         if options.data == "tabletop":
             number = int(sample.image_id.replace("-", " ").split()[-1])
             return [Box(*o.box) for o in options.scenes[number].objects]
@@ -377,6 +410,11 @@ def run(args: argparse.Namespace) -> int:
         oracle = Oracle(clue.checkpoint, options.oracle)
     records: Iterable[Mapping[str, Any]]
     if options.task in PUBLISHED:
+        clip = None
+        if options.clip is not None:
+            from clue_ros.lab.evaluation.clip_features import ClipFeatures
+
+            clip = ClipFeatures.load(options.clip, options.model.device)
         player = oracle if options.task == "vqa" else None
         result, records = measure_sentences(
             clue,
@@ -386,6 +424,7 @@ def run(args: argparse.Namespace) -> int:
             ranked_among=options.ranked_among,
             seed=options.seed,
             plain=options.data == "guesswhat" and options.task == "vqa",
+            clip=clip,
         )
         note(problems_of(result))
     elif options.task == "vg":

@@ -33,6 +33,7 @@ from clue_ros.model.location_tokens import encode_box
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
+    from clue_ros.lab.evaluation.clip_features import ClipFeatures
     from clue_ros.model.oracle import Oracle
 
 TEXT_COLUMNS = (*COLUMNS, "r@1", "r@5", "rank")
@@ -177,9 +178,14 @@ class LastImage:
 
 
 def collect_moments(
-    samples: Sequence[InvigSample], task: str, images: LastImage
+    samples: Sequence[InvigSample],
+    task: str,
+    vector: Callable[[str, Callable[[], npt.NDArray[np.uint8]]], Features],
 ) -> tuple[MomentsOnDisk, list[str]]:
-    """The moments of all dialogues with their images' features, and what could not be used."""
+    """The moments of all dialogues with their images' features, and what could not be used.
+
+    vector: the feature (D,) of an image, by its id and what reads it.
+    """
     told, lost = MomentsOnDisk(), list[str]()
     for position, sample in numbered(samples, lost.append):
         found = moments(position, sample, task)
@@ -187,7 +193,7 @@ def collect_moments(
             continue
         try:
             if not told.knows(sample.image_id):
-                told.add_image(sample.image_id, images.vector(sample.image_id, sample.load))
+                told.add_image(sample.image_id, vector(sample.image_id, sample.load))
         except ClueError as error:
             lost.append(f"{sample.id}: {error}")
             continue
@@ -205,17 +211,19 @@ def measure_sentences(
     ranked_among: int,
     seed: int,
     plain: bool = False,
+    clip: ClipFeatures | None = None,
 ) -> tuple[dict[str, Any], JsonSpool]:
     """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence.
 
     ranked_among: candidates of the ranking. plain: the share of answers that are right too, as in
-    GuessWhat?!
+    GuessWhat?! clip: says which images are similar; None: the model's own features.
     """
     from clue_ros.model.adapters import IVG
     from clue_ros.model.oracle import ORACLE, suffix_log_probs
 
     images, parts = LastImage(clue), clue.checkpoint
-    told, lost = collect_moments(samples, task, images)
+    vector = images.vector if clip is None else (lambda _, load: clip(load()))
+    told, lost = collect_moments(samples, task, vector)
     note(lost)
     if not len(told):
         raise ClueError("no dialogue has a question: nothing to measure")
