@@ -11,7 +11,8 @@ best. Clean dialogues are the grammar's, about the first training scenes. Genera
 about other training scenes (`clue data generate`) by the adapter that the first seed learned from
 the clean ones, and by the rules or an oracle as the person. Each arm begins with a new adapter and
 has the same number of steps; "generated, then clean" has half of them on each. Measured are InViG's
-tasks vg, vqg and ivg on held-out scenes.
+tasks vg, vqg and ivg on held-out scenes; of a new adapter without any step too ("nothing"): where
+that is as good, the base knew the dialogues before, and the arms say little.
 
 Every command's result is in OUT/steps, so that the same command goes on after an interruption. At
 the end, OUT has results.json and results.md.
@@ -41,6 +42,7 @@ from clue_ros.lab.simulator.worlds import WORLDS
 
 CLEAN, GENERATED, BOTH = "clean", "generated", "generated, then clean"
 ARMS = (CLEAN, GENERATED, BOTH)
+UNTRAINED = "nothing"
 TASKS = ("vg", "vqg", "ivg")
 BEST = {
     "vg": "share of boxes at IoU 0.5",
@@ -166,6 +168,9 @@ class Experiment:
     def train(self, arm: str, seed: int) -> None:
         """Train an arm."""
         steps = self.options.steps
+        if arm == UNTRAINED:
+            self._train(arm, seed, self.adapter(arm, seed), CLEAN, 0)
+            return
         if arm != BOTH:
             self._train(arm, seed, self.adapter(arm, seed), arm, steps)
             return
@@ -215,12 +220,14 @@ class Experiment:
             for arm in ARMS:
                 self.train(arm, seed)
                 arms[arm].append(self.measure(arm, seed))
+        self.train(UNTRAINED, first)
         kept = {k: generated[k] for k in ("pictures", "dialogues", "rounds", "rejected")}
         return {
             "settings": self.options.settings(),
             "seeds": list(self.options.seeds),
             "clean": {"dialogues": clean["dialogues"]},
             "generated": kept,
+            "untrained": self.measure(UNTRAINED, first),
             "arms": arms,
             "order": {name: order_of(arms, name) for name in BEST},
         }
@@ -231,7 +238,7 @@ def results_text(results: Mapping[str, Any]) -> str:
     columns = [*BEST, QUESTIONS]
     rows: list[list[Cell]] = [
         [arm, *(_spread(figures[name] for figures in runs) for name in columns)]
-        for arm, runs in results["arms"].items()
+        for arm, runs in {UNTRAINED: [results["untrained"]], **results["arms"]}.items()
     ]
     generated, settings = results["generated"], results["settings"]
     lines = [

@@ -40,10 +40,10 @@ def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
     assert commands == ["data invig", "train ivg", "data generate"]
     broken = False
     assert main(argv) == 0
-    # generated, its half and what follows it; three tasks for each arm
-    assert commands[3:].count("train ivg") == 3
-    assert commands[3:].count("eval dialogue") == 9
-    assert len(commands) == 3 + 1 + 3 + 9
+    # nothing, generated, its half and what follows it; three tasks for each arm
+    assert commands[3:].count("train ivg") == 4
+    assert commands[3:].count("eval dialogue") == 3 + 9
+    assert len(commands) == 3 + 1 + 4 + 12
     printed = capsys.readouterr().out
 
     results = json.loads((out / "results.json").read_text())
@@ -57,11 +57,13 @@ def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
     both = json.loads((out / "seed-3" / "generated-then-clean" / "ivg.json").read_text())
     assert both["training"]["init"].endswith("generated-half")
     assert both["training"]["steps"] == 1
+    new = json.loads((out / "seed-3" / "nothing" / "ivg.json").read_text())
+    assert new["training"]["steps"] == 0
     assert printed.strip() == (out / "results.md").read_text().strip() == results_text(results)
     assert "| generated, then clean |" in printed
 
     assert main(argv) == 0
-    assert len(commands) == 16, "nothing is done twice"
+    assert len(commands) == 20, "nothing is done twice"
     capsys.readouterr()
     assert main([*argv, "--min-iou", "0.5"]) == 2
     assert "was begun with min_iou 0.0, not 0.5" in capsys.readouterr().err
@@ -80,6 +82,7 @@ def test_arms_are_ordered_by_their_means_over_the_seeds() -> None:
         "seeds": [0, 1],
         "clean": {"dialogues": 8},
         "generated": {"dialogues": 5, "rejected": {"box disagrees with the object": 3}},
+        "untrained": figures,
         "arms": arms,
         "order": {"vg": order_of(arms, "vg")},
     }
