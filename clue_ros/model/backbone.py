@@ -312,6 +312,28 @@ class Backbone:
         hidden: torch.Tensor = out.last_hidden_state[:, 0]
         return hidden
 
+    def branches(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, cache: KeyValues
+    ) -> torch.Tensor:
+        """Several continuations of one prompt in one run: each sees the prompt and itself.
+
+        tokens (S,): of all continuations, one after the other. lengths (n,): of each, with the sum
+        S. cache: of `read` of the prompt alone, without padding; it is written on. Returns the
+        hidden states (S, D).
+        """
+        past, count = cache.length, len(tokens)
+        owner = torch.repeat_interleave(lengths)
+        begins = (lengths.cumsum(0) - lengths)[owner]
+        place = torch.arange(count, device=tokens.device)
+        # PaliGemma counts positions from 1.
+        positions = (past + 1 + place - begins).unsqueeze(0)
+        embedded = self._embed_tokens(tokens.unsqueeze(0))
+        hides = (owner[:, None] != owner) | (place[:, None] < place)
+        mask = embedded.new_zeros(1, 1, count, past + count)
+        mask[..., past:].masked_fill_(hides, torch.finfo(embedded.dtype).min)
+        cache.room(count)
+        return self._fast.run(embedded, mask, positions, cache)[0]
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap.
 

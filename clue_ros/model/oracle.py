@@ -5,15 +5,18 @@
 It answers the robot's questions (InViG's task M-VQA) and says the request that begins a dialogue.
 The box stands as location tokens in the instruction, which is ours and not a person's words:
 
-    answer <locY1><locX1><locY2><locX2> {request} assistant: {q1} user: {a1} ... assistant: {qT}
-    describe <locY1><locX1><locY2><locX2>
+    user <locY1><locX1><locY2><locX2> {request} assistant: {q1} user: {a1} ... assistant: {qT}
+    what <locY1><locX1><locY2><locX2>
 
-The paper's own form of the task does not have the box; whoever answers "is it the left one?" needs
-it. Evaluations and data generation load this adapter; a robot does not.
+The first one asks for the user's answer, the second one for the request. Both words are in every
+embedded tokenizer; "answer" and "describe" are not in all, and unknown words are all the same
+token. The paper's own form of the task does not have the box; whoever answers "is it the left one?"
+needs it. Evaluations and data generation load this adapter; a robot does not.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,23 +24,29 @@ from typing import Any
 
 import torch
 
-from clue_ros.errors import ModelError
+from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.checkpoint import Checkpoint, existing_folder
 from clue_ros.model.decoding import generate
+from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.location_tokens import Codes, to_text
 from clue_ros.model.prompts import encode_prompts
 
 ORACLE = "oracle"
-ANSWER, DESCRIBE = "answer", "describe"
+ANSWER, DESCRIBE = "user", "what"
 SETTINGS_FILE = "oracle.json"
 
 
 @dataclass
 class OracleSettings:
-    """oracle.json: max_new_tokens of an answer or a request."""
+    """oracle.json: max_new_tokens of an answer or a request; the words that begin its prompts.
+
+    Files without the words were written when they were "answer" and "describe".
+    """
 
     max_new_tokens: int = 48
+    answer: str = "answer"
+    describe: str = "describe"
 
 
 def load_oracle_settings(folder: str | Path) -> OracleSettings:
@@ -47,6 +56,9 @@ def load_oracle_settings(folder: str | Path) -> OracleSettings:
     limit = settings.max_new_tokens
     if not is_number(limit, 1) or not isinstance(limit, int):
         raise ModelError(f"{path}: max_new_tokens {limit!r}, want a whole number above 0")
+    for word in (settings.answer, settings.describe):
+        if not isinstance(word, str):
+            raise ModelError(f"{path}: a prompt begins with {word!r}, want a word")
     return settings
 
 
@@ -57,13 +69,29 @@ def save_oracle_settings(settings: OracleSettings, folder: str | Path, **notes: 
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
-def instruction_for(task: str, codes: Codes) -> str:
+def instruction_for(word: str, codes: Codes) -> str:
     """The instruction of a task (ANSWER or DESCRIBE) about a box.
 
-    >>> instruction_for("answer", (1, 2, 3, 4))
-    'answer <loc0001><loc0002><loc0003><loc0004>'
+    >>> instruction_for("user", (1, 2, 3, 4))
+    'user <loc0001><loc0002><loc0003><loc0004>'
     """
-    return f"{task} {to_text(codes)}"
+    return f"{word} {to_text(codes)}"
+
+
+def same_tokens(tokenizer: Any, *words: str) -> str:
+    """Why a model cannot tell its tasks apart by these words, or "".
+
+    >>> same_tokens(tokenizer, "answer", "describe")
+    "the model's tokenizer makes the same tokens of 'answer' and 'describe': it cannot ..."
+    """
+    ids = {tuple(tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words}
+    if len(ids) == len(words):
+        return ""
+    named = " and ".join(map(repr, words))
+    return (
+        f"the model's tokenizer makes the same tokens of {named}: it cannot tell an answer from a"
+        " request"
+    )
 
 
 class Oracle:
@@ -74,18 +102,25 @@ class Oracle:
         path = existing_folder(folder, "an oracle (`clue train oracle`)")
         self.settings = load_oracle_settings(path)
         self._checkpoint = checkpoint
+        words = self.settings.answer, self.settings.describe
+        if reason := same_tokens(checkpoint.processor.tokenizer, *words):
+            warnings.warn(f"{path}: {reason}. Train it again", ClueWarning, 2)
         checkpoint.adapters.load(ORACLE, path)
+
+    def instruction(self, codes: Codes) -> str:
+        """What stands before the dialogue where an answer about a box is wanted."""
+        return instruction_for(self.settings.answer, codes)
 
     def answer(self, features: torch.Tensor, codes: Codes, context: str) -> str:
         """The person's answer. context: the dialogue, which ends with the robot's question.
 
         features: (1, N, D). codes: the box that the person has in mind.
         """
-        return self._say(features, instruction_for(ANSWER, codes), context)
+        return self._say(features, self.instruction(codes), context)
 
     def describe(self, features: torch.Tensor, codes: Codes) -> str:
         """The person's request for the object in a box, which may fit other objects too."""
-        return self._say(features, instruction_for(DESCRIBE, codes), "")
+        return self._say(features, instruction_for(self.settings.describe, codes), "")
 
     @torch.inference_mode()
     def _say(self, features: torch.Tensor, instruction: str, context: str) -> str:
@@ -115,22 +150,40 @@ def suffix_log_probs(
     context: str,
     suffixes: Sequence[str],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Teacher forcing of n suffixes to one prompt, in one batch: log-probabilities, lengths; (n,).
+    """Teacher forcing of n suffixes to one prompt: log-probabilities, lengths; (n,) each.
 
     Each sum is over the suffix's tokens and its <eos>, in nats. features: (1, N, D). suffixes are
     tokenised with their tokens: take apart what a person said (`without_tokens`).
+
+    The prompt is read once; all suffixes follow it in one run, each blind to the others
+    (`Backbone.branches`). A prompt longer than the decoder's sliding window is read again with each
+    suffix, in one batch. Both give the same up to rounding.
     """
-    parts, device = checkpoint, checkpoint.backbone.device
+    parts, backbone, device = checkpoint, checkpoint.backbone, checkpoint.backbone.device
     parts.adapters.use(adapter)
     with torch.inference_mode():
-        prompts = encode_prompts(
+        whole = encode_prompts(
             parts.processor, instruction, [context] * len(suffixes), list(suffixes)
         ).to(device)
-        hidden, _ = parts.backbone.forward(features, prompts)
-        labels = prompts.labels[:, 1:]
-        told = labels != -100
-        logits = parts.backbone.logits(hidden[:, :-1][told])
-        each = torch.nn.functional.cross_entropy(logits, labels[told], reduction="none")
-        sums = torch.zeros(labels.shape, device=device)
+        told = whole.labels != -100
+        lengths, labels = told.sum(1), whole.labels[told]
+        alone = encode_prompts(parts.processor, instruction, [context]).to(device)
+        after, cache = backbone.read(features, alone, len(labels))
+        if isinstance(cache, KeyValues):
+            ends = lengths.cumsum(0)
+            starts = ends - lengths
+            # Of each suffix, the prompt predicts the first token, each token the next one.
+            states = after.expand(len(labels), -1).clone()
+            later = torch.ones_like(labels, dtype=torch.bool)
+            later[starts] = False
+            if bool(later.any()):
+                read = torch.ones_like(later)
+                read[ends - 1] = False  # nothing follows <eos>
+                states[later] = backbone.branches(labels[read], lengths - 1, cache)
+        else:
+            hidden, _ = backbone.forward(features, whole)
+            states = hidden[:, :-1][told[:, 1:]]
+        each = torch.nn.functional.cross_entropy(backbone.logits(states), labels, reduction="none")
+        sums = torch.zeros(told.shape, device=device)
         sums[told] = -each
-    return sums.sum(1).cpu(), told.sum(1).cpu()
+    return sums.sum(1).cpu(), lengths.cpu()

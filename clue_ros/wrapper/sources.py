@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
+from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ModelError
@@ -243,3 +244,18 @@ def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tup
             if box.area > 0:
                 out.append(with_label_attributes(replace(candidate, box=box)))
     return tuple(out)
+
+
+class DetectedObjects:
+    """What sources find in an image that nobody has talked about yet."""
+
+    def __init__(
+        self, sources: Sequence[str | Source], nouns: Sequence[str] = (), device: str = "auto"
+    ) -> None:
+        """nouns: those an open-vocabulary detector is asked for; none: the household's."""
+        self._sources = open_sources(sources, device)
+        self._nouns = tuple(nouns) or tuple(sorted(KNOWN_NOUNS))
+
+    def __call__(self, image: Image) -> tuple[Candidate, ...]:
+        """The candidates in an image, RGB (H, W, 3). Raises ClueError."""
+        return gather(self._sources, image, self._nouns)

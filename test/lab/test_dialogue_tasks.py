@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,20 @@ import numpy as np
 import pytest
 from drawn_scenes import random_scenes
 from tiny_model import write_random_model
+from transformers.models.clip.configuration_clip import CLIPVisionConfig
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
 
 from clue_ros.cli import main
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.types import Box
+from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
-from clue_ros.lab.evaluation.dialogue_tasks import (
-    grounding_summary,
+from clue_ros.lab.evaluation.clip_features import ClipFeatures
+from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
+from clue_ros.lab.evaluation.sentence_tasks import (
+    MomentsOnDisk,
+    measure_sentences,
     moments,
     rank_of_first,
     retrieval_candidates,
@@ -46,20 +58,23 @@ def test_a_model_that_copies_the_truth_has_recall_one_and_rank_one() -> None:
 
 
 def test_candidates_come_from_the_most_similar_other_images() -> None:
-    samples = [sample("a", ("q1", "yes")), sample("b", ("q2", "no")), sample("c", ("q3", "left"))]
+    told = MomentsOnDisk()
     near, far = np.array([1, 0], np.float32), np.array([0, 1], np.float32)
-    features = {"a": near, "b": near, "c": far}
-    found = retrieval_candidates(moments(samples, "vqa"), features, 1, seed=0)
-    assert found[:2] == [["no"], ["yes"]]
-    assert retrieval_candidates(moments(samples, "vqa"), features, 30, 0)[0] == ["no", "left"]
+    for name, said, features in (("a", "yes", near), ("b", "no", near), ("c", "left", far)):
+        told.add_image(name, features)
+        for moment in moments(0, sample(name, ("q", said)), "vqa"):
+            told.add(moment)
+    assert list(retrieval_candidates(told, 1, seed=0))[:2] == [["no"], ["yes"]]
+    assert next(retrieval_candidates(told, 30, seed=0)) == ["no", "left"]
+    assert next(retrieval_candidates(told, 0, seed=0)) == []
 
 
 def test_moments_hold_what_was_said_before() -> None:
     two = sample("a", ("which?", "red"), ("this?", "yes"))
-    answers, questions = moments([two], "vqa"), moments([two], "vqg")
+    answers, questions = moments(4, two, "vqa"), moments(4, two, "vqg")
     assert [m.truth for m in answers] == ["red", "yes"]
     assert [m.truth for m in questions] == ["which?", "this?"]
-    assert questions[0].context == "take the cup"
+    assert (questions[0].position, questions[0].context) == (4, "take the cup")
     assert answers[0].context == "take the cup assistant: which?"
 
 
@@ -117,6 +132,95 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["ivg"]["n"] == 3
 
 
+def left_half(image: Any, nouns: Sequence[str]) -> list[Candidate]:
+    """A detector that finds the left half of any image."""
+    return [Candidate(Box(0, 0, image.shape[1] / 2, image.shape[0]), "cup")]
+
+
+def nothing(image: Any, nouns: Sequence[str]) -> list[Candidate]:
+    """A detector that finds nothing."""
+    return []
+
+
+# The object is within the left half, and 0.4 by 0.7 of the image.
+@pytest.mark.parametrize(
+    ("detector", "iou", "count"), [(left_half, 0.4 * 0.7 / 0.5, 1), (nothing, 0, 0)]
+)
+def test_a_detector_proposes_the_objects_to_choose_among(
+    root: Path, tmp_path: Path, detector: Any, iou: float, count: int
+) -> None:
+    records = tmp_path / "records.jsonl"
+    words = ["eval", "dialogue", "--task", "vg", "--data", "invig", "--source", root / "invig"]
+    words += ["--model", root / "model", "--device", "cpu", "--records", records]
+    words += ["--objects", f"python:{__name__}:{detector.__name__}"]
+    assert main([str(word) for word in words]) == 0
+    found = [json.loads(row) for row in records.read_text().splitlines()]
+    assert {row["proposals"] for row in found} == {count}
+    assert found[0]["iou_chosen"] == pytest.approx(iou)
+
+
+def test_clip_says_which_images_are_similar(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "patch_size": 8}
+    vision |= {"num_attention_heads": 1, "image_size": 16, "projection_dim": 4}
+    config = CLIPVisionConfig(**vision)
+    CLIPVisionModelWithProjection(config).save_pretrained(tmp_path)
+    size = {"height": 16, "width": 16}
+    CLIPImageProcessorPil(size=size, crop_size=size).save_pretrained(tmp_path)
+    clip = ClipFeatures.load(tmp_path, "cpu")
+    rng = np.random.default_rng(0)
+    image, other = (rng.integers(0, 255, (20, 30, 3), dtype=np.uint8) for _ in range(2))
+    assert clip(image).shape == (4,)
+    assert float(clip(image) @ clip(image)) == pytest.approx(1, abs=1e-5)
+    assert float(clip(image) @ clip(other)) < 0.9999
+    words = ["eval", "dialogue", "--task", "vqg", "--data", "invig", "--source", root / "invig"]
+    words += ["--model", root / "model", "--device", "cpu", "--json", "--clip"]
+    assert main([str(word) for word in (*words, tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["rank"] is not None
+    assert main([str(word) for word in (*words, root / "model")]) == 2
+    assert "is a model of type paligemma, want a clip" in capsys.readouterr().err
+
+
+class CountedSamples(Sequence[InvigSample]):
+    """Dialogues that are made when they are read; counts those, and pictures, that are alive."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self.pictures = count, 0
+        self.alive = self.most = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        talk = ("which one?", f"the {number % 5}"), ("is it the red one?", "yes")
+        made = replace(sample(str(number // 2), *talk), id=str(number), load=self._picture)
+        return self._counted(made)
+
+    def _picture(self) -> Any:
+        self.pictures += 1
+        return self._counted(np.full((40, 60, 3), self.pictures, np.uint8))
+
+    def _counted(self, made: Any) -> Any:
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(made, self._gone)
+        return made
+
+    def _gone(self) -> None:
+        self.alive -= 1
+
+
+def test_dialogues_and_pictures_are_held_one_at_a_time(root: Path) -> None:
+    samples = CountedSamples(40)
+    clue = Clue.load(str(root / "model"), device="cpu")
+    summary, records = measure_sentences(clue, None, samples, "vqg", ranked_among=3, seed=0)
+    assert summary["n"] == len(records) == 80
+    assert {record["among"] for record in records} <= {2, 3, 4}
+    assert samples.pictures == 2 * 20, "once for the features, once for the questions"
+    assert samples.most <= 4
+
+
 def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
     root: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +239,15 @@ def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
     assert (found["vqa"]["n"], found["vg"]["turn-0"]["n"]) == (5, 2)
     assert 0 <= found["vqa"]["accuracy"] <= 1
     assert {json.loads(row)["proposals"] for row in records.read_text().splitlines()} == {3}
+
+
+def test_an_oracle_is_not_trained_where_its_prompts_are_unknown_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_random_model(tmp_path / "model", ["pick up the cup"])
+    words = ["train", "oracle", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "o")]
+    assert main([*words, "--data", "tabletop", "--steps", "1", "--device", "cpu"]) == 2
+    assert "same tokens of 'user' and 'what'" in capsys.readouterr().err
 
 
 def test_a_task_that_needs_the_oracle_says_so(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from clue_ros.lab.data.invig import index_invig, load_invig
 from clue_ros.lab.data.invig_layouts import GUESSWHAT_REQUEST, STATUSES
-from clue_ros.lab.evaluation.dialogue_tasks import moments, plain_answer
+from clue_ros.lab.evaluation.sentence_tasks import moments, plain_answer
 from clue_ros.lab.training.ivg_data import load_splits, oracle_queries
 
 GAMES = Path(__file__).parents[1] / "data" / "guesswhat"
@@ -73,6 +72,9 @@ def test_training_and_the_oracle_read_games(
     assert "1 incomplete" in capsys.readouterr().err
     queries = oracle_queries(held_out[0])
     assert [query.suffix for query in queries] == [GUESSWHAT_REQUEST, "No", "Yes"]
-    truths: Callable[[str], list[str]] = lambda task: [m.truth for m in moments(held_out, task)]  # noqa: E731
+
+    def truths(task: str) -> list[str]:
+        return [m.truth for sample in held_out for m in moments(0, sample, task)]
+
     assert truths("vqa") == ["No", "Yes", "Yes", "Yes", "N/A"]
     assert plain_answer("n / a") == plain_answer("N/A")

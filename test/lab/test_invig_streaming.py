@@ -8,7 +8,7 @@ import json
 import pickle
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from clue_ros.lab.data.invig import (
     read_entries,
     usable,
 )
-from clue_ros.lab.data.invig_sources import read_rows
-from clue_ros.lab.data.json_stream import CHUNK, JsonRow, read_at, stream_rows
+from clue_ros.lab.data.invig_sources import Row, RowInMemory, read_rows
+from clue_ros.lab.data.json_stream import CHUNK, JsonRow, JsonSpool, read_at, stream_rows
+from clue_ros.lab.evaluation import dialogue_statistics
 from clue_ros.lab.evaluation.dialogue_statistics import StatsOptions, measure
 from clue_ros.lab.training.ivg_data import DialoguePictures, load_splits
 
@@ -84,6 +85,17 @@ def test_a_row_is_read_again_by_its_place(tmp_path: Path) -> None:
         assert read_at(file.fileno(), rows[3].start, rows[3].length) == row(3, " please" * 20)
 
 
+def test_a_spool_gives_back_what_it_was_given() -> None:
+    spool, values = JsonSpool(), [{"a": "日本\n"}, 1.5, [], "\ud800", None]
+    for number, value in enumerate(values):
+        spool.append(value)
+        assert spool[number] == spool[-1] == value
+    assert list(spool) == values
+    assert len(spool) == 5
+    with pytest.raises(IndexError):
+        spool[5]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[1, 2", "[1 2]", "[1,]", '{"train": [1]', '{"train": [1],}', "[1] 2", '["\\x"]', "[tru]"],
@@ -127,6 +139,31 @@ def test_memory_of_statistics_and_of_an_index_does_not_grow_with_the_file(tmp_pa
     assert (found["dialogues"], found["pictures"], len(index)) == (rows, rows // 2, rows)
     assert most < 7_000_000  # a chunk of 1 MB as bytes and as text, and one row
     assert size < 2_000_000
+
+
+def test_statistics_hold_one_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Values(dict[str, Any]):
+        """A row's values, which can be counted while they live."""
+
+    alive = most = 0
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def reader(source: str, split: str | None) -> Iterator[Row]:
+        nonlocal alive, most
+        for number in range(3_000):
+            values = Values(row(number))
+            weakref.finalize(values, gone)
+            alive, most = alive + 1, max(most, alive + 1)
+            yield Row(values, RowInMemory({}, Path(), source), source, number)
+            del values
+
+    monkeypatch.setattr(dialogue_statistics, "read_rows", reader)
+    found = measure("invig:rows", StatsOptions()).summary()
+    assert (found["dialogues"], found["pictures"], found["box_area"]["n"]) == (3_000, 1_500, 3_000)
+    assert most <= 2
 
 
 # --- random access ---

@@ -142,13 +142,20 @@ def _no_usable_row(source: str | Path, problems: Sequence[str]) -> InvigError:
 
 def usable(samples: Sequence[InvigSample], problem: Callable[[str], None]) -> Iterator[InvigSample]:
     """The samples one after the other; one whose picture or box is wrong goes to `problem`."""
+    return (sample for _, sample in numbered(samples, problem))
+
+
+def numbered(
+    samples: Sequence[InvigSample], problem: Callable[[str], None]
+) -> Iterator[tuple[int, InvigSample]]:
+    """The same with the position of each in `samples`."""
     for number in range(len(samples)):
         try:
             sample = samples[number]
         except InvigError as error:
             problem(str(error))
         else:
-            yield sample
+            yield number, sample
 
 
 # -------------------------------------------------------------------------------------------------

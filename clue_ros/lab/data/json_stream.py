@@ -1,5 +1,7 @@
 """JSON files of any size, row by row, with the place of each row so that it can be read again.
 
+`JsonSpool` keeps values that a command makes on disk.
+
 A file is a list of rows, or an object with a list of rows for each split. One chunk and one row are
 in memory at a time. A row's place is its offset and length in bytes, which `read_at` takes; that is
 why this is `json.JSONDecoder.raw_decode` over chunks and not a streaming parser of a package, which
@@ -11,6 +13,8 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import tempfile
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -89,6 +93,35 @@ def _list(text: _Text, part: str) -> Iterator[JsonRow]:
         number += 1
         if text.take(",", "]") == "]":
             return
+
+
+class JsonSpool:
+    """JSON values in a nameless temporary file; in memory are their places, 8 bytes each.
+
+    Not safe in threads.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the spool
+        self._ends = array("q", [0])
+
+    def append(self, value: Any) -> None:
+        """Add a value at the end."""
+        size = self._file.write(json.dumps(value).encode())
+        self._ends.append(self._ends[-1] + size)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> Any:
+        """A value, read again."""
+        number = range(len(self))[position]
+        self._file.flush()
+        start = self._ends[number]
+        return read_at(self._file.fileno(), start, self._ends[number + 1] - start)
 
 
 class _Text:

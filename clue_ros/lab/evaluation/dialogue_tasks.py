@@ -3,14 +3,13 @@
 vqa   M-VQA: answer a question, with the box in mind (the oracle, `clue train oracle`)
 vqg   M-VQG: ask the next question (adapter B)
 vg    M-VG: point at the end of a dialogue, whole or without its last 1, 2 or 3 turns; by the
-      decoded box, and by the best of the proposals: the mean log-probability of the four location
-      tokens of each
+      decoded box, and by the best of the proposals: the log-probability of the four location
+      tokens of each, and of the end after them
 ivg   I-VG: the robot asks, the oracle answers, the robot points
 
-Sentences are scored against the true one (`text_scores`) and by retrieval: the true sentence is
-ranked by mean log-probability a token among candidates from the dialogues of similar images
-(`retrieval_candidates`). Proposals are the targets of all dialogues about an image, in simulated
-scenes all objects.
+`sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
+(`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
+GuessWhat?! all objects.
 """
 
 from __future__ import annotations
@@ -33,16 +32,20 @@ from clue_ros.lab.data.invig import (
     InvigSample,
     index_invig,
     usable,
-    without_tokens,
 )
 from clue_ros.lab.data.invig_layouts import STATUSES
-from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
+from clue_ros.lab.evaluation.metrics import ratio, rounded
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evaluate
 from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.sentence_tasks import (
+    TEXT_COLUMNS,
+    LastImage,
+    measure_sentences,
+)
 from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
 from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
-from clue_ros.lab.evaluation.text_scores import text_scores
+from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
@@ -51,6 +54,7 @@ from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.location_tokens import encode_box, to_text
+from clue_ros.wrapper.sources import DetectedObjects
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -59,8 +63,6 @@ if TYPE_CHECKING:
 TASKS = ("vqa", "vqg", "vg", "ivg")
 DATA = ("invig", "guesswhat", "tabletop", "episodes")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
-TEXT_COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "r@1", "r@5",
-                "rank")  # fmt: skip
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     "vqa": {
         "XVLM 21K": (24.6, 15.8, 10.4, 7.2, 16.0, 28.3, 72.8, 49.8, 73.9, 5.0),
@@ -108,6 +110,25 @@ class TaskOptions:
         metavar="DIR",
     )
     ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
+    clip: str | None = option(
+        None,
+        "with vqa and vqg, CLIP whose features say which images are similar, a folder or a hub id;"
+        " default: the model's own features",
+        metavar="NAME",
+    )
+    objects: tuple[str, ...] = option(
+        (),
+        "with vg, detectors that propose the objects to choose among: base:MODEL,"
+        " grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION; default: the true objects",
+        nargs="+",
+        metavar="KIND:ARGUMENT",
+    )
+    nouns: tuple[str, ...] = option(
+        (),
+        "what an open-vocabulary detector is asked for; default: the household's nouns",
+        nargs="+",
+        metavar="NOUN",
+    )
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
     model: PolicyOptions
     output: RecordsOptions
@@ -120,7 +141,7 @@ class TaskOptions:
 
 
 # -------------------------------------------------------------------------------------------------
-# The dialogues, and the candidates of retrieval.
+# The dialogues.
 
 
 def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list[str]]:
@@ -158,164 +179,18 @@ def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list
     return samples, list(index.problems)
 
 
-@dataclass(frozen=True)
-class Moment:
-    """One sentence to predict: its dialogue, what was said before, and the sentence."""
-
-    sample: InvigSample
-    context: str
-    truth: str
-
-
-def moments(samples: Iterable[InvigSample], task: str) -> list[Moment]:
-    """The answers (vqa) or the questions (vqg) of the dialogues, one moment each."""
-    found = []
-    for sample in samples:
-        dialogue = Dialogue(sample.request)
-        for question, answer in sample.exchanges:
-            if task == "vqg":
-                found.append(Moment(sample, dialogue.context(), question))
-            dialogue.add_question(question)
-            if task == "vqa":
-                found.append(Moment(sample, dialogue.context(), answer))
-            dialogue.add_answer(answer)
-    return found
-
-
-def retrieval_candidates(
-    all_moments: Sequence[Moment],
-    features: Mapping[str, npt.NDArray[np.float32]],
-    count: int,
-    seed: int,
-) -> list[list[str]]:
-    """For each moment, one sentence from each of the `count` most similar other images.
-
-    features: of each image, of unit length; similar is the cosine. Sentences equal to the true one
-    (in lower case) are left out, so that there may be fewer.
-    """
-    rng = np.random.default_rng([seed, 31])
-    said: dict[str, list[str]] = {}
-    for moment in all_moments:
-        said.setdefault(moment.sample.image_id, []).append(moment.truth)
-    names = list(said)
-    matrix = np.stack([features[name] for name in names])
-    found = []
-    for moment in all_moments:
-        order = np.argsort(-(matrix @ features[moment.sample.image_id]), kind="stable")
-        others = [names[i] for i in order if names[i] != moment.sample.image_id]
-        drawn: list[str] = []
-        for name in others:
-            texts = [t for t in said[name] if t.lower() != moment.truth.lower()]
-            if texts and len(drawn) < count:
-                drawn.append(texts[int(rng.integers(len(texts)))])
-        found.append(drawn)
-    return found
-
-
-def rank_of_first(scores: Sequence[float]) -> float:
-    """The rank of the first score, 1 for the highest; ties share their mean rank.
-
-    >>> rank_of_first([2.0, 3.0, 1.0]), rank_of_first([1.0, 1.0])
-    (2.0, 1.5)
-    """
-    higher = sum(score > scores[0] for score in scores[1:])
-    equal = sum(score == scores[0] for score in scores[1:])
-    return 1 + higher + equal / 2
-
-
 # -------------------------------------------------------------------------------------------------
 # The tasks.
-
-
-class _Images:
-    """The features of the image that was looked at last, which the next dialogue often shares."""
-
-    def __init__(self, clue: Clue) -> None:
-        self._clue, self._name = clue, ""
-        self._last: Any = None
-
-    def look(self, sample: InvigSample) -> Any:
-        if self._name != sample.image_id:
-            self._name, self._last = sample.image_id, self._clue.checkpoint.look(sample.load())
-        return self._last
-
-    def vector(self, sample: InvigSample) -> npt.NDArray[np.float32]:
-        """The mean feature of an image, of unit length."""
-        pooled = self.look(sample)[0].float().mean(0).cpu().numpy()
-        return np.asarray(pooled / (np.linalg.norm(pooled) + 1e-12), dtype=np.float32)
-
-
-def measure_sentences(
-    clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence."""
-    from clue_ros.model.adapters import IVG
-    from clue_ros.model.oracle import ANSWER, ORACLE, instruction_for, suffix_log_probs
-
-    images, parts, lost = _Images(clue), clue.checkpoint, list[str]()
-    asked = moments(usable(samples, lost.append), options.task)
-    note(lost)
-    if not asked:
-        raise ClueError("no dialogue has a question: nothing to measure")
-    vectors = {}
-    for moment in asked:
-        if moment.sample.image_id not in vectors:
-            vectors[moment.sample.image_id] = images.vector(moment.sample)
-    others = retrieval_candidates(asked, vectors, options.ranked_among, options.seed)
-    records: list[dict[str, Any]] = []
-    for moment, drawn in with_progress(list(zip(asked, others, strict=True)), "sentence"):
-        features = images.look(moment.sample)
-        codes = encode_box(Box(*moment.sample.box), 1, 1)
-        if oracle is not None:
-            said = oracle.answer(features, codes, moment.context)
-            adapter, instruction = ORACLE, instruction_for(ANSWER, codes)
-        else:
-            said = parts.words(parts.speak(features, moment.context, "question"))
-            adapter, instruction = IVG, parts.ivg.instruction
-        record: dict[str, Any] = {"id": moment.sample.id, "context": moment.context}
-        record |= {"truth": moment.truth, "said": said}
-        if drawn:
-            texts = [without_tokens(text) for text in (moment.truth, *drawn)]
-            sums, lengths = suffix_log_probs(
-                parts, adapter, features, instruction, moment.context, texts
-            )
-            record |= {"rank": rank_of_first((sums / lengths).tolist()), "among": len(texts)}
-        records.append(record)
-    summary = sentence_summary(records)
-    if options.data == "guesswhat" and options.task == "vqa":
-        right = sum(plain_answer(r["said"]) == plain_answer(r["truth"]) for r in records)
-        summary["accuracy"] = rounded(ratio(right, len(records)))
-    return summary, records
-
-
-def plain_answer(text: str) -> str:
-    """An answer of GuessWhat?! without case and marks.
-
-    >>> plain_answer("Yes."), plain_answer("N/A")
-    ('yes', 'na')
-    """
-    return "".join(c for c in text.lower() if c.isalnum())
-
-
-def sentence_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Text scores and retrieval (R@1, R@5 times 100, mean rank) of the records."""
-    text = text_scores([(record["said"], record["truth"]) for record in records])
-    scores: dict[str, Any] = {k: None if v is None else round(v, 2) for k, v in text.items()}
-    ranks = [record["rank"] for record in records if "rank" in record]
-    for k in (1, 5):
-        scores[f"r@{k}"] = rounded(100 * ratio(sum(rank <= k for rank in ranks), len(ranks)))
-    scores["rank"] = rounded(mean(ranks))
-    return scores | {"n": len(records)}
 
 
 def measure_grounding(
     clue: Clue,
     samples: Sequence[InvigSample],
-    proposals: Callable[[int, InvigSample], Sequence[Box]],
+    proposals: Proposals,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """M-VG, whole (Turn-0) and without the last 1, 2, 3 turns, by box and by choice.
 
-    proposals: the boxes to choose among, in fractions, of a sample and its position.
+    proposals: the boxes to choose among. Where there are none, the choice has an IoU of 0.
     """
     from clue_ros.model.adapters import IVG
     from clue_ros.model.oracle import suffix_log_probs
@@ -329,7 +204,7 @@ def measure_grounding(
             lost.append(str(error))
             continue
         truth = Box(*sample.box)
-        boxes = proposals(position, sample)
+        boxes = proposals(position, sample, view.image)
         suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
         for dropped in range(min(3, len(sample.exchanges)) + 1):
             kept = sample.exchanges[: len(sample.exchanges) - dropped]
@@ -337,13 +212,15 @@ def measure_grounding(
             reply = clue.reply(view, dialogue, force_grounding=True)
             assert isinstance(reply, Grounding)
             box = _in_fractions(reply.box.as_list(), view.width, view.height)
-            sums, _ = suffix_log_probs(
-                parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
-            )
-            chosen = boxes[int(sums.argmax())]
+            chosen = 0.0
+            if boxes:
+                sums, _ = suffix_log_probs(
+                    parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
+                )
+                chosen = boxes[int(sums.argmax())].iou(truth)
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
             record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
-            records.append(record | {"iou_chosen": chosen.iou(truth), "proposals": len(boxes)})
+            records.append(record | {"iou_chosen": chosen, "proposals": len(boxes)})
     note(lost)
     if not records:
         raise ClueError(f"none of the {len(samples)} dialogues has a picture that can be read")
@@ -399,7 +276,7 @@ def play_samples(
     clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
 ) -> Iterable[EvalSample]:
     """The games of I-VG: for simulated scenes those of `clue eval tabletop`, by either person."""
-    images = _Images(clue)
+    images = LastImage(clue)
     if options.data != "tabletop":
         if oracle is None:
             raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
@@ -434,7 +311,7 @@ def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
     return Box(x0 / width, y0 / height, x1 / width, y1 / height)
 
 
-def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
+def _game(oracle: Oracle, images: LastImage, sample: InvigSample) -> EvalSample:
     truth, shape = Box(*sample.box), list[int]()
 
     def load() -> npt.NDArray[np.uint8]:
@@ -446,18 +323,30 @@ def _game(oracle: Oracle, images: _Images, sample: InvigSample) -> EvalSample:
         height, width = shape
         return _in_fractions(box.as_list(), width, height).iou(truth) >= 0.5
 
-    user = OracleUser(oracle, lambda: images.look(sample), truth, sample.request)
+    user = OracleUser(
+        oracle, lambda: images.look(sample.image_id, sample.load), truth, sample.request
+    )
     return EvalSample(
         sample.id, load, interactive=(DialogueRequest(sample.request, {"accuracy": right}, user),)
     )
 
 
-def _proposals(
-    samples: Sequence[InvigSample], options: TaskOptions
-) -> Callable[[int, InvigSample], Sequence[Box]]:
-    """All objects of a simulated scene or a game; else the targets of all dialogues about it."""
+Proposals = Callable[[int, InvigSample, npt.NDArray[np.uint8]], Sequence[Box]]
+"""The boxes to choose among, in fractions: of a dialogue's position, the dialogue, its image."""
 
-    def objects(position: int, sample: InvigSample) -> list[Box]:
+
+def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> Proposals:
+    """By detectors; else all objects of a scene or game, or the targets of its dialogues."""
+    if options.objects:
+        detect = DetectedObjects(options.objects, options.nouns, options.model.device)
+
+        def detected(_: int, __: InvigSample, image: npt.NDArray[np.uint8]) -> list[Box]:
+            height, width = image.shape[:2]
+            return [_in_fractions(c.box.as_list(), width, height) for c in detect(image)]
+
+        return detected
+
+    def objects(position: int, sample: InvigSample, _: npt.NDArray[np.uint8]) -> list[Box]:
         if options.data == "tabletop":
             number = int(sample.image_id.replace("-", " ").split()[-1])
             return [Box(*o.box) for o in options.scenes[number].objects]
@@ -519,9 +408,25 @@ def run(args: argparse.Namespace) -> int:
         from clue_ros.model.oracle import Oracle
 
         oracle = Oracle(clue.checkpoint, options.oracle)
+    records: Iterable[Mapping[str, Any]]
     if options.task in PUBLISHED:
+        clip = None
+        if options.clip is not None:
+            from clue_ros.lab.evaluation.clip_features import ClipFeatures
+
+            clip = ClipFeatures.load(options.clip, options.model.device)
         player = oracle if options.task == "vqa" else None
-        result, records = measure_sentences(clue, player, samples, options)
+        result, records = measure_sentences(
+            clue,
+            player,
+            samples,
+            options.task,
+            ranked_among=options.ranked_among,
+            seed=options.seed,
+            plain=options.data == "guesswhat" and options.task == "vqa",
+            clip=clip,
+        )
+        note(problems_of(result))
     elif options.task == "vg":
         result, records = measure_grounding(clue, samples, _proposals(samples, options))
     else:

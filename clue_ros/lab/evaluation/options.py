@@ -126,8 +126,9 @@ class RecordsOptions(OutputOptions):
     def write_records(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write one JSON line a record, if a file was given."""
         if self.records is not None:
-            lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            self.records.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            with self.records.open("w", encoding="utf-8") as file:
+                for record in records:
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 PER_IMAGE: Any = option(2, "largest number of requests of each kind for an image", type=at_least(1))
@@ -160,8 +161,10 @@ def note(reasons: Iterable[str]) -> None:
         print(f"note: {reason}", file=sys.stderr)
 
 
-def with_progress(items: Iterable[ItemT], unit: str = "image") -> Iterator[ItemT]:
+def with_progress(
+    items: Iterable[ItemT], unit: str = "image", total: int | None = None
+) -> Iterator[ItemT]:
     """The items, with a progress bar on stderr if that is a terminal."""
     from tqdm import tqdm
 
-    return iter(tqdm(items, unit=unit, leave=False, disable=not sys.stderr.isatty()))
+    return iter(tqdm(items, None, total, False, unit=unit, disable=not sys.stderr.isatty()))

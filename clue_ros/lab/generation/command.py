@@ -36,7 +36,6 @@ from PIL import Image as PilImage
 from tqdm import tqdm
 
 from clue_ros.dialogue.candidates import COLOR, Candidate
-from clue_ros.dialogue.noun_phrases import KINDS
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
@@ -68,7 +67,7 @@ from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.wrapper.colors import with_measured_colors
-from clue_ros.wrapper.sources import BaseSource, gather, open_sources
+from clue_ros.wrapper.sources import BaseSource, DetectedObjects
 
 if TYPE_CHECKING:
     from clue_ros.model.oracle import Oracle
@@ -264,14 +263,13 @@ class Proposer:
     """Objects by detectors, with colours measured."""
 
     def __init__(self, grounder: Any, options: GenerateOptions) -> None:
-        self._nouns = options.nouns or tuple(sorted(KINDS))
         if not options.objects and not hasattr(grounder, "checkpoint"):
             raise ClueError("--model wrapper needs --objects KIND:ARGUMENT")
-        self._sources = open_sources(options.objects or [BaseSource(grounder)])
+        self._detect = DetectedObjects(options.objects or [BaseSource(grounder)], options.nouns)
 
     def __call__(self, picture: Picture, image: Image, view: Any) -> Sequence[Candidate]:
         """See `MachineParts.propose`."""
-        return with_measured_colors(gather(self._sources, image, self._nouns), image)
+        return with_measured_colors(self._detect(image), image)
 
 
 def describe_by_words(case: Case) -> Request | None:

@@ -432,12 +432,14 @@ class DialogueAdapter:
     """An adapter that learns moments of dialogues.
 
     name: of the adapter and its folder. instruction: of its samples (`ivg_data.IvgData`). save:
-    writes its settings beside the weights, from the options, the folder and the notes.
+    writes its settings beside the weights, from the options, the folder and the notes. check:
+    raises ClueError for a tokenizer that it cannot be taught with.
     """
 
     name: str
     instruction: str
     save: Callable[..., None]
+    check: Callable[[Any], None] = lambda tokenizer: None
 
 
 def _save_ivg(options: IvgOptions, folder: Path, **notes: Any) -> None:
@@ -460,6 +462,7 @@ def train_ivg(
     name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
     backbone, processor = frozen_base(options, base, processes.device)
+    learner.check(processor.tokenizer)
     adapters = _first_adapter(options, backbone, name, out)
     decoder = PackedDecoder(
         backbone.model, processor.tokenizer, processes.device, processes.precision

@@ -12,17 +12,31 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, add_recipe, read_options
 from clue_ros.lab.training.ivg import EMBEDDED, DialogueAdapter, IvgOptions, train_ivg
 from clue_ros.lab.training.parallel import start_processes
-from clue_ros.model.oracle import ANSWER, ORACLE, OracleSettings, save_oracle_settings
+from clue_ros.model.oracle import (
+    ANSWER,
+    DESCRIBE,
+    ORACLE,
+    OracleSettings,
+    same_tokens,
+    save_oracle_settings,
+)
 
 
 def _save(options: IvgOptions, folder: Path, **notes: Any) -> None:
-    save_oracle_settings(OracleSettings(options.max_new_tokens), folder, **notes)
+    settings = OracleSettings(options.max_new_tokens, ANSWER, DESCRIBE)
+    save_oracle_settings(settings, folder, **notes)
 
 
-THE_PERSON = DialogueAdapter(ORACLE, ANSWER, _save)
+def _check(tokenizer: Any) -> None:
+    if reason := same_tokens(tokenizer, ANSWER, DESCRIBE):
+        raise ClueError(f"{reason}; train a base whose words include {ANSWER!r} and {DESCRIBE!r}")
+
+
+THE_PERSON = DialogueAdapter(ORACLE, ANSWER, _save, _check)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
