@@ -4,7 +4,8 @@
 
 Prints the base, the adapters and the policies they allow, device and number format, memory needed
 and free, files to download and room for them, the hub's licence and account, and versions. Nothing
-is loaded; of a hub repository only config.json and adapter_config.json are fetched.
+is loaded; of a hub repository only config.json and adapter_config.json are fetched. Of model
+"wrapper" it prints each source of candidates and the language model.
 
 Exit status: 0 it would load, 2 it would not (each reason on a line of its own).
 """
@@ -17,9 +18,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clue_ros.ground import add_load_arguments
+from clue_ros.grounders import DEFAULT_CANDIDATES, add_wrapper_arguments, misplaced
+from clue_ros.wrapper import WRAPPER
 
 if TYPE_CHECKING:
     from clue_ros.model.preflight import Report
+    from clue_ros.wrapper.preflight import WrapperReport
 
 WILL_NOT_LOAD = 2
 BASELINES = ("decoder-yes-no", "candidate-count", "decoder-first")
@@ -28,11 +32,18 @@ BASELINES = ("decoder-yes-no", "candidate-count", "decoder-first")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue check``."""
     add_load_arguments(parser)
+    add_wrapper_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue check``; the exit status."""
+    report = _inspect_wrapper(args) if args.model == WRAPPER else _inspect(args)
+    print(json.dumps(as_json(report)) if args.json else as_text(report))
+    return WILL_NOT_LOAD if report.problems else 0
+
+
+def _inspect(args: argparse.Namespace) -> Report:
     from clue_ros.model.preflight import inspect_model
 
     report = inspect_model(
@@ -45,18 +56,40 @@ def run(args: argparse.Namespace) -> int:
         mask_decoder=args.mask_decoder,
         baselines=BASELINES,
     )
-    print(json.dumps(as_json(report)) if args.json else as_text(report))
-    return WILL_NOT_LOAD if report.problems else 0
+    report.problem(misplaced(args.model, args.candidates, args.language_model))
+    return report
+
+
+def _inspect_wrapper(args: argparse.Namespace) -> WrapperReport:
+    from clue_ros.wrapper.preflight import inspect_wrapper
+
+    report = inspect_wrapper(
+        args.candidates or (DEFAULT_CANDIDATES,),
+        args.language_model,
+        device=args.device,
+        dtype=args.dtype,
+        quantization=args.quantization,
+    )
+    given = {name: getattr(args, name) for name in ("detector", "ivg", "mask_decoder")}
+    report.problem(misplaced(WRAPPER, settings=given))
+    return report
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """The report as ``--json`` prints it; sizes in bytes, null where unknown."""
+    from clue_ros.wrapper.preflight import WrapperReport
+
     base = report.base
+    parts: dict[str, Any] = {}
+    if isinstance(report, WrapperReport):
+        parts["candidates"] = [asdict(part) for part in report.sources]
+        parts["language_model"] = asdict(report.language_model)
     return {
         "works": not report.problems,
         "problems": report.problems,
         "notes": report.notes,
         "model": report.model,
+        **parts,
         "base": base.name if base else None,
         "folder": str(base.folder) if base and base.folder else None,
         "parameters": report.parameters,
@@ -85,20 +118,13 @@ def as_json(report: Report) -> dict[str, Any]:
 def as_text(report: Report) -> str:
     """The report for a terminal: one fact a line, then what is wrong."""
     from clue_ros.model.preflight import gigabytes
+    from clue_ros.wrapper import preflight as wrapper
 
     lines: list[tuple[str, str]] = [("model", report.model)]
-    base = report.base
-    if base is not None:
-        count = f", {report.parameters / 1e6:.1f} M parameters" if report.parameters else ""
-        place = f" in {base.folder}" if base.folder else ", not downloaded"
-        lines.append(("base", f"{base.name}{place}{count}"))
-    adapters = ", ".join(f"{name} ({place})" for name, place in report.adapters.items())
-    lines.append(("adapters", adapters or "none"))
-    if report.mask_decoder:
-        lines.append(("mask decoder", report.mask_decoder))
-    if report.policies:
-        others = f" (also {', '.join(report.policies[:-1])})" if report.policies[1:] else ""
-        lines.append(("policy", f"{report.policies[-1]}{others}"))
+    if isinstance(report, wrapper.WrapperReport):
+        lines += wrapper.lines(report)
+    else:
+        lines += _parts(report)
     lines.append(("device", f"{report.device} ({report.device_name or 'cannot be used'})"))
     quantized = "" if report.quantization == "none" else f", decoder {report.quantization}"
     lines.append(("dtype", f"{report.dtype or 'unknown'}{quantized}"))
@@ -137,3 +163,21 @@ def as_text(report: Report) -> str:
     lines += [("problem", problem) for problem in report.problems]
     lines.append(("result", "would not load" if report.problems else "would load"))
     return "\n".join(f"{name:<13}{text}".rstrip() for name, text in lines)
+
+
+def _parts(report: Report) -> list[tuple[str, str]]:
+    """The lines about a model's base and adapters."""
+    lines = []
+    base = report.base
+    if base is not None:
+        count = f", {report.parameters / 1e6:.1f} M parameters" if report.parameters else ""
+        place = f" in {base.folder}" if base.folder else ", not downloaded"
+        lines.append(("base", f"{base.name}{place}{count}"))
+    adapters = ", ".join(f"{name} ({place})" for name, place in report.adapters.items())
+    lines.append(("adapters", adapters or "none"))
+    if report.mask_decoder:
+        lines.append(("mask decoder", report.mask_decoder))
+    if report.policies:
+        others = f" (also {', '.join(report.policies[:-1])})" if report.policies[1:] else ""
+        lines.append(("policy", f"{report.policies[-1]}{others}"))
+    return lines

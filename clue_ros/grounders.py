@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
@@ -49,11 +50,10 @@ def load_grounder(
     `Clue.load`; a wrapper takes device, dtype, quantization and threshold, and refuses others that
     are set. Raises ModelError.
     """
+    problem = misplaced(model, candidates, language_model)
+    if problem:
+        raise ModelError(problem)
     if str(model) != WRAPPER:
-        if candidates or language_model:
-            raise ModelError(
-                f"candidates and a language model belong to model {WRAPPER!r}, not to {model!r}"
-            )
         from clue_ros.engine import Clue
 
         return Clue.load(model, **settings)
@@ -61,10 +61,28 @@ def load_grounder(
 
     taken = {name: settings.pop(name) for name in _TAKEN if name in settings}
     settings.pop("policy", None)  # it decides for itself
-    for name, value in settings.items():
-        if value is not None:
-            raise ModelError(f"model {WRAPPER!r} has no {name}: leave it out")
+    problem = misplaced(model, settings=settings)
+    if problem:
+        raise ModelError(problem)
     return Wrapper.load(candidates or (DEFAULT_CANDIDATES,), language_model, **taken)
+
+
+def misplaced(
+    model: str | Path,
+    candidates: Sequence[Any] = (),
+    language_model: str | Path | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Why options belong to another model than this one; empty where they do not.
+
+    settings: of `Clue.load`, those that a wrapper does not take.
+    """
+    if str(model) != WRAPPER:
+        if candidates or language_model:
+            return f"candidates and a language model belong to model {WRAPPER!r}, not to {model!r}"
+        return ""
+    given = [name for name, value in settings.items() if value is not None]
+    return f"model {WRAPPER!r} has no {given[0]}: leave it out" if given else ""
 
 
 _TAKEN = ("device", "dtype", "quantization", "threshold")

@@ -8,7 +8,7 @@ Nothing here downloads weights, and nothing blocks: each question has a time lim
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -58,14 +58,14 @@ class Repository:
     problem: str = ""  # why it cannot be fetched, or empty
 
 
-def cached_snapshot(name: str, revision: str | None) -> Path | None:
-    """A repository's whole snapshot in the cache, or None."""
+def cached_snapshot(name: str, revision: str | None, wanted: Sequence[str] = WANTED) -> Path | None:
+    """A repository's whole snapshot in the cache, or None. wanted: patterns of its files."""
     from huggingface_hub import snapshot_download
 
     try:
         folder = Path(
             snapshot_download(
-                name, revision=revision, allow_patterns=[*WANTED], local_files_only=True
+                name, revision=revision, allow_patterns=[*wanted], local_files_only=True
             )
         )
         if (folder / "config.json").is_file():
@@ -77,8 +77,11 @@ def cached_snapshot(name: str, revision: str | None) -> Path | None:
     return folder
 
 
-def ask_hub(name: str, revision: str | None) -> Repository:
-    """What the hub says about a repository; `problem` says why it cannot be fetched."""
+def ask_hub(name: str, revision: str | None, wanted: Sequence[str] = WANTED) -> Repository:
+    """What the hub says about a repository; `problem` says why it cannot be fetched.
+
+    wanted: patterns of the files that loading fetches.
+    """
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -105,7 +108,7 @@ def ask_hub(name: str, revision: str | None) -> Repository:
             ),
         )
         for f in info.siblings or ()
-        if any(fnmatch(f.rfilename, pattern) for pattern in WANTED)
+        if any(fnmatch(f.rfilename, pattern) for pattern in wanted)
     )
     if out.gated:
         _check_access(out)

@@ -84,6 +84,13 @@ def local_or_hub(model: str | Path, revision: str | None = None) -> Path | tuple
     return hub["name"], revision or hub["revision"]
 
 
+def name_and_revision(name: str | Path) -> tuple[str, str | None]:
+    """A folder, or a hub id and the revision behind its @, as transformers takes them."""
+    folder = Path(name).expanduser()
+    found = None if folder.exists() else _HUB_ID.fullmatch(str(name))
+    return (found["name"], found["revision"]) if found else (str(folder), None)
+
+
 def find_base(folder: Path) -> Path:
     """The folder with the backbone's weights: `folder`, or the base its adapters were trained on.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -30,6 +30,7 @@ from clue_ros.model.fusion import OLD_SETTINGS_FILE, SETTINGS_FILE
 from clue_ros.model.hub import (
     ADAPTERS,
     TIMEOUT,
+    WANTED,
     Repository,
     ask_hub,
     cached_snapshot,
@@ -60,7 +61,7 @@ PACKAGES = ("torch", "transformers", "peft", "safetensors", "huggingface_hub", "
 _PROJECTION = re.compile(r"language_model.*\.layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight$")
 _SHARE = 2 / 3
 # Bytes of a quantised weight: nf4 has 4 bits and, for each 64 of them, a scale of 8 bits.
-_QUANTISED = {INT8: 1.0, NF4: 0.5 + 1 / 64 + 4 / (64 * 256)}
+QUANTISED = {INT8: 1.0, NF4: 0.5 + 1 / 64 + 4 / (64 * 256)}
 
 
 @dataclass
@@ -181,39 +182,42 @@ def inspect_model(
     `Report.problems`.
     """
     report = Report(str(model), quantization=quantization)
-    _try(report, lambda: check_quantization(quantization))
-    _try(report, lambda: _choose(report, device, dtype))
-    is_model = _try(report, lambda: _find(report, model, revision, ask=thorough))
+    attempt(report, lambda: check_quantization(quantization))
+    attempt(report, lambda: choose_place(report, device, dtype))
+    is_model = attempt(report, lambda: _find(report, model, revision, ask=thorough))
     named = {"detector": detector, "ivg": ivg}
     for name, path in named.items():
         if path is not None and str(path) not in baselines:
-            _try(report, partial(_given, report, name, path, baselines))
+            attempt(report, partial(_given, report, name, path, baselines))
     if mask_decoder is not None:
         report.mask_decoder = str(mask_decoder)
         if not Path(mask_decoder).expanduser().is_file():
             report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
-        _try(report, lambda: _check_adapters(report, named, baselines))
-        _versions(report)
+        attempt(report, lambda: _check_adapters(report, named, baselines))
+        check_versions(report)
     if is_model:
-        _try(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
-    _check_disk(report)
+        attempt(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
+    check_disk(report)
     if thorough:
-        _check_login(report)
+        check_account(report)
     return report
 
 
-def _try(report: Report, step: Callable[[], None]) -> bool:
-    """Do a step; an error that a person can mend becomes a problem. Returns whether it was done."""
+def attempt(report: Report, step: Callable[[], None], about: str = "") -> bool:
+    """Do a step; an error that a person can mend becomes a problem. Returns whether it was done.
+
+    about: the part of the model that the step concerns, said before the problem.
+    """
     try:
         step()
     except ModelError as error:
-        report.problem(str(error))
+        report.problem(f"{about}: {error}" if about else str(error))
         return False
     return True
 
 
-def _choose(report: Report, device: str | torch.device, dtype: str) -> None:
+def choose_place(report: Report, device: str | torch.device, dtype: str) -> None:
     """The device and the number format."""
     from clue_ros.model.devices import choose_device, choose_dtype, device_name
 
@@ -229,7 +233,7 @@ def _choose(report: Report, device: str | torch.device, dtype: str) -> None:
 
 def _find(report: Report, model: str | Path, revision: str | None, *, ask: bool) -> None:
     """The model's folder or repository, and its base where it is a folder of adapters."""
-    source = _source(report, model, revision, ask=ask)
+    source = find_source(report, model, revision, ask=ask)
     report.adapters = {
         name: f"{source.folder / name}" if source.folder else f"{source.name}/{name}"
         for name in ADAPTERS
@@ -260,19 +264,30 @@ def _find(report: Report, model: str | Path, revision: str | None, *, ask: bool)
     named = named_base(content)
     if named is None:
         raise ModelError(f"{source.name}: {found} does not say which base it was trained on")
-    report.base = _source(report, *named, ask=ask)
+    report.base = find_source(report, *named, ask=ask)
     _check_kind(report, report.base)
 
 
-def _source(report: Report, model: str | Path, revision: str | None, *, ask: bool) -> Source:
-    """A folder, or a hub repository with what the hub says about it."""
+def find_source(
+    report: Report,
+    model: str | Path,
+    revision: str | None,
+    *,
+    ask: bool,
+    wanted: Sequence[str] = WANTED,
+) -> Source:
+    """A folder, or a hub repository with what the hub says about it.
+
+    ask: of what is in the cache too. wanted: patterns of the files that loading fetches. Raises
+    ModelError for a name that is neither.
+    """
     found = local_or_hub(model, revision)
     if isinstance(found, Path):
         return Source(str(model), found)
     name, revision = found
-    source = Source(name, cached_snapshot(name, revision))
+    source = Source(name, cached_snapshot(name, revision, wanted))
     if source.folder is None or ask:
-        source.repository = ask_hub(name, revision)
+        source.repository = ask_hub(name, revision, wanted)
         report.repositories.append(source.repository)
         if source.folder is None:
             # Of a half download without a network the download itself knows more.
@@ -371,7 +386,7 @@ def weights_bytes(shapes: Shapes, itemsize: int, quantization: str = NONE) -> in
             continue
         count = math.prod(shape)
         small = quantization != NONE and _PROJECTION.search(name) is not None
-        total += count * (_QUANTISED[quantization] if small else itemsize)
+        total += count * (QUANTISED[quantization] if small else itemsize)
     return round(total)
 
 
@@ -398,7 +413,7 @@ def activation_bytes(config: Mapping[str, Any], itemsize: int, words: int = 64) 
     return numbers * itemsize + 4 * (get["num_attention_heads"] * tokens**2 + vocabulary)
 
 
-def _shapes(base: Source) -> Shapes | None:
+def source_shapes(base: Source) -> Shapes | None:
     """The shapes of the base's weights from their headers; None where they cannot be asked for.
 
     Raises ModelError for missing or broken files.
@@ -430,7 +445,7 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
     if base is None or not report.dtype:
         return
     repository = base.repository
-    shapes = _shapes(base)
+    shapes = source_shapes(base)
     count = repository.parameters if repository is not None else None
     if shapes is not None:
         count = sum(
@@ -446,7 +461,7 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
         if count is None:
             return None
         small = _SHARE if quantization != NONE else 0.0
-        return round(count * ((1 - small) * itemsize + small * _QUANTISED.get(quantization, 0)))
+        return round(count * ((1 - small) * itemsize + small * QUANTISED.get(quantization, 0)))
 
     memory.weights = bytes_in(report.dtype, report.quantization)
     memory.adapters = _adapter_bytes(report)
@@ -457,7 +472,7 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
     too_much = _compare(report, bytes_in)
     if too_much and auto and report.device.startswith("cuda"):
         report.notes.append(f"{too_much}: the model would run on the CPU, slowly")
-        _choose(report, "cpu", dtype)
+        choose_place(report, "cpu", dtype)
         _check_memory(report, dtype, auto=False)
     else:
         report.problem(too_much)
@@ -503,7 +518,7 @@ def _adapter_bytes(report: Report) -> int:
     return total
 
 
-def _check_disk(report: Report) -> None:
+def check_disk(report: Report) -> None:
     """The room for the download in the hub's cache."""
     if not report.download:
         return
@@ -524,7 +539,7 @@ def _check_disk(report: Report) -> None:
 # Account and versions.
 
 
-def _check_login(report: Report) -> None:
+def check_account(report: Report) -> None:
     """The account on the hub, if the hub answers and there is a token."""
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError
@@ -541,23 +556,28 @@ def _check_login(report: Report) -> None:
         report.notes.append("the hub did not say whose token this is")
 
 
-def _versions(report: Report) -> None:
+def check_versions(report: Report) -> None:
     """The packages' versions, and what torch can compute on."""
     import torch
 
     packages = [*PACKAGES, "bitsandbytes"] if report.quantization != NONE else PACKAGES
     for name in packages:
-        try:
-            report.versions[name] = version(name)
-        except PackageNotFoundError:
-            report.versions[name] = "not installed"
-            if name != "bitsandbytes":  # `check_quantization` says so
-                report.problem(f"the Python package {name} is missing: pip install {name}")
+        report.versions[name] = installed(name) or "not installed"
+        if installed(name) is None and name != "bitsandbytes":  # `check_quantization` says so
+            report.problem(f"the Python package {name} is missing: pip install {name}")
     report.versions["CUDA"] = torch.version.cuda or "not in this torch"
     if torch.version.cuda is None and Path("/dev/nvidiactl").exists():
         report.notes.append(
             "there is an NVIDIA driver, and this torch has no CUDA (CLUE_TORCH_INDEX)"
         )
+
+
+def installed(package: str) -> str | None:
+    """The version of a Python package; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def gigabytes(size: int | None) -> str:

@@ -17,7 +17,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import choose_device
-from clue_ros.model.loading import first_line
+from clue_ros.model.loading import first_line, name_and_revision
 
 # Thresholds on a box's score, and Grounding DINO's on the words of its label: the paper's for
 # Grounding DINO, transformers' default for OWLv2.
@@ -44,19 +44,21 @@ class OpenVocabularyDetector:
     def load(
         cls, name: str | Path, kind: str, *, device: str = "auto", threshold: float | None = None
     ) -> OpenVocabularyDetector:
-        """Load a hub id or a folder. Raises ModelError."""
+        """Load a hub id (owner/name@revision) or a folder. Raises ModelError."""
         from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
 
         from clue_ros.model.backbone import quietly
 
+        place, revision = name_and_revision(name)
+        pinned: dict[str, Any] = {"revision": revision} if revision else {}
         try:
-            found = AutoConfig.from_pretrained(name).model_type
+            found = AutoConfig.from_pretrained(place, **pinned).model_type
             if found != kind:
                 raise ModelError(f"{name} is a model of type {found}, want a {kind}")
             with quietly():
-                processor = AutoProcessor.from_pretrained(name)
+                processor = AutoProcessor.from_pretrained(place, **pinned)
                 model = AutoModelForZeroShotObjectDetection.from_pretrained(
-                    name, use_safetensors=True
+                    place, use_safetensors=True, **pinned
                 )
         except ModelError:
             raise

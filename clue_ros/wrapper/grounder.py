@@ -57,6 +57,7 @@ from clue_ros.wrapper.deciding import (
     still_likely,
 )
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
+from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
 from clue_ros.wrapper.sources import Source, gather, nouns_of, open_sources
 from clue_ros.wrapper.wording import worded
@@ -150,6 +151,13 @@ class Wrapper:
         language_model: hub id, folder, GGUF file, or the folder of `clue train wrapper`; None: the
         rules choose. Raises ModelError.
         """
+        require_wrapper(
+            [line for line in candidates if isinstance(line, str)],
+            str(language_model) if language_model else None,
+            device=device,
+            dtype=dtype,
+            quantization=quantization,
+        )
         sources = open_sources(candidates, device, dtype)
         model = None
         if language_model:

@@ -23,7 +23,14 @@ import torch
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import choose_device, choose_dtype
-from clue_ros.model.loading import first_line, is_number, read_json, write_json
+from clue_ros.model.loading import (
+    first_line,
+    is_number,
+    name_and_revision,
+    named_base,
+    read_json,
+    write_json,
+)
 from clue_ros.wrapper.prompt import (
     ASK,
     NONE,
@@ -48,7 +55,8 @@ _QUERY = "\u241e"  # stands for the query while the chat template is rendered
 class WrapperSettings:
     """wrapper.json beside a tuned adapter: how it was prompted, and when to ask.
 
-    threshold: probability of ambiguity from which to ask, chosen on validation.
+    threshold: probability of ambiguity from which to ask, chosen on validation. candidates: lines
+    of the sources whose boxes it was trained with; empty where that is not known.
     """
 
     style: str = PAPER_FORMAT.style
@@ -56,6 +64,7 @@ class WrapperSettings:
     scores: bool = PAPER_FORMAT.scores
     colors: bool = PAPER_FORMAT.colors
     threshold: float = 0.5
+    candidates: tuple[str, ...] = ()
 
     @property
     def form(self) -> PromptFormat:
@@ -70,13 +79,25 @@ def load_settings(folder: Path) -> WrapperSettings:
         return WrapperSettings()
     content = read_json(path)
     known = {field.name for field in fields(WrapperSettings)}
-    settings = WrapperSettings(**{k: v for k, v in content.items() if k in known})
+    values = {k: v for k, v in content.items() if k in known}
+    lines = values.pop("candidates", [])
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ModelError(f"{path}: candidates must be a list of texts")
+    settings = WrapperSettings(**values, candidates=tuple(lines))
     problem = settings.form.problem()
     if not is_number(settings.threshold, 0, 1):
         problem = problem or f"threshold {settings.threshold!r}: want a number from 0 to 1"
     if problem:
         raise ModelError(f"{path}: {problem}")
     return settings
+
+
+def adapters_base(folder: Path) -> str:
+    """The base that an adapter's folder names, with its revision if any. Raises ModelError."""
+    named = named_base(read_json(folder / ADAPTER_FILE))
+    if named is None:
+        raise ModelError(f"{folder / ADAPTER_FILE} names no base model")
+    return f"{named[0]}@{named[1]}" if named[1] else named[0]
 
 
 def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
@@ -138,10 +159,7 @@ class LanguageModel:
         settings, base, adapter = WrapperSettings(), str(name), None
         if (folder / ADAPTER_FILE).is_file():
             settings, adapter = load_settings(folder), folder
-            named = read_json(folder / ADAPTER_FILE).get("base_model_name_or_path")
-            if not isinstance(named, str) or not named:
-                raise ModelError(f"{folder / ADAPTER_FILE} names no base model")
-            base = named
+            base = adapters_base(folder)
         where = choose_device(device)
         kind = choose_dtype(dtype, where)
         try:
@@ -344,7 +362,9 @@ def load_causal(
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
         name = str(converted_gguf(path))
-    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
+    name, revision = name_and_revision(name)
+    pinned = {"revision": revision} if revision else {}
+    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, **pinned}
     if quantization != "none":
         from transformers import BitsAndBytesConfig
 
@@ -360,7 +380,7 @@ def load_causal(
             )
         )
     with quietly():
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, **pinned)
         model = AutoModelForCausalLM.from_pretrained(name, **options)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"the tokenizer of {name} has no token that ends a turn")
@@ -371,6 +391,13 @@ def cache_folder() -> Path:
     """Where converted GGUF files are kept: $XDG_CACHE_HOME/clue_ros, else ~/.cache/clue_ros."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "clue_ros"
+
+
+def converted_folder(path: Path) -> Path:
+    """Where the converted copy of a GGUF file lies, or will; another one once the file changes."""
+    about = path.stat()
+    key = f"{path.resolve()}:{about.st_size}:{about.st_mtime_ns}"
+    return cache_folder() / "gguf" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def converted_gguf(path: Path) -> Path:
@@ -385,11 +412,7 @@ def converted_gguf(path: Path) -> Path:
         raise ModelError(f"a Python package is missing ({error})") from error
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
-    about = path.stat()
-    key = f"{path.resolve()}:{about.st_size}:{about.st_mtime_ns}"
-    folder = (
-        cache_folder() / "gguf" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    )
+    folder = converted_folder(path)
     if (folder / "config.json").is_file():
         return folder
     if not is_gguf_available():

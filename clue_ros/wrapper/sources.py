@@ -32,6 +32,7 @@ from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ModelError
+from clue_ros.model.loading import first_line
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -196,18 +197,26 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
     if kind == "json":
         return JsonSource(argument)
     if kind == "python":
-        return CallableSource(_function(argument), spec)
+        return CallableSource(imported_function(argument), spec)
     raise ModelError(f"candidates {spec!r}: a topic is read by the perception node alone")
 
 
-def _function(text: str) -> Callable[..., Any]:
+def imported_function(text: str) -> Callable[..., Any]:
+    """The function that MODULE:FUNCTION names; imports the module. Raises ModelError."""
     module, _, name = text.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"there is no module {error.name!r} for {text!r}: put its folder on PYTHONPATH"
+        ) from error
+    except (AttributeError, ValueError) as error:
         raise ModelError(f"there is no function {name!r} in the module {module!r}: {error}") from (
             error
         )
+    except Exception as error:  # whatever that code raises
+        kind = type(error).__name__
+        raise ModelError(f"cannot import {module!r}: {kind}: {first_line(error)}") from error
     if not callable(found):
         raise ModelError(f"{text} is no function")
     return found  # type: ignore[no-any-return]

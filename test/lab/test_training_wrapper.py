@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from drawn_scenes import draw_scene
 from tiny_language_model import write_random_language_model
 
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.data import referring_options
-from clue_ros.lab.evaluation.rec import bucket, form_of
+from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
+from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
+from clue_ros.lab.evaluation.rec import DetectorAlone, bucket, form_of
+from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
+from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
+from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel, WrapperSettings, load_settings
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
@@ -54,6 +61,7 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     assert main([*command, "--rank", "3"]) == 2
     assert "other settings" in capsys.readouterr().err
     assert load_settings(out).style == "brief"
+    assert load_settings(out).candidates == ("simulated",)
     assert (out / "README.md").is_file()
     adapter = json.loads((out / "adapter_config.json").read_text())
     assert set(adapter["target_modules"]) >= {"q_proj", "down_proj", "lm_head"}
@@ -64,6 +72,57 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     assert set(rows) == {"detector alone", "rules", str(out)}
     assert 0 <= rows["rules"]["P@1"] <= rows["rules"]["best possible"] <= 1
     assert rows[str(out)]["orders"] > 0
+    assert rows[str(out)]["trained with"] == ["simulated"]
+    assert rows["rules"]["n dialogues"] == rows[str(out)]["n dialogues"] > 0
+    assert main([*measured, "--candidates", "python:test_training_wrapper:listed"]) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
+    assert f"{out}, transfer" in rows, "boxes of a source that training had not"
+
+
+def listed(image: Any, nouns: Any) -> list[Any]:
+    """For python:test_training_wrapper:listed."""
+    return list(BOXES)
+
+
+PAIR = [("block", "red", (10, 40, 30, 60)), ("block", "blue", (60, 40, 80, 60))]
+
+
+def asked_about(*texts: str) -> list[ReferringItem]:
+    """Requests that mean both blocks of a picture of two."""
+    scene = draw_scene(96, PAIR)
+    picture = ReferringPicture("two blocks", lambda: scene.image, scene)
+    return [
+        ReferringItem(picture, user_says(text), tuple(Box(*o.box) for o in scene.objects))
+        for text in texts
+    ]
+
+
+def test_a_user_gets_the_block_in_mind_from_a_robot_that_asks() -> None:
+    items = asked_about(*(f"{verb} the block" for verb in ("take", "get", "move", "pick up")))
+    scene = items[0].picture.scene
+    assert scene is not None
+    exact = SimulatedDetector({"block": "block"}, DetectorErrors(0, 0, 0, 0, 0))
+    wrapper = Wrapper([SceneSource(exact, [scene])])
+    for grammar in (None, rich_grammar()):
+        records = converse_all(wrapper, dialogue_samples(items, grammar, seed=2))
+        assert [r["questions"] for r in records] == [1] * 4
+        assert summary_of(records)["dialogues"] == 1
+        assert len({tuple(r["truth"][0]) for r in records}) == 2, "either block is meant"
+        alone = converse_all(DetectorAlone(wrapper), dialogue_samples(items, grammar, seed=2))
+        assert 0 < summary_of(alone)["dialogues"] < 1, "one block is always pointed at"
+
+
+def test_dialogues_are_about_ambiguous_requests_of_known_objects_once_each() -> None:
+    (item,) = asked_about("take the block")
+    later = ReferringItem(
+        item.picture, user_says("take the block", "which?", "a block"), item.meant
+    )
+    clear = ReferringItem(item.picture, user_says("take the red block"), item.meant[:1])
+    unknown = ReferringItem(ReferringPicture("p", item.picture.load), item.turns, item.meant)
+    (sample,) = dialogue_samples([item, item, later, clear, unknown], None, seed=0)
+    assert [request.text for request in sample.interactive] == ["take the block"]
+    assert dialogue_samples([item], None, seed=0, limit=0) == []
+    assert summary_of([])["dialogues"] is None
 
 
 def test_dialogues_in_one_sequence_are_read_as_if_each_stood_alone(folder: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from check_machine import GB, NOBODY, Machine
 from hub_server import Hub, serve
-from huggingface_hub import constants, hf_api
 
 from clue_ros import check, memory
 from clue_ros.cli import main
@@ -24,8 +23,6 @@ from clue_ros.model.detector_baselines import BASELINES
 from clue_ros.model.loading import find_model, read_json, read_shapes
 
 FULL = "google/paligemma2-3b-mix-448"
-GB = 10**9
-NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 CONFIG = {
     "model_type": "paligemma",
     "text_config": {"model_type": "gemma2", "num_hidden_layers": 26},
@@ -45,48 +42,6 @@ def hub(files: dict[str, bytes] = FILES, **more: Any) -> Hub:
     """The full model's repository; its weights are a few bytes that the hub calls gigabytes."""
     more = {"parameters": 3_033_000_000, "sizes": SIZES, "tags": ("license:gemma",), **more}
     return Hub(FULL, files, **more)
-
-
-class Machine:
-    """This machine with a hub, a cache of its own, and as much memory and disk as a test wants."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self._set, self._capsys = monkeypatch.setattr, capsys
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        self._set(constants, "HF_HUB_CACHE", str(cache))
-        self._set(constants, "HF_TOKEN_PATH", str(cache / "token"))
-        self.online(NOBODY)
-        self.memory(64 * GB)
-
-    def online(self, url: str) -> None:
-        """Ask this hub."""
-        self._set(constants, "ENDPOINT", url)
-        self._set(constants, "HF_HUB_OFFLINE", False)
-        template = url + "/{repo_id}/resolve/{revision}/{filename}"
-        self._set(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        self._set(hf_api.api, "endpoint", url)
-
-    def offline(self) -> None:
-        """Ask no hub, as HF_HUB_OFFLINE=1 does."""
-        self._set(constants, "HF_HUB_OFFLINE", True)
-
-    def memory(self, size: int) -> None:
-        """Have so much memory."""
-        self._set(memory, "available", lambda: size)
-
-    def disk(self, size: int) -> None:
-        """Have so much room on the disk."""
-        self._set(shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
-
-    def check(self, *words: object, status: int = 2) -> dict[str, Any]:
-        """What `clue check --json` says."""
-        self._capsys.readouterr()
-        assert main(["check", "--device", "cpu", "--json", *map(str, words)]) == status
-        report: dict[str, Any] = json.loads(self._capsys.readouterr().out)
-        assert report["works"] == (status == 0) == (not report["problems"])
-        return report
 
 
 @pytest.fixture

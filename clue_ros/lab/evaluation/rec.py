@@ -3,9 +3,12 @@
 A clear dialogue is right when the box that is pointed at (questions forbidden, as in the papers)
 has an IoU of at least 0.5 with the true one. "best possible" counts the dialogues for which any
 candidate is right. Ambiguity is measured on all dialogues: several boxes or none against one.
+"dialogues" is the share of ambiguous requests after which a simulated user gets the right box
+(`clue_ros.lab.evaluation.rec_dialogues`).
 
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
---clue MODEL adds an embedded or full-size CLUE on the same items.
+--clue MODEL adds an embedded or full-size CLUE on the same items. A row is named "transfer" where
+an adapter gets boxes of a source that its training had not.
 """
 
 from __future__ import annotations
@@ -22,49 +25,67 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
-from clue_ros.lab.data.referring_options import EVALUATION_SEED, ReferringOptions
+from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, ReferringOptions
 from clue_ros.lab.evaluation.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.evaluation.options import RecordsOptions, note, with_progress
+from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.wrapper.deciding import pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
 
-# P@1 in %, val and test, of the paper's Table 1: (adaptation, detector, language model).
+# The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
+# variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
 PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
     "refcocog": {
         "GD(T), zero-shot": (60.09, 59.32),
         "GD(T) + Mixtral": (77.57, 77.05),
         "GD(T) + Llama 3": (78.12, 77.36),
         "Flo2, zero-shot": (67.91, 66.16),
+        "Flo2 + Mixtral": (78.96, 77.69),
         "Flo2 + Llama 3": (78.76, 78.03),
+        "GDrec, zero-shot": (67.61, 68.37),
+        "GDrec + Llama 3": (78.25, 78.01),
         "GDrec + Flo2 + Llama 3": (81.25, 80.13),
+        "GDrec, wrapper trained on Flo2": (73.90, 73.45),
+        "Flo2, wrapper trained on GDrec": (73.86, 73.03),
+        "GD(B), fine-tuned": (78.51, 77.99),
+        "Flo2, fine-tuned": (90.32, 91.02),
     },
     "refcoco": {
         "GD(T), zero-shot": (50.69, 50.94),
         "GD(T) + Mixtral": (74.61, 73.46),
         "GD(T) + Llama 3": (74.78, 73.98),
         "Flo2, zero-shot": (55.94, 57.21),
+        "Flo2 + Mixtral": (68.85, 68.21),
         "Flo2 + Llama 3": (71.74, 71.91),
+        "GD(B), fine-tuned": (83.86, 84.12),
+        "Flo2, fine-tuned": (93.07, 93.42),
     },
     "refcoco+": {
         "GD(T), zero-shot": (51.65, 51.79),
         "GD(T) + Mixtral": (60.32, 60.08),
         "GD(T) + Llama 3": (64.18, 63.82),
         "Flo2, zero-shot": (53.31, 54.26),
+        "Flo2 + Mixtral": (57.58, 58.26),
         "Flo2 + Llama 3": (62.63, 62.73),
+        "GD(B), fine-tuned": (73.46, 73.46),
+        "Flo2, fine-tuned": (88.19, 88.49),
     },
     "talk2car": {
         "GD(T), zero-shot": (55.37, 58.44),
         "GD(T) + Mixtral": (64.75, 67.14),
         "GD(T) + Llama 3": (65.95, 68.61),
         "Flo2, zero-shot": (46.78, 47.53),
+        "Flo2 + Mixtral": (61.65, 65.14),
         "Flo2 + Llama 3": (61.74, 65.84),
     },
     "hcrefloco": {
         "Flo2, zero-shot": (48.04, 47.39),
+        "Flo2, fine-tuned on RefCOCO, + and g": (56.75, 55.62),
         "Flo2 + Llama 3 trained on RefCOCOg": (66.93, 66.45),
     },
 }
@@ -75,13 +96,19 @@ Record = dict[str, Any]
 
 @dataclass
 class Row:
-    """One chooser's results, a record for each item. rates: how its answers were."""
+    """One chooser's results, a record for each item. rates: how its answers were.
+
+    dialogues: a record for each dialogue with a simulated user. trained_with: the candidates of an
+    adapter's training, where they are known.
+    """
 
     name: str
     records: list[Record] = field(default_factory=list)
     rates: Mapping[str, float] = field(default_factory=dict)
     order_changes: float | None = None
     orders: int = 0
+    dialogues: list[Record] = field(default_factory=list)
+    trained_with: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """The figures as JSON; shares 0..1, None where there is nothing."""
@@ -95,10 +122,12 @@ class Row:
             "n clear": len(clear),
             **{f"ambiguity {k}": v for k, v in decided.summary().items()},
             "n": len(self.records),
+            **summary_of(self.dialogues),
             "seconds": rounded(mean([r["seconds"] for r in self.records])),
             "order changes": self.order_changes,
             "orders": self.orders,
             "answers": dict(self.rates),
+            "trained with": list(self.trained_with),
             "by boxes with the same label": _broken_down(clear, "alike"),
             "by length": _broken_down(clear, "length"),
             "by form": _broken_down(clear, "form"),
@@ -269,6 +298,12 @@ class RecOptions(ReferringOptions):
     )
     orders: int = option(0, "further orders of the boxes of each clear dialogue", type=at_least(0))
     order_limit: int = option(50, "dialogues that --orders uses", type=at_least(1))
+    dialogues: int | None = option(
+        None,
+        "largest number of dialogues with a simulated user, for each data set whose objects are"
+        " known; 0: none; default: all ambiguous requests",
+        type=at_least(0),
+    )
     threshold: float | None = option(
         None, "probability of ambiguity from which to ask; default: the model's", metavar="P"
     )
@@ -295,7 +330,7 @@ def run(args: argparse.Namespace) -> int:
         {"data": name, "chooser": row.name, **record}
         for name, rows in results.items()
         for row in rows
-        for record in row.records
+        for record in (*row.records, *row.dialogues)
     )
     summary = {name: {row.name: row.summary() for row in rows} for name, rows in results.items()}
     options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
@@ -309,14 +344,22 @@ def measure_all(options: RecOptions, name: str, items: Sequence[ReferringItem]) 
     def listed(image: Any, dialogue: Dialogue) -> tuple[Candidate, ...]:
         return finder.candidates(finder.look(image), dialogue)
 
-    rows = [
-        measure("detector alone", DetectorAlone(finder), items, listed),
-        measure("rules", finder, items, listed),
-    ]
+    grammar = None if name == "it2p" else rich_grammar(options.world)
+
+    def measured(name: str, grounder: Any) -> Row:
+        row = measure(name, grounder, items, listed)
+        samples = dialogue_samples(items, grammar, EVALUATION_SEED, options.dialogues)
+        row.dialogues = converse_all(grounder, samples)
+        return row
+
+    rows = [measured("detector alone", DetectorAlone(finder)), measured("rules", finder)]
+    used = options.candidates or CANDIDATES
     for line in options.language_model:
         model = LanguageModel.load(line, device=options.device, dtype=options.dtype)
         wrapper = Wrapper(finder.sources, model, threshold=options.threshold)
-        row = measure(line, wrapper, items, listed)
+        trained_with = model.settings.candidates
+        row = measured(row_name(line, used, trained_with), wrapper)
+        row.trained_with = trained_with
         if options.orders:
             some = [i for i in items if len(i.meant) == 1][: options.order_limit]
             share, n = order_changes(model, finder, some, options.orders)
@@ -325,8 +368,20 @@ def measure_all(options: RecOptions, name: str, items: Sequence[ReferringItem]) 
     for line in options.clue:
         from clue_ros.engine import Clue
 
-        rows.append(measure(line, Clue.load(line, device=options.device), items, listed))
+        rows.append(measured(line, Clue.load(line, device=options.device)))
     return rows
+
+
+def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str:
+    """A language model's name in the table; "transfer" where a source is new to its adapter.
+
+    trained_with: empty where it is not known, as of a model without an adapter.
+
+    >>> row_name("tuned", ["owlv2:x"], ["simulated"]), row_name("tuned", ["a"], ["a", "b"])
+    ('tuned, transfer', 'tuned')
+    """
+    new = trained_with and set(used) - set(trained_with)
+    return f"{line}, transfer" if new else line
 
 
 def as_text(
@@ -334,7 +389,8 @@ def as_text(
 ) -> str:
     """The tables of each data set, the published rows beside ours."""
     blocks = []
-    columns = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "seconds", "order changes")
+    columns = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
+               "n dialogues", "seconds", "order changes")  # fmt: skip
     for name, rows in summary.items():
         lines: list[list[Cell]] = [
             [chooser, *(figures[c] for c in columns)] for chooser, figures in rows.items()

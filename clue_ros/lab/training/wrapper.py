@@ -99,8 +99,14 @@ class WrapperTrainingOptions(ReferringOptions):
 
     @property
     def prompt(self) -> WrapperSettings:
-        """How boxes are written."""
-        return WrapperSettings(self.style, self.units, not self.no_scores, not self.no_colors)
+        """How boxes are written, and where they come from."""
+        return WrapperSettings(
+            self.style,
+            self.units,
+            not self.no_scores,
+            not self.no_colors,
+            candidates=self.candidates or CANDIDATES,
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -364,7 +370,8 @@ def write_adapter(
     if threshold is not None:
         settings = WrapperSettings(**{**asdict(settings), "threshold": threshold})
     save_settings(settings, options.out, **notes)
-    (options.out / "README.md").write_text(card(options, notes), encoding="utf-8")
+    about = {"candidates": settings.candidates, **notes}
+    (options.out / "README.md").write_text(card(options, about), encoding="utf-8")
 
 
 def card(options: WrapperTrainingOptions, notes: Mapping[str, Any]) -> str:
