@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from drawn_scenes import random_scenes
+from recorded_episodes import record_episodes
 
 from clue_ros.cli import main
+from clue_ros.dialogue.reviews import CONFIRMED, Review, write_review
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.dialogue_statistics import (
     DialogueFacts,
@@ -95,6 +97,19 @@ def test_all_layouts_and_simulated_scenes_have_plots(
     }
     assert main(["data", "stats", *sources[:1], "--markdown"]) == 0
     assert "| source | dialogues |" in capsys.readouterr().out
+
+
+def test_reviewed_episodes_are_counted_and_the_others_are_named(tmp_path: Path) -> None:
+    paths = record_episodes(tmp_path, {}, {}, {"ended": False})
+    with pytest.raises(ClueError, match="none of 3 dialogues can be learned from: 2 unreviewed"):
+        measure(str(tmp_path), StatsOptions())
+    write_review(paths[0], Review(CONFIRMED))
+    found = measure(str(tmp_path), StatsOptions(language="cn")).summary()
+    assert (found["dialogues"], found["rounds"]["mean"], found["box_area"]["n"]) == (1, 1, 1)
+    assert found["words"]["answer"]["n"] == 1
+    assert found["first_problems"][0].startswith(
+        f"{tmp_path}: left out: 1 unreviewed, 1 ended with"
+    )
 
 
 def test_a_source_without_dialogues_says_why(tmp_path: Path) -> None:

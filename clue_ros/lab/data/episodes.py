@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,40 +39,48 @@ def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
     Raises:
         InvigError: no such folder, or no usable dialogue in it.
     """
+    index = index_rows(episode_rows(folder, unreviewed=unreviewed), str(folder))
+    problems = list(index.problems)
+    samples = tuple(usable(index.samples, problems.append))
+    return Invig(samples, tuple(problems))
+
+
+def episode_rows(folder: str | Path, *, unreviewed: bool = False) -> Iterator[Row | str]:
+    """The rows of `load_episodes`, one episode in memory at a time; a string is a problem.
+
+    Raises InvigError: no such folder, or no dialogue in it that can be learned from.
+    """
     folder = Path(folder).expanduser()
     files = episode_files(folder) if folder.is_dir() else []
     if not files:
         raise InvigError(f"{folder}: no episodes there (a folder that `record` named)")
-    rows: list[Row | str] = []
-    problems: list[str] = []
+    kept = 0
     left_out: Counter[str] = Counter()
     for path in files:
         try:
             review = read_review(path)
         except EpisodeError as error:
-            problems.append(str(error))
+            yield str(error)
             review = None
         try:
             values = _wanted(read_row(path), review, unreviewed)
         except EpisodeError as error:
-            problems.append(f"{path.stem}: {error}")
+            yield f"{path.stem}: {error}"
             left_out["unreadable"] += 1
             continue
         if isinstance(values, str):
             left_out[values] += 1
         else:
-            rows.extend(RowInMemory(values, folder, path.name).rows())
+            kept += 1
+            yield from RowInMemory(values, folder, path.name).rows()
     counted = ", ".join(f"{count} {name}" for name, count in left_out.items())
-    if not rows:
+    if not kept:
         raise InvigError(
             f"{folder}: none of {len(files)} dialogues can be learned from: {counted}"
             f"{_remedy(folder, left_out)}"
         )
-    index = index_rows(rows, str(folder))
-    samples = tuple(usable(index.samples, problems.append))
     if left_out:
-        problems.append(f"{folder}: left out: {counted}{_remedy(folder, left_out)}")
-    return Invig(samples, (*index.problems, *problems))
+        yield f"{folder}: left out: {counted}{_remedy(folder, left_out)}"
 
 
 def _wanted(row: dict[str, Any], review: Review | None, unreviewed: bool) -> dict[str, Any] | str:

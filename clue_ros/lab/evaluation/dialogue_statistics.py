@@ -23,7 +23,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from clue_ros.dialogue.episodes import episode_files
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.episodes import load_episodes
+from clue_ros.lab.data.episodes import episode_rows
 from clue_ros.lab.data.invig import InvigSample, read_entries
 from clue_ros.lab.data.invig_layouts import (
     DIALOG_FIELDS,
@@ -42,7 +42,7 @@ from clue_ros.lab.data.invig_layouts import (
     entry_box,
     entry_size,
 )
-from clue_ros.lab.data.invig_sources import BadRow, find_picture, read_rows
+from clue_ros.lab.data.invig_sources import BadRow, Row, find_picture, read_rows
 from clue_ros.lab.evaluation.report import (
     COLORS,
     Cell,
@@ -317,21 +317,17 @@ def stream_facts(
 ) -> Iterator[DialogueFacts]:
     """The dialogues of a source, one after the other. Raises ClueError."""
     kind, name = source_kind(source, options.world)
-    if kind == "episodes":
-        read = load_episodes(name)
-        for text in read.problems:
-            problem(text)
-        return (_facts(sample, None) for sample in read.samples)
     if kind == "tabletop":
         return _simulated(Path(name), options)
-    return _published(name, options, problem)
+    if kind == "episodes":  # in English, of no split
+        return _published(episode_rows(name), name, replace(options, language="en"), problem)
+    return _published(read_rows(name, options.split), name, options, problem)
 
 
 def _published(
-    name: str, options: StatsOptions, problem: Callable[[str], None]
+    rows: Iterable[Row | str], name: str, options: StatsOptions, problem: Callable[[str], None]
 ) -> Iterator[DialogueFacts]:
     games = STATUSES if options.games == "all" else STATUSES[:1]
-    rows = read_rows(name, options.split)
     entries = read_entries(rows, name, options.language, problem, games=games)
     for row, _, entry, spoken in entries:
         area = None
