@@ -58,7 +58,7 @@ class OpenVocabularyDetector:
             with quietly():
                 processor = AutoProcessor.from_pretrained(place, **pinned)
                 model = AutoModelForZeroShotObjectDetection.from_pretrained(
-                    place, use_safetensors=True, **pinned
+                    place, use_safetensors=True, dtype=torch.float32, **pinned
                 )
         except ModelError:
             raise

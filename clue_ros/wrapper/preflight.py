@@ -223,7 +223,7 @@ def _detector(report: WrapperReport, part: Part, name: str, thorough: bool) -> N
         report.problem(f"candidates {part.name}: its backbone needs timm: pip install timm")
     shapes = _weights(source)
     part.parameters = _count(shapes, source)
-    part.weights = _stored_bytes(source)
+    part.weights = 4 * part.parameters if part.parameters else _stored_bytes(source)
     for names, what in ((PROCESSORS, "image processor"), (TOKENIZERS, "tokenizer")):
         _require_one(source, names, what)
 
@@ -464,7 +464,7 @@ def _count(shapes: Shapes | None, source: Source) -> int | None:
 
 
 def _stored_bytes(source: Source) -> int | None:
-    """Bytes of the weights' files: detectors keep the number format that they are stored in."""
+    """Bytes of the weights' files, where their number is unknown: detectors are in float32."""
     if source.folder is not None:
         return sum(path.stat().st_size for path in weight_files(source.folder))
     files = source.repository.files if source.repository is not None else ()

@@ -16,7 +16,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
-from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
 from clue_ros.errors import BadImageError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
@@ -101,6 +101,16 @@ def test_a_dialogue_is_held_to_its_end() -> None:
     assert outcome is not None
     assert outcome.grounding is not None
     assert outcome.grounding.box == BLUE
+
+
+def test_an_answer_may_call_the_thing_by_a_name_that_no_label_has() -> None:
+    wrapper = Wrapper([CallableSource(listed)])
+    view = wrapper.look(scene())
+    asked = wrapper.reply(view, Dialogue("the mug"))
+    turns = [Turn("robot", asked.text), Turn("user", "the blue goblet")]  # type: ignore[union-attr]
+    reply = wrapper.reply(view, Dialogue("the mug", turns))
+    assert isinstance(reply, Grounding)
+    assert reply.box == BLUE
 
 
 def test_the_language_models_index_is_pointed_at() -> None:
