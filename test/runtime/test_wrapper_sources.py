@@ -101,6 +101,16 @@ def test_an_ensemble_keeps_the_boxes_of_each_source_with_its_name() -> None:
     assert [c.source for c in found] == ["a", "b"]
 
 
+def test_two_sources_of_a_kind_are_told_apart(tmp_path: Path) -> None:
+    lines = []
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{"box": [1, 2, 30, 40]}]))
+        lines.append(f"json:{tmp_path / name}.json")
+    found = gather(open_sources(lines), IMAGE, ())
+    assert [c.source for c in found] == lines
+    assert [source.name for source in open_sources(lines[:1])] == ["json"]
+
+
 def test_the_base_lists_what_it_detects(tmp_path: Path) -> None:
     source = open_source(f"base:{write_random_model(tmp_path)}", device="cpu")
     assert source.open_vocabulary
