@@ -29,7 +29,6 @@ from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import (
     LanguageModel,
     WrapperSettings,
-    adapters_base,
     converted_folder,
     load_settings,
 )
@@ -100,7 +99,8 @@ def test_an_adapter_names_its_base_as_it_was_given(
     )
     processes = start_processes("cpu")
     write_adapter(adapted_model(options, processes), options, {})
-    assert adapters_base(options.out) == str(path)
+    config = json.loads((options.out / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(path)
     assert load_settings(options.out).candidates == ("json:a.json",)
     assert LanguageModel.load(options.out, device="cpu").settings.candidates == ("json:a.json",)
 
