@@ -32,7 +32,7 @@ def add_wrapper_arguments(parser: argparse.ArgumentParser) -> None:
         "--language-model",
         metavar="NAME",
         help="with --model wrapper, who chooses among the boxes: a hub id, a folder, a .gguf file,"
-        " or the folder of `clue train wrapper` (default: rules)",
+        " or an adapter of `clue train wrapper`, folder or hub id (default: rules)",
     )
 
 

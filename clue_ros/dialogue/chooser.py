@@ -278,8 +278,12 @@ class LabelledObjects:
         return ()
 
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """All of them: the labels say no more."""
-        return tuple(candidates)
+        """Those that the words beside the noun allow: "the blue brick", where labels say "block".
+
+        All of them where these tell nothing: the labels say no more.
+        """
+        kept, _ = narrow(candidates, replace(phrase, noun=""), self, ANSWER_GAP)
+        return kept or tuple(candidates)
 
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str

@@ -84,11 +84,15 @@ def local_or_hub(model: str | Path, revision: str | None = None) -> Path | tuple
     return hub["name"], revision or hub["revision"]
 
 
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name is of no file here and has the form owner/name or owner/name@revision."""
+    return not Path(name).expanduser().exists() and _HUB_ID.fullmatch(str(name)) is not None
+
+
 def name_and_revision(name: str | Path) -> tuple[str, str | None]:
     """A folder, or a hub id and the revision behind its @, as transformers takes them."""
-    folder = Path(name).expanduser()
-    found = None if folder.exists() else _HUB_ID.fullmatch(str(name))
-    return (found["name"], found["revision"]) if found else (str(folder), None)
+    found = _HUB_ID.fullmatch(str(name)) if is_hub_id(name) else None
+    return (found["name"], found["revision"]) if found else (str(Path(name).expanduser()), None)
 
 
 def find_base(folder: Path) -> Path:

@@ -120,6 +120,18 @@ def level(
     return DiagnosticStatus.OK, "active"
 
 
+def model_values(clue: Any) -> dict[str, object]:
+    """What diagnostics show of a loaded model; of a wrapper its language model's answers too."""
+    values: dict[str, object] = {
+        "device": clue.device,
+        "model memory (MB)": f"{clue.memory_bytes() / 1e6:.0f}",
+    }
+    answers = getattr(clue, "answer_counts", None)
+    if answers is not None:
+        values["answers of the language model"] = _counts(answers)
+    return values
+
+
 class Reporter:
     """Publishes /diagnostics in every lifecycle state, and warns when the camera is silent.
 
@@ -182,7 +194,6 @@ class Reporter:
         }
         clue = self._clue()
         if clue is not None:
-            values["device"] = clue.device
-            values["model memory (MB)"] = f"{clue.memory_bytes() / 1e6:.0f}"
+            values |= model_values(clue)
         values["recording in"] = self._recorder.folder if self._recorder else "none"
         return values

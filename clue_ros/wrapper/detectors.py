@@ -58,13 +58,23 @@ class OpenVocabularyDetector:
             with quietly():
                 processor = AutoProcessor.from_pretrained(place, **pinned)
                 model = AutoModelForZeroShotObjectDetection.from_pretrained(
-                    place, use_safetensors=True, **pinned
+                    place, use_safetensors=True, dtype=torch.float32, **pinned
                 )
         except ModelError:
             raise
         except Exception as error:  # whatever the hub's client and the libraries raise
             raise ModelError(f"cannot load the detector {name}: {first_line(error)}") from error
         return cls(model.to(choose_device(device)), processor, kind, kind, threshold)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the detector runs."""
+        device: torch.device = next(self._model.parameters()).device
+        return device
+
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+        return sum(p.numel() * p.element_size() for p in self._model.parameters())
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
         """See `Source.find`."""
@@ -78,14 +88,13 @@ class OpenVocabularyDetector:
         from PIL import Image
 
         pictures = [Image.fromarray(image) for image in images]
-        device = next(self._model.parameters()).device
         if self._kind == "grounding-dino":
             text: Any = [". ".join(nouns) + "."] * len(images)
         else:
             text = [[f"a photo of a {noun}" for noun in nouns]] * len(images)
         inputs = self._processor(
             images=pictures, text=text, return_tensors="pt", padding=True, truncation=True
-        ).to(device)
+        ).to(self.device)
         outputs = self._model(**inputs)
         sizes = [(picture.height, picture.width) for picture in pictures]
         if self._kind == "grounding-dino":

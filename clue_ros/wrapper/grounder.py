@@ -14,6 +14,7 @@ match (`clue_ros.wrapper.language_model`). Without a language model the rules of
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,8 +177,11 @@ class Wrapper:
 
     @property
     def device(self) -> str:
-        """Where the language model runs; "cpu" without one."""
-        return str(self.language_model.device) if self.language_model else "cpu"
+        """Where the language model runs; without one, the first detector that says where it is."""
+        if self.language_model is not None:
+            return str(self.language_model.device)
+        places = (getattr(source, "device", None) for source in self.sources)
+        return str(next((place for place in places if place is not None), "cpu"))
 
     @property
     def dtype(self) -> str:
@@ -188,8 +192,17 @@ class Wrapper:
         return str(kind).removeprefix("torch.")
 
     def memory_bytes(self) -> int:
-        """Bytes of the language model's weights."""
-        return self.language_model.memory_bytes() if self.language_model else 0
+        """Bytes of the weights of the language model and of the detectors that tell theirs."""
+        parts = [source for source in self.sources if hasattr(source, "memory_bytes")]
+        total = sum(int(part.memory_bytes()) for part in parts)
+        return total + (self.language_model.memory_bytes() if self.language_model else 0)
+
+    @property
+    def answer_counts(self) -> Counter[str] | None:
+        """How many answers of the language model were of each kind; None without one."""
+        if self.language_model is None:
+            return None
+        return Counter({kind.value: n for kind, n in self.rates.counts.items()})
 
     @property
     def threshold(self) -> float:

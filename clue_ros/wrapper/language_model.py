@@ -13,7 +13,7 @@ import copy
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.loading import (
     first_line,
+    is_hub_id,
     is_number,
     name_and_revision,
     named_base,
@@ -45,6 +46,8 @@ from clue_ros.wrapper.prompt import (
 
 SETTINGS_FILE = "wrapper.json"
 ADAPTER_FILE = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_FILES = (SETTINGS_FILE, ADAPTER_FILE, ADAPTER_WEIGHTS)
 MAX_ANSWER = 24  # tokens of an answer at least; more for "ask" with many boxes
 MAX_WORDS = 40  # tokens of a worded question
 MAX_PROMPT = 1024  # tokens: longer ones are left out of training, as in the paper
@@ -75,9 +78,11 @@ class WrapperSettings:
 def load_settings(folder: Path) -> WrapperSettings:
     """The settings in an adapter's folder, or the defaults. Raises ModelError."""
     path = folder / SETTINGS_FILE
-    if not path.is_file():
-        return WrapperSettings()
-    content = read_json(path)
+    return settings_from(read_json(path), path) if path.is_file() else WrapperSettings()
+
+
+def settings_from(content: Mapping[str, Any], path: object) -> WrapperSettings:
+    """The settings in a wrapper.json's content; path: of the file, for errors. ModelError."""
     known = {field.name for field in fields(WrapperSettings)}
     values = {k: v for k, v in content.items() if k in known}
     lines = values.pop("candidates", [])
@@ -92,11 +97,29 @@ def load_settings(folder: Path) -> WrapperSettings:
     return settings
 
 
-def adapters_base(folder: Path) -> str:
-    """The base that an adapter's folder names, with its revision if any. Raises ModelError."""
-    named = named_base(read_json(folder / ADAPTER_FILE))
+def adapter_folder(name: str) -> Path | None:
+    """The folder of an adapter, here or fetched from the hub; None where the name is of none."""
+    folder = Path(name).expanduser()
+    named, revision = name_and_revision(name)
+    if folder.exists() or not is_hub_id(name):
+        return folder if (folder / ADAPTER_FILE).is_file() else None
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    try:
+        hf_hub_download(named, ADAPTER_FILE, revision=revision)
+    except Exception:  # noqa: BLE001 - it is a model, or its loading says what is wrong
+        return None
+    return Path(snapshot_download(named, revision=revision, allow_patterns=[*ADAPTER_FILES]))
+
+
+def adapters_base(content: Mapping[str, Any], path: object) -> str:
+    """The base that an adapter_config.json's content names, with its revision if any.
+
+    path: of the file, for errors. Raises ModelError.
+    """
+    named = named_base(content)
     if named is None:
-        raise ModelError(f"{folder / ADAPTER_FILE} names no base model")
+        raise ModelError(f"{path} names no base model")
     return f"{named[0]}@{named[1]}" if named[1] else named[0]
 
 
@@ -149,20 +172,20 @@ class LanguageModel:
         dtype: str = "auto",
         quantization: str = "none",
     ) -> LanguageModel:
-        """Load a hub id, a folder, a GGUF file, or an adapter's folder with its base.
+        """Load a hub id, a folder, a GGUF file, or an adapter (folder or hub id) with its base.
 
         quantization: "none", "int8" or "nf4" (needs bitsandbytes). A GGUF file needs the packages
         gguf and, for some tokenizers, sentencepiece; its weights are kept as bfloat16 in
         `cache_folder()`, so that the next start is fast. Raises ModelError.
         """
-        folder = Path(name).expanduser()
-        settings, base, adapter = WrapperSettings(), str(name), None
-        if (folder / ADAPTER_FILE).is_file():
-            settings, adapter = load_settings(folder), folder
-            base = adapters_base(folder)
         where = choose_device(device)
         kind = choose_dtype(dtype, where)
+        settings, base = WrapperSettings(), str(name)
         try:
+            adapter = adapter_folder(str(name))
+            if adapter is not None:
+                path = adapter / ADAPTER_FILE
+                settings, base = load_settings(adapter), adapters_base(read_json(path), path)
             model, tokenizer = load_causal(base, kind, quantization, where)
             if adapter is not None:
                 from peft import PeftModel

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.loading import (
     Shapes,
     first_line,
+    is_hub_id,
     name_and_revision,
     read_json,
     read_shapes,
@@ -49,6 +50,9 @@ from clue_ros.model.preflight import (
 from clue_ros.model.quantization import INT8, NF4, NONE, check_quantization
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.sources import JsonSource, check_source, imported_function
+
+if TYPE_CHECKING:
+    from clue_ros.wrapper.language_model import WrapperSettings
 
 RULES = "rules"
 DETECTORS = ("grounding-dino", "owlv2")  # kinds of sources that are detectors of transformers
@@ -223,7 +227,7 @@ def _detector(report: WrapperReport, part: Part, name: str, thorough: bool) -> N
         report.problem(f"candidates {part.name}: its backbone needs timm: pip install timm")
     shapes = _weights(source)
     part.parameters = _count(shapes, source)
-    part.weights = _stored_bytes(source)
+    part.weights = 4 * part.parameters if part.parameters else _stored_bytes(source)
     for names, what in ((PROCESSORS, "image processor"), (TOKENIZERS, "tokenizer")):
         _require_one(source, names, what)
 
@@ -274,6 +278,8 @@ def _language_model(report: WrapperReport, part: Part, sizes: _Sizes, thorough: 
     name, folder = part.name, Path(part.name).expanduser()
     if (folder / ADAPTER_FILE).is_file():
         name = _adapter(part, folder)
+    elif is_hub_id(name):
+        name = _adapter_on_the_hub(report, part, thorough) or name
     if Path(name).suffix.lower() == ".gguf":
         name = _gguf(report, part, Path(name).expanduser(), sizes)
     if name:
@@ -284,20 +290,62 @@ def _language_model(report: WrapperReport, part: Part, sizes: _Sizes, thorough: 
 
 def _adapter(part: Part, folder: Path) -> str:
     """The folder of `clue train wrapper`: its settings and weights; returns its base's name."""
-    from clue_ros.wrapper.language_model import ADAPTER_FILE, adapters_base, load_settings
+    from clue_ros.wrapper.language_model import ADAPTER_FILE, ADAPTER_WEIGHTS, load_settings
 
     part.kind, part.place = "adapter", str(folder)
     settings = load_settings(folder)
-    weights = folder / "adapter_model.safetensors"
+    weights = folder / ADAPTER_WEIGHTS
     if not weights.is_file():
         raise ModelError(f"{folder} has no {weights.name}: train it with `clue train wrapper`")
     part.adapters = 4 * sum(math.prod(shape) for shape in read_shapes(weights).values())
-    rank = read_json(folder / ADAPTER_FILE).get("r")
-    part.facts += [f"LoRA of rank {rank}", f"asks from probability {settings.threshold:.2f}"]
+    _describe(part, settings, read_json(folder / ADAPTER_FILE), folder / ADAPTER_FILE)
+    return part.base
+
+
+def _adapter_on_the_hub(report: WrapperReport, part: Part, thorough: bool) -> str:
+    """An adapter by hub id: its settings and weights; returns its base's name, or nothing."""
+    from clue_ros.wrapper.language_model import (
+        ADAPTER_FILE,
+        ADAPTER_FILES,
+        ADAPTER_WEIGHTS,
+        SETTINGS_FILE,
+        settings_from,
+    )
+
+    named, revision = name_and_revision(part.name)
+    found = WrapperReport(WRAPPER)
+    source = find_source(found, named, revision, ask=thorough, wanted=ADAPTER_FILES)
+    if not source.has(ADAPTER_FILE):
+        return ""  # a model, or the hub's answer about it will say what is wrong
+    report.repositories += found.repositories
+    report.notes += found.notes
+    for problem in found.problems:
+        report.problem(problem)
+    part.kind, part.place = "adapter", source.name
+    config = source.read(ADAPTER_FILE)
+    content = source.read(SETTINGS_FILE) if source.has(SETTINGS_FILE) else {}
+    if config is None or content is None or source.repository is None:
+        raise ModelError(f"the hub does not give {source.name} to this account")
+    if not source.has(ADAPTER_WEIGHTS):
+        raise ModelError(f"{source.name} on the hub has no {ADAPTER_WEIGHTS}")
+    sizes = {f.name: f.size or 0 for f in source.repository.files}
+    part.adapters = sizes[ADAPTER_WEIGHTS]
+    settings = settings_from(content, f"{source.name}/{SETTINGS_FILE}")
+    _describe(part, settings, config, f"{source.name}/{ADAPTER_FILE}")
+    return part.base
+
+
+def _describe(
+    part: Part, settings: WrapperSettings, config: Mapping[str, Any], path: object
+) -> None:
+    """What an adapter's settings and adapter_config.json say. Raises ModelError."""
+    from clue_ros.wrapper.language_model import adapters_base
+
+    rank, threshold = config.get("r"), settings.threshold
+    part.facts += [f"LoRA of rank {rank}", f"asks from probability {threshold:.2f}"]
     if settings.candidates:
         part.facts.append(f"trained with {', '.join(settings.candidates)}")
-    part.base = adapters_base(folder)
-    return part.base
+    part.base = adapters_base(config, path)
 
 
 def _gguf(report: WrapperReport, part: Part, path: Path, sizes: _Sizes) -> str:
@@ -464,7 +512,7 @@ def _count(shapes: Shapes | None, source: Source) -> int | None:
 
 
 def _stored_bytes(source: Source) -> int | None:
-    """Bytes of the weights' files: detectors keep the number format that they are stored in."""
+    """Bytes of the weights' files, where their number is unknown: detectors are in float32."""
     if source.folder is not None:
         return sum(path.stat().st_size for path in weight_files(source.folder))
     files = source.repository.files if source.repository is not None else ()

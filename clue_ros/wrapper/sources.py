@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,15 @@ class BaseSource:
         self._clue, self.name = clue, name
         self._last: tuple[Image, Any] | None = None
 
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return self._clue.device
+
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+        return self._clue.memory_bytes()
+
     def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
         """See `Source.find`."""
         from clue_ros.model.base_tasks import BaseTasks
@@ -165,13 +175,22 @@ def _candidate(entry: Any, source: str) -> Candidate:
 def open_sources(
     specs: Sequence[str | Source], device: str = "auto", dtype: str = "auto"
 ) -> list[Source]:
-    """The sources that lines name; a source stays as it is. Raises ModelError."""
+    """The sources that lines name; a source stays as it is. Raises ModelError.
+
+    A source is called by its kind, and by its whole line where another one has that name.
+    """
     if not specs:
         raise ModelError(f"no candidates: name a source ({', '.join(KINDS)})")
     for spec in specs:  # all lines before a model is loaded
         if isinstance(spec, str):
             check_source(spec)
-    return [open_source(s, device, dtype) if isinstance(s, str) else s for s in specs]
+    sources = [open_source(s, device, dtype) if isinstance(s, str) else s for s in specs]
+    names = Counter(source.name for source in sources)
+    for spec, source in zip(specs, sources, strict=True):
+        # Two detectors of a kind are told apart, in the prompt and where boxes are merged.
+        if isinstance(spec, str) and names[source.name] > 1:
+            source.name = spec
+    return sources
 
 
 def check_source(spec: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,16 @@ from clue_ros.lab.evaluation.rec import DetectorAlone, bucket, form_of
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.lab.training.parallel import start_processes
+from clue_ros.lab.training.wrapper import WrapperTrainingOptions, adapted_model, write_adapter
 from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
 from clue_ros.wrapper.grounder import Wrapper
-from clue_ros.wrapper.language_model import LanguageModel, WrapperSettings, load_settings
+from clue_ros.wrapper.language_model import (
+    LanguageModel,
+    WrapperSettings,
+    converted_folder,
+    load_settings,
+)
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
 
@@ -77,6 +85,24 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     assert main([*measured, "--candidates", "python:test_training_wrapper:listed"]) == 0
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
     assert f"{out}, transfer" in rows, "boxes of a source that training had not"
+
+
+def test_an_adapter_names_its_base_as_it_was_given(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")  # a fake file, whose converted copy is there
+    shutil.copytree(folder, converted_folder(path))
+    options = WrapperTrainingOptions(
+        language_model=str(path), out=tmp_path / "adapter", rank=2, candidates=("json:a.json",)
+    )
+    processes = start_processes("cpu")
+    write_adapter(adapted_model(options, processes), options, {})
+    config = json.loads((options.out / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(path)
+    assert load_settings(options.out).candidates == ("json:a.json",)
+    assert LanguageModel.load(options.out, device="cpu").settings.candidates == ("json:a.json",)
 
 
 def listed(image: Any, nouns: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from check_machine import GB, Machine
-from hub_server import Hub, serve
+from hub_server import SHA, Hub, serve
 from tiny_language_model import write_random_language_model
 
 from clue_ros.cli import main
@@ -273,6 +273,23 @@ def test_an_adapter_is_checked_with_its_base(
     (tmp_path / "adapter_model.safetensors").unlink()
     problem = check(machine, "--language-model", tmp_path)["problems"][0]
     assert "no adapter_model.safetensors" in problem
+
+
+def test_an_adapter_on_the_hub_is_checked_and_loaded_with_its_settings(
+    machine: Machine, folder: Path, tmp_path: Path
+) -> None:
+    write_adapter(tmp_path, folder)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with serve(Hub("lab/my-wrapper", files, revisions=("main", "v1", SHA))) as server:
+        machine.online(server.url)
+        report = check(machine, "--language-model", "lab/my-wrapper@v1", status=0)
+        assert not any("adapter_model" in path for path in server.requests)
+        loaded = LanguageModel.load("lab/my-wrapper@v1", device="cpu", dtype="float32")
+    chooser = report["language_model"]
+    assert (chooser["kind"], chooser["base"]) == ("adapter", str(folder))
+    assert report["download"]["bytes"] >= chooser["adapters"] > 0
+    assert loaded.settings.threshold == 0.3
+    assert "lora" in str(type(loaded.model.base_model)).lower()
 
 
 def test_options_of_the_other_model_are_problems(machine: Machine, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ ros_helpers.need_ros()
 
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 
-from clue_ros.nodes.diagnostics import Health, level  # noqa: E402
+from clue_ros.nodes.diagnostics import Health, level, model_values  # noqa: E402
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 TIMEOUT = 5.0  # seconds
@@ -58,3 +59,10 @@ def test_a_request_that_got_no_reply_leaves_the_last_latency() -> None:
     assert told["last reply took (s)"] == "0.250"
     assert told["last decoding took (s)"] == "0.050"
     assert told["errors"] == "BAD_IMAGE 1"
+
+
+def test_a_wrappers_diagnostics_show_how_its_language_model_answers() -> None:
+    clue = SimpleNamespace(device="cpu", memory_bytes=lambda: 3_000_000)
+    assert model_values(clue) == {"device": "cpu", "model memory (MB)": "3"}
+    clue.answer_counts = Counter({"point": 4, "out of range": 1})
+    assert model_values(clue)["answers of the language model"] == "point 4, out of range 1"

@@ -16,7 +16,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
-from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
 from clue_ros.errors import BadImageError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
@@ -103,6 +103,24 @@ def test_a_dialogue_is_held_to_its_end() -> None:
     assert outcome.grounding.box == BLUE
 
 
+def test_an_answer_may_call_the_thing_by_a_name_that_no_label_has() -> None:
+    wrapper = Wrapper([CallableSource(listed)])
+    view = wrapper.look(scene())
+    asked = wrapper.reply(view, Dialogue("the mug"))
+    turns = [Turn("robot", asked.text), Turn("user", "the blue goblet")]  # type: ignore[union-attr]
+    reply = wrapper.reply(view, Dialogue("the mug", turns))
+    assert isinstance(reply, Grounding)
+    assert reply.box == BLUE
+
+
+def test_memory_and_place_are_those_of_detectors_and_language_model(tmp_path: Path) -> None:
+    wrapper = load_grounder(
+        "wrapper", candidates=[f"base:{write_random_model(tmp_path)}"], device="cpu"
+    )
+    assert wrapper.device == "cpu"
+    assert wrapper.memory_bytes() > 0
+
+
 def test_the_language_models_index_is_pointed_at() -> None:
     wrapper = scripted({"the thing under the mugs": "3"})
     reply = wrapper.reply(wrapper.look(scene()), Dialogue("the thing under the mugs"))
@@ -135,6 +153,7 @@ def test_an_answer_that_cannot_be_used_gives_the_detectors_best_box(text: str) -
     assert isinstance(reply, Grounding)
     assert reply.box == RED
     assert wrapper.rates.summary()["out of range" if text == "7" else "no integer"] == 1
+    assert wrapper.answer_counts == {"out of range" if text == "7" else "no integer": 1}
 
 
 def test_with_one_candidate_the_language_model_is_not_asked() -> None:

@@ -101,6 +101,16 @@ def test_an_ensemble_keeps_the_boxes_of_each_source_with_its_name() -> None:
     assert [c.source for c in found] == ["a", "b"]
 
 
+def test_two_sources_of_a_kind_are_told_apart(tmp_path: Path) -> None:
+    lines = []
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{"box": [1, 2, 30, 40]}]))
+        lines.append(f"json:{tmp_path / name}.json")
+    found = gather(open_sources(lines), IMAGE, ())
+    assert [c.source for c in found] == lines
+    assert [source.name for source in open_sources(lines[:1])] == ["json"]
+
+
 def test_the_base_lists_what_it_detects(tmp_path: Path) -> None:
     source = open_source(f"base:{write_random_model(tmp_path)}", device="cpu")
     assert source.open_vocabulary
@@ -226,10 +236,11 @@ def test_a_threshold_leaves_out_what_scores_less(make: Any) -> None:
 @pytest.mark.parametrize(("make", "kind"), [(dino, "grounding-dino"), (owl, "owlv2")])
 def test_a_detectors_folder_is_loaded_by_its_line(make: Any, kind: str, tmp_path: Path) -> None:
     made = make()
-    made._model.save_pretrained(tmp_path)
+    made._model.half().save_pretrained(tmp_path)  # as some are published
     made._processor.save_pretrained(tmp_path)
     source = open_source(f"{kind}:{tmp_path}", device="cpu")
     assert source.name == kind
+    source.find(IMAGE, ("mug",))
     other = "owlv2" if kind == "grounding-dino" else "grounding-dino"
     with pytest.raises(ModelError, match=f"want a {other}"):
         open_source(f"{other}:{tmp_path}", device="cpu")

@@ -39,6 +39,7 @@ from clue_ros.lab.training.wrapper_data import (
     pack,
     right_answers,
 )
+from clue_ros.model.loading import name_and_revision
 from clue_ros.wrapper.deciding import ambiguity_of
 from clue_ros.wrapper.language_model import (
     LanguageModel,
@@ -365,6 +366,12 @@ def write_adapter(
 ) -> None:
     """Write the adapter, wrapper.json and the card."""
     options.out.mkdir(parents=True, exist_ok=True)
+    name, revision = name_and_revision(options.language_model)
+    here = Path(name).exists()
+    # As it was named: of a GGUF file peft would write the converted copy in this machine's cache.
+    for config in model.model.peft_config.values():
+        config.base_model_name_or_path = str(Path(name).resolve()) if here else name
+        config.revision = revision
     model.model.save_pretrained(str(options.out), save_embedding_layers=False)
     settings = options.prompt
     if threshold is not None:
