@@ -186,3 +186,16 @@ def test_only_the_projection_of_a_stem_learns() -> None:
     optimizer.step()
     assert not torch.equal(stem.weight, weight)
     assert all(torch.equal(b, before[name]) for name, b in stem.named_buffers())
+
+
+def test_a_stem_takes_part_in_mixed_precision(tmp_path: Path) -> None:
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    pixels = torch.rand(2, 3, 64, 64) * 2 - 1
+    found = []
+    for dtype in ("float32", "mixed"):
+        backbone = load_checkpoint(folder, "cpu", dtype).backbone
+        with torch.inference_mode():
+            found.append(backbone.look(pixels))
+    assert found[0].dtype is found[1].dtype is torch.float32
+    difference = (found[0] - found[1]).abs().max() / found[0].abs().max()
+    assert 0 < difference < 0.05
