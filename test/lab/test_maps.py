@@ -32,7 +32,7 @@ def test_all_blocks_at_once_are_what_half_depth_gives_one_by_one(
     random_model: Path, picture: Picture
 ) -> None:
     reader = MapReader(on_cpu(random_model))
-    seen = Clue.load(random_model, device="cpu", policy="detector")
+    seen = Clue.load(random_model, device="cpu", dtype="float32", policy="detector")
     estimate = seen.ambiguity(seen.look(picture), TEXT)
     blocks = reader.block_maps(picture, TEXT)
     assert blocks.shape == (reader.blocks, 8, 8)
