@@ -38,6 +38,11 @@ ENDS_IN = {
     "configure": "inactive", "activate": "active", "deactivate": "inactive",
     "cleanup": "unconfigured",
 }  # fmt: skip
+BEGINS_IN = {
+    "configure": "unconfigured", "activate": "inactive", "deactivate": "active",
+    "cleanup": "inactive",
+}  # fmt: skip
+AGAIN_AFTER = 15.0  # seconds without an effect, after which a transition is asked for again
 LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
 
 
@@ -195,17 +200,31 @@ class Watcher:
     def transition(self, name: str, seconds: float = CALL_TIMEOUT) -> None:
         """Ask perception for a lifecycle transition.
 
-        The state in its diagnostics counts as well as the service's response: the response is lost
-        where perception has not discovered this node's end of the service yet.
+        The state in its diagnostics counts as well as the service's response: where one of the two
+        nodes has not discovered the other's end of the service yet, the request or the response is
+        lost. A request without an effect is made again.
 
         Raises GraphError when it fails, with its log's end.
         """
         number = getattr(Transition, f"TRANSITION_{name.upper()}")
         request = ChangeState.Request(transition=Transition(id=number))
         what, self.state = f"perception's {name}", ""
-        future = self._send(self._change, request, what)
-        self.wait(lambda: future.done() or self.state == ENDS_IN[name], what, seconds)
-        if future.done() and not future.result().success:
+        deadline = time.monotonic() + seconds
+        while True:
+            future = self._send(self._change, request, what)
+            again = time.monotonic() + AGAIN_AFTER
+            self.wait(
+                lambda future=future, again=again: (
+                    future.done()
+                    or self.state == ENDS_IN[name]
+                    or (time.monotonic() > again and self.state == BEGINS_IN[name])
+                ),
+                what,
+                max(0.1, deadline - time.monotonic()),
+            )
+            if future.done() or self.state == ENDS_IN[name]:
+                break
+        if future.done() and not future.result().success and self.state != ENDS_IN[name]:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
 
     def show(self, image: Path) -> None:
