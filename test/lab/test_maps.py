@@ -39,7 +39,7 @@ def test_all_blocks_at_once_are_what_half_depth_gives_one_by_one(
     # One is transformers' path, the other the fast one: stretching to 0..1 enlarges their rounding.
     np.testing.assert_allclose(blocks[reader.half_depth], estimate.attention, atol=1e-4)
     judged = reader.detector_map(picture, TEXT)
-    np.testing.assert_allclose(judged.attention, estimate.attention, atol=1e-5)
+    np.testing.assert_allclose(judged.attention, estimate.attention, atol=1e-4)
     assert f"{estimate.probability:.2f}" in judged.verdict
     assert judged.verdict.startswith("ambiguous" if estimate.is_ambiguous else "clear")
     assert judged.peaks == estimate.peaks

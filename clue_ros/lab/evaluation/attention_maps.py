@@ -67,7 +67,9 @@ class MapReader:
             self.backbone, self._processor = load_base(model.model, model.device)
             self._detector = None
         else:
-            checkpoint = load_checkpoint(**vars(model))
+            # Every block's map comes from transformers, in float32: so must the picture's features.
+            dtype = "float32" if choose_device(model.device).type == "cpu" else "auto"
+            checkpoint = load_checkpoint(**vars(model), dtype=dtype)
             self.backbone, self._processor = checkpoint.backbone, checkpoint.processor
             self._detector = checkpoint.detector
         self.blocks = self.backbone.blocks
