@@ -39,9 +39,10 @@ def is_fused(dtype: torch.dtype) -> bool:
         return False
     left = torch.linspace(-3, 3, 4 * 8).view(4, 8).to(dtype)
     right = torch.linspace(2, -1, 6 * 8).view(6, 8).to(dtype)
-    plain = left.float() @ right.float().T
     try:
-        with torch.inference_mode():
+        # Training asks first within its own autocast, which would round the plain product too.
+        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
+            plain = left.float() @ right.float().T
             found = {
                 _onednn(left, _pack(right), None, "none"): plain,
                 _onednn(left, right, None, "gelu", "tanh"): functional.gelu(plain),

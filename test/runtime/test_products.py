@@ -106,3 +106,11 @@ def test_a_decoder_too_large_to_be_merged_is_not_mixed(
 ) -> None:
     monkeypatch.setattr("clue_ros.model.lean.MERGED_BYTES", 0)
     assert Clue.load(random_model, device="cpu", dtype="mixed").dtype == "float32"
+
+
+def test_training_in_mixed_precision_may_be_the_first_to_ask_what_is_fused() -> None:
+    products.is_fused.cache_clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        within = [products.is_fused(dtype) for dtype in (torch.float32, torch.bfloat16)]
+    products.is_fused.cache_clear()
+    assert within == [products.is_fused(dtype) for dtype in (torch.float32, torch.bfloat16)]
