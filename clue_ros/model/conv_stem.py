@@ -93,7 +93,7 @@ class ConvStem(nn.Conv2d):
     def __init__(self, sizes: Mapping[str, Any], width: int, patch_size: int) -> None:
         channels, reduced, read = int(sizes["first"]), 2, set(map(int, sizes["read"]))
         stages: list[nn.Sequential] = []
-        self_read: list[int | None] = []
+        folds: list[int | None] = []  # None: the stage is not read
         total = 0
         for number, (blocks, kernel, stride, expansion, out) in enumerate(sizes["stages"]):
             reduced *= stride
@@ -105,12 +105,12 @@ class ConvStem(nn.Conv2d):
             fold = max(1, patch_size // reduced)
             if number in read and (patch_size % reduced and reduced % patch_size):
                 raise ValueError(f"patches of {patch_size} pixels do not fit features of {reduced}")
-            self_read.append(fold if number in read else None)
+            folds.append(fold if number in read else None)
             total += channels * fold**2 if number in read else 0
         super().__init__(total, width, 1)
         self.first = FrozenConv(3, int(sizes["first"]), 3, 2)
         self.stages = nn.ModuleList(stages)
-        self._read = self_read
+        self._folds = folds
         self._patch = patch_size
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
@@ -118,7 +118,7 @@ class ConvStem(nn.Conv2d):
         grid = picture.shape[2] // self._patch, picture.shape[3] // self._patch
         picture = picture.contiguous(memory_format=torch.channels_last)  # a third faster on CPUs
         features, levels = functional.relu6(self.first(picture)), []
-        for stage, fold in zip(self.stages, self._read, strict=True):
+        for stage, fold in zip(self.stages, self._folds, strict=True):
             features = stage(features)
             if fold is None:
                 continue
@@ -133,9 +133,14 @@ class ConvStem(nn.Conv2d):
         return projected
 
 
-def conv_stem(vision_config: Any) -> ConvStem | None:
-    """The stem that a vision_config asks for, with empty features; None if it asks for none."""
-    sizes = getattr(vision_config, "conv_stem", None)
-    if sizes is None:
-        return None
-    return ConvStem(sizes, vision_config.hidden_size, vision_config.patch_size)
+def has_stem(vision_config: Any) -> bool:
+    """Whether a vision_config asks for a stem."""
+    return getattr(vision_config, "conv_stem", None) is not None
+
+
+def patch_embedding(vision_config: Any) -> nn.Conv2d:
+    """A stem with empty features, or SigLIP's convolution, as a vision_config asks for it."""
+    width, patch = vision_config.hidden_size, vision_config.patch_size
+    if has_stem(vision_config):
+        return ConvStem(vision_config.conv_stem, width, patch)
+    return nn.Conv2d(vision_config.num_channels, width, patch, patch)

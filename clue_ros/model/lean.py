@@ -28,7 +28,7 @@ from torch.nn import functional
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone, load_config
-from clue_ros.model.conv_stem import conv_stem
+from clue_ros.model.conv_stem import has_stem, patch_embedding
 from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder
 from clue_ros.model.loading import published_name, weight_files
 from clue_ros.model.products import Product
@@ -289,7 +289,7 @@ def open_lean(
         return None
     mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
     products = torch.bfloat16 if mixed else None
-    stem = getattr(vision, "conv_stem", None) is not None
+    stem = has_stem(vision)
     used = {
         name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
         for name in wanted
@@ -364,8 +364,8 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
         }
         both |= {f"{layer}mlp.fc1": (wide, seen), f"{layer}mlp.fc2": (seen, wide)}
     with torch.device("meta"):
-        stem = conv_stem(vision) or nn.Conv2d(3, seen, patch, patch)
-    shapes |= {f"{PATCHES}{name}": tuple(t.shape) for name, t in stem.state_dict().items()}
+        patches = patch_embedding(vision).state_dict()
+    shapes |= {f"{PATCHES}{name}": tuple(t.shape) for name, t in patches.items()}
     for name, shape in both.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
@@ -381,10 +381,7 @@ class _Tower:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
         with torch.device("meta"):
-            stem = conv_stem(vision)
-        self._patches: nn.Conv2d = stem or nn.Conv2d(
-            3, vision.hidden_size, vision.patch_size, vision.patch_size, device="meta"
-        )
+            self._patches = patch_embedding(vision)
         own = {n.removeprefix(PATCHES): w for n, w in weights.items() if n.startswith(PATCHES)}
         self._patches.load_state_dict(own, assign=True)
         self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]

@@ -13,7 +13,7 @@ from transformers.conversion_mapping import (
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
-from clue_ros.model.conv_stem import conv_stem
+from clue_ros.model.conv_stem import has_stem, patch_embedding
 
 
 class PaliGemmaWithStem(PaliGemmaForConditionalGeneration):  # type: ignore[misc]
@@ -21,7 +21,8 @@ class PaliGemmaWithStem(PaliGemmaForConditionalGeneration):  # type: ignore[misc
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        _fit(self.model.vision_tower, config.vision_config)
+        vision = config.vision_config
+        self.model.vision_tower.embeddings.patch_embedding = patch_embedding(vision)
 
 
 # The names that weights have in files, which transformers keeps for its own classes only.
@@ -35,21 +36,16 @@ class SiglipWithStem(SiglipVisionModel):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        _fit(self, config)
+        self.embeddings.patch_embedding = patch_embedding(config)
 
 
 def paligemma_class(config: Any) -> type[PaliGemmaForConditionalGeneration]:
     """The class that a PaliGemma config asks for."""
-    has_stem = getattr(config.vision_config, "conv_stem", None) is not None
-    return PaliGemmaWithStem if has_stem else PaliGemmaForConditionalGeneration
+    return (
+        PaliGemmaWithStem if has_stem(config.vision_config) else PaliGemmaForConditionalGeneration
+    )
 
 
 def vision_tower(config: Any) -> SiglipVisionModel:
     """A vision tower as a vision config asks for it, untrained."""
-    return (SiglipVisionModel if conv_stem(config) is None else SiglipWithStem)(config)
-
-
-def _fit(tower: Any, config: Any) -> None:
-    stem = conv_stem(config)
-    if stem is not None:
-        tower.embeddings.patch_embedding = stem
+    return (SiglipWithStem if has_stem(config) else SiglipVisionModel)(config)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.lab.simulator.filament import FAR, NEAR, Eye, Lamp, Thing, normals
+from clue_ros.lab.simulator.filament import FAR, NEAR, Eye, Lamp, Thing, with_normals
 from clue_ros.lab.simulator.optics import Masks, Size
 from clue_ros.lab.simulator.panoramas import ImageLight, irradiance
 from clue_ros.lab.simulator.render import no_renderer
@@ -50,8 +50,7 @@ class _Cube:
 class ClassicRenderer:
     """Draws pictures of things. RuntimeError says what to install where OpenGL cannot be opened.
 
-    A picture compiles a MuJoCo model of what it shows; the numbers and the picture of the same list
-    of things share it.
+    Each list of things is compiled into a MuJoCo model, which its picture and its numbers share.
     """
 
     def __init__(self) -> None:
@@ -77,12 +76,7 @@ class ClassicRenderer:
         normal: Floats | None = None,
     ) -> Any:
         """A mesh; the arguments are those of `filament.FilamentRenderer.mesh`."""
-        across = np.zeros((len(vertices), 2)) if uv is None else uv
-        if normal is None:
-            flat = faces.reshape(-1)
-            corner = normals(vertices, faces).reshape(-1, 3)
-            return _Mesh(vertices[flat], np.arange(len(flat)).reshape(-1, 3), across[flat], corner)
-        return _Mesh(vertices, faces, across, normal)
+        return _Mesh(*with_normals(vertices, faces, uv, normal))
 
     def texture(self, rgb: Image) -> Any:
         """A texture from uint8 sRGB (H, W, 3); v = 0 is its first row."""

@@ -166,6 +166,21 @@ def normals(vertices: Floats, faces: npt.NDArray[Any]) -> Floats:
     return np.where(lengths > 1e-20, out / np.maximum(lengths, 1e-20), own_faces).reshape(-1, 3, 3)
 
 
+def with_normals(
+    vertices: Floats, faces: npt.NDArray[Any], uv: Floats | None, normal: Floats | None
+) -> tuple[Floats, npt.NDArray[Any], Floats, Floats]:
+    """Vertices, faces, texture coordinates and normals of a mesh: see `FilamentRenderer.mesh`.
+
+    Without normals every corner of every face becomes a vertex of its own.
+    """
+    across = np.zeros((len(vertices), 2)) if uv is None else uv
+    if normal is not None:
+        return vertices, faces, across, normal
+    flat = faces.reshape(-1)
+    corners = np.arange(len(flat)).reshape(-1, 3)
+    return vertices[flat], corners, across[flat], normals(vertices, faces).reshape(-1, 3)
+
+
 def tangents(normal: Floats) -> Floats:
     """Unit quaternions (x, y, z, w) that turn the z axis to normals (n, 3), as in Filament."""
     x, y, z = normal.T
@@ -217,16 +232,9 @@ class FilamentRenderer:
             (use.VERTEX_ATTRIBUTE_USAGE_TANGENTS, form.VERTEX_ATTRIBUTE_TYPE_FLOAT4),
             (use.VERTEX_ATTRIBUTE_USAGE_UV, form.VERTEX_ATTRIBUTE_TYPE_FLOAT2),
         ]
-        across = np.zeros((len(vertices), 2)) if uv is None else uv
-        if normal is None:
-            flat = faces.reshape(-1)
-            corner = normals(vertices, faces).reshape(-1, 3)
-            rows = np.concatenate([vertices[flat], tangents(corner), across[flat]], axis=1)
-            index = np.arange(len(flat))
-        else:
-            rows = np.concatenate([vertices, tangents(normal), across], axis=1)
-            index = faces.reshape(-1)
-        rows, index = rows.astype(np.float32), index.astype(np.uint32)
+        points, triangles, across, upright = with_normals(vertices, faces, uv, normal)
+        rows = np.concatenate([points, tangents(upright), across], axis=1).astype(np.float32)
+        index = triangles.reshape(-1).astype(np.uint32)
         config = mjrf.MeshConfig(
             max_vertices=len(rows),
             max_indices=len(index),

@@ -35,7 +35,7 @@ from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.lab.training.vision import load_tower, train_vision
 from clue_ros.model.backbone import load_backbone, quietly
 from clue_ros.model.config import tiny_config
-from clue_ros.model.conv_stem import ConvStem
+from clue_ros.model.conv_stem import has_stem
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
@@ -158,6 +158,7 @@ def train_base(options: BaseOptions) -> None:
         "tasks": options.tasks,
         **data.notes(options),
     }
+    patches = model.model.vision_tower.embeddings.patch_embedding
     tower_file = train_vision(
         vision_config,
         data,
@@ -168,7 +169,7 @@ def train_base(options: BaseOptions) -> None:
         notes,
         workers=workers,
         compiled=on_gpu if options.compile is None else options.compile,
-        stem=model.model.vision_tower.embeddings.patch_embedding if _has_stem(model) else None,
+        stem=patches if has_stem(vision_config) else None,
     )
     tower, table = load_tower(tower_file, vision_config)
     init_decoder(model, tower, table, tokenizer, fresh=start is None)
@@ -243,7 +244,8 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
     theirs, mine = _weights(other), _weights(model)
-    if _has_stem(model) != _has_stem(other):  # the tower learns to read its new input
+    # A tower that gets another input learns to read it.
+    if has_stem(model.config.vision_config) != has_stem(other.config.vision_config):
         theirs, mine = ({n: w for n, w in s.items() if _PATCHES not in n} for s in (theirs, mine))
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, weight = mine.get(name), theirs.get(name)
@@ -270,10 +272,6 @@ def _weights(model: Any) -> dict[str, Tensor]:
     """Parameters, and the frozen features of a stem."""
     frozen = {name: b for name, b in model.named_buffers() if _PATCHES in name}
     return {**dict(model.named_parameters()), **frozen}
-
-
-def _has_stem(model: Any) -> bool:
-    return isinstance(model.model.vision_tower.embeddings.patch_embedding, ConvStem)
 
 
 def resize_positions(positions: Tensor, count: int) -> Tensor:
