@@ -88,10 +88,11 @@ def _shake(weights: Sequence[torch.nn.Parameter]) -> None:
 
 
 def _fill_features(model: Any) -> None:
-    """A stem's frozen features are zeros until a file fills them."""
+    """A stem's frozen features and their projection are zeros until a file fills them."""
     for name, buffer in model.named_buffers():
         if "patch_embedding" in name:
             buffer.normal_(std=0.3)
+            model.model.vision_tower.embeddings.patch_embedding.weight.data.normal_(std=0.1)
 
 
 def gemma_processor() -> Any:

@@ -1,11 +1,12 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A convolutional stem for the vision tower: features that photographs taught, in place of patches.
+"""A convolutional stem for the vision tower: features that photographs taught, beside its patches.
 
 SigLIP reads a picture through one convolution per patch. A small tower that only ever saw rendered
 pictures has nothing that photographs taught, and what it learns of textures holds for renders. The
-stem is a frozen EfficientNet-Lite (Tan and Le, 2019, without squeeze-and-excitation and with ReLU6)
-in that convolution's place; the tower above it learns. Which features a stem has is in
+stem adds a learned projection of a frozen EfficientNet-Lite (Tan and Le, 2019, without
+squeeze-and-excitation and with ReLU6) to that convolution's output. The projection begins at zero,
+so that a trained tower that gets a stem begins with what it knows. Which features a stem has is in
 `vision_config.conv_stem` of config.json. Published PaliGemma checkpoints have none.
 """
 
@@ -84,10 +85,10 @@ class Block(nn.Module):
 
 
 class ConvStem(nn.Conv2d):
-    """Frozen features of a picture, and a learned projection of them to the tower's width.
+    """Frozen features of a picture, projected to the tower's width, and SigLIP's patches: the sum.
 
-    It stands where SigLIP has its patch convolution. sizes: see EFFICIENTNET_LITE0. Raises
-    ValueError for sizes that do not fit together.
+    It stands where SigLIP has its patch convolution, and is itself the projection; `patches` is
+    SigLIP's. sizes: see EFFICIENTNET_LITE0. Raises ValueError for sizes that do not fit together.
     """
 
     def __init__(self, sizes: Mapping[str, Any], width: int, patch_size: int) -> None:
@@ -108,6 +109,9 @@ class ConvStem(nn.Conv2d):
             folds.append(fold if number in read else None)
             total += channels * fold**2 if number in read else 0
         super().__init__(total, width, 1)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+        self.patches = nn.Conv2d(3, width, patch_size, patch_size)
         self.first = FrozenConv(3, int(sizes["first"]), 3, 2)
         self.stages = nn.ModuleList(stages)
         self._folds = folds
@@ -130,7 +134,7 @@ class ConvStem(nn.Conv2d):
                 level = functional.interpolate(level, grid, mode="bilinear", align_corners=False)
             levels.append(level)
         projected: torch.Tensor = super().forward(torch.cat(levels, dim=1))
-        return projected
+        return projected + self.patches(picture)
 
 
 def has_stem(vision_config: Any) -> bool:

@@ -152,12 +152,28 @@ def test_a_base_gets_a_stem_and_keeps_the_rest(tmp_path: Path) -> None:
     config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL)
     model = paligemma_class(config)(config)
     stem = model.model.vision_tower.embeddings.patch_embedding
-    before = stem.weight.clone()
+    for buffer in stem.buffers():
+        buffer.normal_(std=0.3)
     assert adopt(model, tokenizer, str(plain)) == len(tokenizer)
-    assert torch.equal(stem.weight, before)
-    source = dict(load_backbone(plain).model.named_parameters())
+    source = load_backbone(plain).model
+    pixels = torch.rand(2, 3, 64, 64) * 2 - 1
+    with torch.no_grad():  # what it knew, to the bit: the features have no weight yet
+        seen = model.eval().model.vision_tower(pixels).last_hidden_state
+        known = source.model.vision_tower(pixels).last_hidden_state
+        torch.testing.assert_close(seen, known, rtol=0, atol=0)
+        stem.weight.normal_(std=0.1)
+        assert not torch.allclose(model.model.vision_tower(pixels).last_hidden_state, known)
+    theirs = dict(source.named_parameters())
     for name, p in model.named_parameters():
-        assert "patch_embedding" in name or torch.equal(p, source[name]), name
+        assert "patch_embedding" in name or torch.equal(p, theirs[name]), name
+
+
+def test_a_base_with_a_stem_is_not_taken_without(tmp_path: Path) -> None:
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    tokenizer = load_processor(folder).tokenizer
+    config = tiny_config(len(tokenizer), **SIZES)
+    with pytest.raises(ClueError, match="--stem"):
+        adopt(paligemma_class(config)(config), tokenizer, str(folder))
 
 
 def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:
@@ -171,7 +187,7 @@ def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:
         assert torch.equal(tensor, source[name]), name
 
 
-def test_only_the_projection_of_a_stem_learns() -> None:
+def test_the_features_of_a_stem_never_learn() -> None:
     stem = ConvStem(SMALL, 12, 8)
     for buffer in stem.buffers():
         buffer.normal_(std=0.3)

@@ -244,9 +244,12 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
     theirs, mine = _weights(other), _weights(model)
-    # A tower that gets another input learns to read it.
-    if has_stem(model.config.vision_config) != has_stem(other.config.vision_config):
-        theirs, mine = ({n: w for n, w in s.items() if _PATCHES not in n} for s in (theirs, mine))
+    if has_stem(other.config.vision_config) and not has_stem(model.config.vision_config):
+        raise ClueError(f"--init {source} has a stem: name it with --stem too")
+    if has_stem(model.config.vision_config) and not has_stem(other.config.vision_config):
+        # The features of a new stem are filled, and their projection is zero.
+        theirs = {name.replace(_PATCHES, f"{_PATCHES}patches."): w for name, w in theirs.items()}
+        mine = {n: w for n, w in mine.items() if _PATCHES not in n or f"{_PATCHES}patches." in n}
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, weight = mine.get(name), theirs.get(name)
         if name.endswith(_WORDS) and here is not None and weight is not None:
