@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clue_ros.lab.simulator.object_catalogue import KIND_NAMES, OBJECTS
+from clue_ros.dialogue.object_names import KIND_NAMES
+from clue_ros.lab.simulator.object_catalogue import OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 
 _NAMED = {name: entry for name, entry in OBJECTS.items() if entry.kind}

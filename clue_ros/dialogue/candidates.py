@@ -15,6 +15,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from clue_ros.dialogue.noun_phrases import LAST_ONE, phrase_words, read_phrase
+from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.dialogue.types import Box
 from clue_ros.dialogue.words import ASKS_WHERE, plain
 
@@ -54,7 +55,9 @@ def with_label_attributes(candidate: Candidate, language: str = "en") -> Candida
     """
     if not plain(candidate.label):
         return candidate
-    phrase = read_phrase(candidate.label, phrase_words(language))
+    phrase = read_phrase(f"the {candidate.label}", phrase_words(language))  # "can opener": no verb
+    if not phrase.noun and phrase.text in KIND_NAMES:
+        return candidate.known(**{KIND: phrase.text})  # a fruit, the orange
     found = {COLOR: phrase.colors[0]} if phrase.colors else {}
     return candidate.known(**found, **({KIND: phrase.noun} if phrase.noun else {}))
 

@@ -29,11 +29,12 @@ from clue_ros.dialogue.narrowing import (
     REQUEST_GAP,
     SAME_BOX,
     Finder,
+    called,
     is_among,
     narrow,
-    same_noun,
 )
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, PhraseWords, read_phrase
+from clue_ros.dialogue.object_names import same_noun
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
@@ -170,9 +171,9 @@ def _answered(
     pool = after.candidates
     if phrase.colors or (phrase.excluded is not None and phrase.excluded.colors):
         pool = finder.described(pool, COLOR, after.phrase.noun)
-    kept, understood = narrow(pool, replace(phrase, noun=""), finder, ANSWER_GAP)
+    kept, understood = narrow(pool, phrase, finder, ANSWER_GAP)
     if not kept:  # none is known to match: others that were found may, or the detector knows
-        kept, understood = narrow(after.found, replace(phrase, noun=""), finder, ANSWER_GAP)
+        kept, understood = narrow(after.found, phrase, finder, ANSWER_GAP)
         kept = tuple(c for c in kept if not is_among(c, after.refused))
     if not kept or (not understood and len(kept) > 1):
         kept = finder.choose(merged, pool)
@@ -270,8 +271,16 @@ class LabelledObjects:
         self.size = size
 
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
-        """The objects of the phrase's noun, and of its colours where theirs are known."""
-        return tuple(c for c in self.objects if _is_called(c, phrase))
+        """The objects of the phrase's colours where theirs are known, by the best-fitting name.
+
+        "the orange" is a fruit where there is one, and else any orange thing.
+        """
+        if not phrase.noun and not phrase.is_generic:
+            named = tuple(c for c in self.objects if c.attributes.get(KIND) in phrase.colors)
+            if named:
+                return named
+        colored = tuple(c for c in self.objects if _may_have_color(c, phrase.colors))
+        return called(colored, phrase.noun) if phrase.noun else colored
 
     def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """Nothing: labels know no places."""
@@ -292,8 +301,5 @@ class LabelledObjects:
         return tuple(candidates)
 
 
-def _is_called(candidate: Candidate, phrase: Phrase) -> bool:
-    known = candidate.attributes
-    if phrase.noun and not (KIND in known and same_noun(phrase.noun, known[KIND])):
-        return False
-    return not phrase.colors or known.get(COLOR, phrase.colors[0]) in phrase.colors
+def _may_have_color(candidate: Candidate, colors: Sequence[str]) -> bool:
+    return not colors or candidate.attributes.get(COLOR, colors[0]) in colors

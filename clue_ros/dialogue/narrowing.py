@@ -9,12 +9,12 @@ them as they are; what the rules cannot tell, `clue_ros.dialogue.chooser` asks t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from clue_ros.dialogue.candidates import COLOR, KIND, Candidate, in_reading_order, option_of
 from clue_ros.dialogue.noun_phrases import SIDES, Phrase, read_phrase
+from clue_ros.dialogue.object_names import best_named
 
 # Distances behind the first one in a direction, in parts of the image's side, up to which another
 # candidate may be meant as well: of a request, and of an answer, which chooses among few.
@@ -51,10 +51,10 @@ class Finder(Protocol):
         """The candidates with an attribute ("color", "kind") where it can be told."""
 
 
-def same_noun(a: str, b: str) -> bool:
-    """Whether two nouns are one, in singular or plural, with or without their modifiers."""
-    x, y = (re.sub(r"(?<=[^s])e?s$", "", noun.split()[-1]) for noun in (a, b))
-    return x == y
+def called(candidates: Sequence[Candidate], noun: str) -> tuple[Candidate, ...]:
+    """The candidates whose kind fits a noun best (`object_names.name_match`)."""
+    known = [c for c in candidates if KIND in c.attributes]
+    return tuple(known[i] for i in best_named(noun, [c.attributes[KIND] for c in known]))
 
 
 def is_among(candidate: Candidate, others: Sequence[Candidate]) -> bool:
@@ -73,7 +73,7 @@ def narrow(
     for attribute, wanted in ((COLOR, phrase.colors), (KIND, (phrase.noun,))):
         if pool and any(wanted) and all(attribute in c.attributes for c in pool):
             if attribute == KIND:
-                named = tuple(c for c in pool if same_noun(c.attributes[KIND], phrase.noun))
+                named = called(pool, phrase.noun)
                 if named and len(named) < len(pool):
                     pool, applied = named, True
             else:

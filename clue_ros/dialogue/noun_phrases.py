@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
+from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import plain
 
@@ -335,9 +336,10 @@ def _other_words(words: PhraseWords) -> frozenset[str]:
     """Words that are spelled right, though they look like a colour or a place."""
     relations = {token for form in words.relations for token in form.split()}
     several = {token for form in words.several for token in form.split()}
+    names = {token for name in KNOWN_NAMES for token in name.split()}
     return frozenset(
         (*KINDS, *words.generic, *words.openings, *words.endings, *words.fillers, *relations)
-    ) | frozenset(several)
+    ) | frozenset(several | names)
 
 
 def is_one_slip(a: str, b: str) -> bool:
@@ -408,6 +410,8 @@ def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
 def _noun(tokens: Iterable[str], words: PhraseWords) -> str:
     """The tokens that name the thing; fillers inside stay ("cup of tea"), those around go."""
     kept = [token for token in tokens if token not in words.generic]
+    if " ".join(kept) in KNOWN_NAMES:  # "toy robot"
+        return " ".join(kept)
     while kept and kept[0] in words.fillers:
         kept.pop(0)
     while kept and kept[-1] in words.fillers:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from clue_ros.cli import main
+from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.errors import ClueError, ClueWarning
-from clue_ros.lab.simulator.object_catalogue import COLORS, KIND_NAMES, OBJECTS
+from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
 from clue_ros.lab.simulator.textured_meshes import surface_colors
 

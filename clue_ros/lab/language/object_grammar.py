@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.lab.language import words
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.object_words import (
@@ -38,7 +39,7 @@ from clue_ros.lab.language.references import (
 )
 from clue_ros.lab.language.rich_grammar import RequestForm, RichGrammar, random_form
 from clue_ros.lab.language.words import DIRECTIONS, REQUESTS, SIZES, Rng, pick
-from clue_ros.lab.simulator.object_catalogue import COLORS, KIND_NAMES, OBJECTS
+from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
 

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import trimesh
 
+from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.errors import ClueError, ClueWarning
-from clue_ros.lab.simulator.object_catalogue import KIND_NAMES, OBJECTS, Entry
+from clue_ros.lab.simulator.object_catalogue import OBJECTS, Entry
 from clue_ros.lab.simulator.textured_meshes import (
     TexturedMesh,
     decode_texture,
