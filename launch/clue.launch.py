@@ -178,13 +178,18 @@ def is_true(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
+def as_text(value: str) -> ParameterValue:
+    """A parameter that stays text where it looks like a number or a date, as a folder may."""
+    return ParameterValue(value, value_type=str)
+
+
 def start(context: LaunchContext) -> list[Node]:
     """Return the nodes.
 
     A function, so that only the arguments that were given override the parameter file.
     """
     value = values_of(context)
-    given: dict[str, Any] = {name: value[name] for name in PASSED_ON if value[name]}
+    given: dict[str, Any] = {name: as_text(value[name]) for name in PASSED_ON if value[name]}
     given["autostart"] = is_true(value["autostart"])
     voice = is_true(value["voice"])
     language = {"language": value["language"]} if value["language"] else {}
@@ -244,8 +249,7 @@ def start(context: LaunchContext) -> list[Node]:
         **common,
     )
     page: dict[str, Any] = {
-        # As text: a token may look like a number.
-        name: ParameterValue(value[f"console_{name}"], value_type=str)
+        name: as_text(value[f"console_{name}"])
         for name in ("host", "token")
         if value[f"console_{name}"]
     }
@@ -254,7 +258,7 @@ def start(context: LaunchContext) -> list[Node]:
     if value["image_transport"]:
         page["image_transport"] = value["image_transport"]
     if value["record"]:
-        page["recordings"] = value["record"]
+        page["recordings"] = as_text(value["record"])
     console = Node(
         executable="console_node",
         name="console",

@@ -16,6 +16,7 @@ Several sources make an ensemble; each candidate knows who found it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import math
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from clue_ros.engine import Clue
 
 Image = npt.NDArray[np.uint8]
+Memory = dict[tuple[bytes, tuple[str, ...]], tuple[Candidate, ...]]
+"""An image's digest and the nouns -> what a detector found."""
 MAX_CANDIDATES = 50  # of a source, the surest
 MAX_NOUNS = 6  # of a dialogue
 KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
@@ -185,12 +188,45 @@ def open_sources(
         if isinstance(spec, str):
             check_source(spec)
     sources = [open_source(s, device, dtype) if isinstance(s, str) else s for s in specs]
+    tell_apart(sources, specs)
+    return sources
+
+
+def tell_apart(sources: Sequence[Source], specs: Sequence[str | Source]) -> None:
+    """Call sources of one name by their lines, in the prompt and where boxes are merged."""
     names = Counter(source.name for source in sources)
     for spec, source in zip(specs, sources, strict=True):
-        # Two detectors of a kind are told apart, in the prompt and where boxes are merged.
         if isinstance(spec, str) and names[source.name] > 1:
             source.name = spec
-    return sources
+
+
+class OnceAsked:
+    """A source that is asked once about an image and its nouns, and remembers what it found.
+
+    Two of them may share a detector and what it found, each with a name of its own.
+    """
+
+    def __init__(self, source: Source, found: Memory | None = None) -> None:
+        self._source, self.name = source, source.name
+        self.open_vocabulary = source.open_vocabulary
+        self.found: Memory = {} if found is None else found
+
+    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
+        """See `Source.find`."""
+        key = image_digest(image), tuple(nouns) if self.open_vocabulary else ()
+        if key not in self.found:
+            self.found[key] = tuple(self._source.find(image, nouns))
+        own = self._source.name
+        return [replace(c, source=self.name) if c.source == own else c for c in self.found[key]]
+
+    def again(self) -> OnceAsked:
+        """The same detector for another ensemble."""
+        return OnceAsked(self._source, self.found)
+
+
+def image_digest(image: Image) -> bytes:
+    """What tells an image, uint8 (H, W, 3), from any other one."""
+    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
 
 
 def check_source(spec: str) -> tuple[str, str]:

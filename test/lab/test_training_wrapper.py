@@ -18,7 +18,7 @@ from clue_ros.dialogue.types import Box
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
-from clue_ros.lab.evaluation.rec import DetectorAlone, bucket, form_of
+from clue_ros.lab.evaluation.rec import DetectorAlone, as_text, bucket, form_of
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
@@ -32,6 +32,7 @@ from clue_ros.wrapper.language_model import (
     converted_folder,
     load_settings,
 )
+from clue_ros.wrapper.sources import image_digest
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
 
@@ -108,6 +109,58 @@ def test_an_adapter_names_its_base_as_it_was_given(
 def listed(image: Any, nouns: Any) -> list[Any]:
     """For python:test_training_wrapper:listed."""
     return list(BOXES)
+
+
+ASKED: list[tuple[bytes, tuple[str, ...]]] = []
+
+
+def counted(image: Any, nouns: Any) -> list[Any]:
+    """For python:test_training_wrapper:counted: one box, labelled as the first noun."""
+    ASKED.append((image_digest(image), tuple(nouns)))
+    return [Candidate(Box(5, 5, 20, 20), nouns[0], 0.5)]
+
+
+def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_once(
+    folder: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ASKED.clear()
+    own, records = "python:test_training_wrapper:counted", tmp_path / "records.jsonl"
+    command = ["eval", "rec", "--simulated", str(scenes), "--per-picture", "3", "--device", "cpu",
+               "--language-model", str(folder), "--dialogues", "2", "--records", str(records),
+               "--candidate-set", "simulated", "--candidate-set", own,
+               "--candidate-set", f"simulated, {own}", "--json"]  # fmt: skip
+    assert main(command) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
+    sets = ("simulated", own, f"simulated + {own}")
+    choosers = ("detector alone", "rules", str(folder))
+    assert list(rows) == [f"{listed}: {chooser}" for listed in sets for chooser in choosers]
+    for key, figures in rows.items():
+        assert key == f"{' + '.join(figures['candidates'])}: {figures['chooser']}"
+        assert bool(figures["answers"]) == (figures["chooser"] == str(folder))
+    both, one = (rows[f"{listed}: rules"]["best possible"] for listed in (sets[2], sets[0]))
+    assert both >= one > rows[f"{own}: rules"]["best possible"]
+    assert len(ASKED) == len(set(ASKED)) > 0, "asked again about the same picture and nouns"
+    written = [json.loads(line) for line in records.read_text().splitlines()]
+    assert {r["listed by"] for r in written} == set(sets)
+    text = as_text({"simulated": rows}, "test", markdown=False)
+    table = text.split("P@1 by")[0].splitlines()
+    assert all(word in table[2] for word in ("candidates", "chooser", "no integer", "order"))
+    assert len(table[3:-1]) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--candidate-set", "simulated", "--candidates", "simulated"], "name one of them"),
+        (["--candidate-set", " , "], "--candidate-set is empty"),
+        (["--candidate-set", "simulated,nobody:x"], "nobody:x"),
+    ],
+)
+def test_a_set_of_candidates_that_cannot_be_measured_is_refused(
+    options: list[str], words: str, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "rec", "--simulated", str(scenes), *options]) == 2
+    assert words in capsys.readouterr().err
 
 
 PAIR = [("block", "red", (10, 40, 30, 60)), ("block", "blue", (60, 40, 80, 60))]

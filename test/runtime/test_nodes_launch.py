@@ -72,6 +72,27 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
     assert "Traceback" not in log.read_text()
 
 
+def test_launch_brings_a_wrapper_up_on_boxes_of_a_file(tmp_path: Path) -> None:
+    boxes = tmp_path / "boxes.json"
+    boxes.write_text('[{"box": [1, 2, 30, 40], "label": "mug", "score": 0.9}]')
+    arguments = ["model:=wrapper", f"candidates:=json:{boxes}", "device:=cpu"]
+    log = tmp_path / "launch.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=isolate(),
+        )
+        try:
+            words = "model wrapper of json with rules is ready"
+            wait_until(lambda: words in log.read_text(), "perception to open the file")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(TIMEOUT)
+    assert "Traceback" not in log.read_text()
+
+
 def test_a_wrong_value_ends_the_launch_with_one_line() -> None:
     command = [sys.executable, "-c", RUN, str(LAUNCH), "voice:=yes"]
     done = subprocess.run(command, capture_output=True, text=True, env=isolate(), check=False)

@@ -108,6 +108,25 @@ def test_voice_starts_ears_and_mouth_that_share_topics(monkeypatch: pytest.Monke
     }
 
 
+def test_a_wrapper_gets_its_candidates_and_its_language_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from clue_ros.nodes.parameter_tables import PERCEPTION
+    from clue_ros.nodes.parameters import find
+
+    given = {
+        "model": "wrapper",
+        "candidates": "topic:/detections,base:household",
+        "language_model": "2026-11-25",  # a folder that looks like a date
+    }
+    perception = start(monkeypatch, **given)["perception"]
+    assert parameters(perception) == {"autostart": True} | given
+    for name, value in given.items():
+        declared = find(PERCEPTION, name)
+        assert declared is not None
+        assert declared.problem(value) is None
+
+
 def test_where_security_is_on_each_node_has_its_enclave(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = (LAUNCH.parents[1] / "config" / "sros2" / "policy.xml").read_text()
     assert "--enclave" not in start(monkeypatch)["perception"].ros_arguments

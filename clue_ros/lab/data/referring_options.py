@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import load_it2p
@@ -27,6 +26,8 @@ from clue_ros.lab.options import at_least, option
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import read_scenes
 from clue_ros.wrapper.grounder import Wrapper
+from clue_ros.wrapper.preflight import require_wrapper
+from clue_ros.wrapper.sources import OnceAsked, Source, open_source, tell_apart
 
 SIMULATED = "simulated"
 CANDIDATES = (SIMULATED,)
@@ -91,15 +92,29 @@ class ReferringOptions:
         if self.episodes is not None and split == "train":
             yield "episodes", episode_items(self.episodes, unreviewed=self.unreviewed)
 
-    def finder(self, name: str, items: Iterable[ReferringItem], seed: int) -> Wrapper:
-        """A wrapper whose sources list the candidates in the pictures of a data set."""
-        sources: list[Any] = []
-        for line in self.candidates or CANDIDATES:
-            if line == SIMULATED:
-                sources.append(self._simulated(name, items, seed))
-            else:
-                sources.append(line)
-        return Wrapper.load(sources, device=self.device)
+    def finder(
+        self,
+        name: str,
+        items: Iterable[ReferringItem],
+        seed: int,
+        opened: dict[str, OnceAsked] | None = None,
+    ) -> Wrapper:
+        """A wrapper whose sources list the candidates in the pictures of a data set.
+
+        opened: detectors by their lines, which are used again with what they have found; detectors
+        that are opened here are added.
+        """
+        lines = self.candidates or CANDIDATES
+        known = {} if opened is None else opened
+        new = [line for line in lines if line != SIMULATED and line not in known]
+        require_wrapper(new, None, device=self.device)
+        known |= {line: OnceAsked(open_source(line, self.device)) for line in new}
+        sources: list[Source] = [
+            self._simulated(name, items, seed) if line == SIMULATED else known[line].again()
+            for line in lines
+        ]
+        tell_apart(sources, lines)
+        return Wrapper(sources)
 
     def _simulated(self, name: str, items: Iterable[ReferringItem], seed: int) -> SceneSource:
         scenes: dict[str, Scene] = {

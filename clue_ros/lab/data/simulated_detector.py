@@ -7,7 +7,6 @@ some boxes show nothing. Labels name kinds and no colours, as those of detectors
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.wrapper.sources import image_digest
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,14 @@ class SceneSource:
         self, detector: SimulatedDetector, scenes: Iterable[Scene], name: str = "simulated"
     ) -> None:
         self._detector, self.name = detector, name
-        self._scenes = {_digest(scene.image): scene for scene in scenes}
+        self._scenes = {image_digest(scene.image): scene for scene in scenes}
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
         """The candidates of the scene whose picture this is. Raises ClueError for another one."""
-        scene = self._scenes.get(_digest(image))
+        scene = self._scenes.get(image_digest(image))
         if scene is None:
             raise ClueError("the simulated detector knows no objects of this picture")
         return self._detector.find(scene)
-
-
-def _digest(image: npt.NDArray[np.uint8]) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
 
 
 def _scaled(box: Box, width: int, height: int) -> Box:

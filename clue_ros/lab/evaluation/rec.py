@@ -7,21 +7,24 @@ candidate is right. Ambiguity is measured on all dialogues: several boxes or non
 (`clue_ros.lab.evaluation.rec_dialogues`).
 
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
---clue MODEL adds an embedded or full-size CLUE on the same items. A row is named "transfer" where
-an adapter gets boxes of a source that its training had not.
+--clue MODEL adds an embedded or full-size CLUE on the same items. With several --candidate-set each
+set has these rows. Within a run a detector is asked once about a picture and its nouns. A row is
+named "transfer" where an adapter gets boxes of a source that its training had not.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.narrowing import called
+from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
@@ -36,6 +39,8 @@ from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.wrapper.deciding import pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
+from clue_ros.wrapper.prompt import AnswerKind
+from clue_ros.wrapper.sources import OnceAsked
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
 # variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
@@ -98,11 +103,13 @@ Record = dict[str, Any]
 class Row:
     """One chooser's results, a record for each item. rates: how its answers were.
 
-    dialogues: a record for each dialogue with a simulated user. trained_with: the candidates of an
-    adapter's training, where they are known.
+    candidates: the sources of the boxes; none of CLUE, which finds its own. dialogues: a record for
+    each dialogue with a simulated user. trained_with: the candidates of an adapter's training,
+    where they are known.
     """
 
     name: str
+    candidates: tuple[str, ...] = ()
     records: list[Record] = field(default_factory=list)
     rates: Mapping[str, float] = field(default_factory=dict)
     order_changes: float | None = None
@@ -110,15 +117,23 @@ class Row:
     dialogues: list[Record] = field(default_factory=list)
     trained_with: tuple[str, ...] = ()
 
+    @property
+    def listed_by(self) -> str:
+        """Who listed the boxes, in words."""
+        return " + ".join(self.candidates) or "its own"
+
     def summary(self) -> dict[str, Any]:
         """The figures as JSON; shares 0..1, None where there is nothing."""
         clear = [r for r in self.records if r["clear"]]
         decided = count([(not r["clear"], r["asked"]) for r in self.records])
         right = sum(r["right"] for r in clear)
+        possible = sum(r["possible"] for r in clear) if self.candidates else None
         return {
+            "candidates": list(self.candidates),
+            "chooser": self.name,
             "P@1": rounded(ratio(right, len(clear))),
             "interval": [rounded(v) for v in wilson(right, len(clear))],
-            "best possible": rounded(ratio(sum(r["possible"] for r in clear), len(clear))),
+            "best possible": None if possible is None else rounded(ratio(possible, len(clear))),
             "n clear": len(clear),
             **{f"ambiguity {k}": v for k, v in decided.summary().items()},
             "n": len(self.records),
@@ -166,24 +181,19 @@ def form_of(text: str) -> str:
     return "relation" if any(word in text for word in _RELATIONS) else "no relation"
 
 
-def measure(
-    name: str,
-    grounder: Any,
-    items: Sequence[ReferringItem],
-    listed: Callable[[Any, Dialogue], tuple[Candidate, ...]],
-) -> Row:
-    """Reply to every item, asking and with questions forbidden.
+def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wrapper) -> None:
+    """Add a record to the row for every item: the reply, and that with questions forbidden.
 
-    listed: the candidates of a dialogue in a picture's pixels, for the breakdown.
+    finder: lists the candidates that the breakdown is by.
     """
-    row = Row(name)
     picture, view = "", None
     for item in with_progress(items, unit="dialogue"):
         if item.picture.name != picture:
             picture, view = item.picture.name, grounder.look(item.picture.load())
         assert view is not None
         dialogue, size = item.dialogue, (view.width, view.height)
-        candidates, truth = listed(view.image, dialogue), item.boxes(size)
+        candidates = finder.candidates(finder.look(view.image), dialogue)
+        truth = item.boxes(size)
         begin = time.perf_counter()
         reply = grounder.reply(view, dialogue)
         seconds = time.perf_counter() - begin
@@ -207,9 +217,8 @@ def measure(
                 **_about(dialogue, candidates, truth),
             }
         )
-    if isinstance(grounder, Wrapper):
+    if isinstance(grounder, Wrapper) and grounder.language_model is not None:
         row.rates = grounder.rates.summary()
-    return row
 
 
 def _about(dialogue: Dialogue, candidates: Sequence[Candidate], truth: Sequence[Any]) -> Record:
@@ -242,8 +251,7 @@ class DetectorAlone:
         """The surest candidate of the request's noun, or of all if none has its label."""
         candidates = self._finder.candidates(view, dialogue)
         estimate = self._finder.ambiguity(view, dialogue)
-        noun = dialogue.request
-        named = [c for c in candidates if c.label and c.label in noun] or list(candidates)
+        named = called(candidates, read_phrase(dialogue.request).noun) or candidates
         best = max(named, key=lambda c: c.score, default=None)
         if best is None:
             return self._finder.reply(view, dialogue, force_grounding=True)
@@ -293,6 +301,13 @@ class RecOptions(ReferringOptions):
         action="append",
         metavar="NAME",
     )
+    candidate_set: tuple[str, ...] = option(
+        (),
+        "measure every chooser on these candidates, several sources separated by commas; once more"
+        " for another set in the same table; in place of --candidates",
+        action="append",
+        metavar="KIND:ARGUMENT[,...]",
+    )
     clue: tuple[str, ...] = option(
         (), "model of CLUE to measure on the same items", action="append", metavar="MODEL"
     )
@@ -309,6 +324,18 @@ class RecOptions(ReferringOptions):
     )
     dtype: str = option("auto", "of the language model: auto, float32 or bfloat16")
 
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of candidates to measure, each once. Raises ClueError for one without any."""
+        if not self.candidate_set:
+            return (self.candidates or CANDIDATES,)
+        if self.candidates:
+            raise ClueError("--candidates and --candidate-set: name one of them")
+        sets = [tuple(filter(None, map(str.strip, s.split(",")))) for s in self.candidate_set]
+        if not all(sets):
+            raise ClueError("--candidate-set is empty: name sources, such as simulated,base:NAME")
+        return tuple(dict.fromkeys(sets))
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval rec``."""
@@ -318,58 +345,101 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval rec``; the exit status."""
     options = read_options(RecOptions, args)
+    measured = _Run(options, options.sets)
     results: dict[str, list[Row]] = {}
     for name, data in options.read(options.split, EVALUATION_SEED + 1, options.scenes):
         note(data.problems[:5])
         items = data.items[: options.limit]
         if items:
-            results[name] = measure_all(options, name, items)
+            results[name] = measured.rows(name, items)
     if not results:
         raise ClueError("no data: name some with --simulated, --it2p, --invig, --refcoco, ...")
     options.output.write_records(
-        {"data": name, "chooser": row.name, **record}
+        {"data": name, "listed by": row.listed_by, "chooser": row.name, **record}
         for name, rows in results.items()
         for row in rows
         for record in (*row.records, *row.dialogues)
     )
-    summary = {name: {row.name: row.summary() for row in rows} for name, rows in results.items()}
+    summary = {
+        name: {key: row.summary() for key, row in keyed(rows).items()}
+        for name, rows in results.items()
+    }
     options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
     return 0
 
 
-def measure_all(options: RecOptions, name: str, items: Sequence[ReferringItem]) -> list[Row]:
-    """The rows of a data set: the detector alone, the rules, each language model, each CLUE."""
-    finder = options.finder(name, items, EVALUATION_SEED + 1)
+@dataclass
+class _Run:
+    """A run of ``clue eval rec``: what is measured, and what was loaded for it."""
 
-    def listed(image: Any, dialogue: Dialogue) -> tuple[Candidate, ...]:
-        return finder.candidates(finder.look(image), dialogue)
+    options: RecOptions
+    sets: tuple[tuple[str, ...], ...]
+    detectors: dict[str, OnceAsked] = field(default_factory=dict)
+    models: dict[str, LanguageModel] = field(default_factory=dict)
 
-    grammar = None if name == "it2p" else rich_grammar(options.world)
+    def rows(self, name: str, items: Sequence[ReferringItem]) -> list[Row]:
+        """The rows of a data set: each set of candidates with each chooser, then each CLUE."""
+        options = self.options
+        rows: list[Row] = []
+        finders = [
+            replace(options, candidates=lines).finder(
+                name, items, EVALUATION_SEED + 1, self.detectors
+            )
+            for lines in self.sets
+        ]
+        for lines, finder in zip(self.sets, finders, strict=True):
+            grounders = {"detector alone": DetectorAlone(finder), "rules": finder}
+            for chooser, grounder in grounders.items():
+                rows.append(self._measured(Row(chooser, lines), name, grounder, items, finder))
+            for line in options.language_model:
+                rows.append(self._by_language_model(line, lines, name, items, finder))
+        for line in options.clue:
+            from clue_ros.engine import Clue
 
-    def measured(name: str, grounder: Any) -> Row:
-        row = measure(name, grounder, items, listed)
-        samples = dialogue_samples(items, grammar, EVALUATION_SEED, options.dialogues)
-        row.dialogues = converse_all(grounder, samples)
-        return row
+            clue = Clue.load(line, device=options.device)
+            rows.append(self._measured(Row(line), name, clue, items, finders[0]))
+        return rows
 
-    rows = [measured("detector alone", DetectorAlone(finder)), measured("rules", finder)]
-    used = options.candidates or CANDIDATES
-    for line in options.language_model:
-        model = LanguageModel.load(line, device=options.device, dtype=options.dtype)
+    def _by_language_model(
+        self,
+        line: str,
+        lines: tuple[str, ...],
+        name: str,
+        items: Sequence[ReferringItem],
+        finder: Wrapper,
+    ) -> Row:
+        options = self.options
+        if line not in self.models:
+            self.models[line] = LanguageModel.load(line, device=options.device, dtype=options.dtype)
+        model = self.models[line]
         wrapper = Wrapper(finder.sources, model, threshold=options.threshold)
         trained_with = model.settings.candidates
-        row = measured(row_name(line, used, trained_with), wrapper)
-        row.trained_with = trained_with
+        row = Row(row_name(line, lines, trained_with), lines, trained_with=trained_with)
+        self._measured(row, name, wrapper, items, finder)
         if options.orders:
             some = [i for i in items if len(i.meant) == 1][: options.order_limit]
             share, n = order_changes(model, finder, some, options.orders)
             row.order_changes, row.orders = rounded(share), n
-        rows.append(row)
-    for line in options.clue:
-        from clue_ros.engine import Clue
+        return row
 
-        rows.append(measured(line, Clue.load(line, device=options.device)))
-    return rows
+    def _measured(
+        self, row: Row, name: str, grounder: Any, items: Sequence[ReferringItem], finder: Wrapper
+    ) -> Row:
+        """The row with its records. name: of the data set."""
+        measure(row, grounder, items, finder)
+        grammar = None if name == "it2p" else rich_grammar(self.options.world)
+        samples = dialogue_samples(items, grammar, EVALUATION_SEED, self.options.dialogues)
+        row.dialogues = converse_all(grounder, samples)
+        return row
+
+
+def keyed(rows: Sequence[Row]) -> dict[str, Row]:
+    """The rows by their choosers; by candidates and chooser where several sets were measured."""
+    several = len({row.candidates for row in rows if row.candidates}) > 1
+    return {
+        f"{row.listed_by}: {row.name}" if several and row.candidates else row.name: row
+        for row in rows
+    }
 
 
 def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str:
@@ -384,19 +454,29 @@ def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str
     return f"{line}, transfer" if new else line
 
 
+COLUMNS = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
+           "n dialogues", "seconds", "order changes")  # fmt: skip
+INVALID = (AnswerKind.OUT_OF_RANGE.value, AnswerKind.NO_INTEGER.value)
+
+
 def as_text(
     summary: Mapping[str, Mapping[str, Mapping[str, Any]]], split: str, markdown: bool
 ) -> str:
     """The tables of each data set, the published rows beside ours."""
     blocks = []
-    columns = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
-               "n dialogues", "seconds", "order changes")  # fmt: skip
     for name, rows in summary.items():
         lines: list[list[Cell]] = [
-            [chooser, *(figures[c] for c in columns)] for chooser, figures in rows.items()
+            [
+                " + ".join(figures["candidates"]) or "its own",
+                figures["chooser"],
+                *(figures[c] for c in COLUMNS),
+                *(figures["answers"].get(kind) for kind in INVALID),
+            ]
+            for figures in rows.values()
         ]
         blocks.append(f"{name}, {split}:")
-        blocks.append(table(["chooser", *columns], lines, markdown=markdown))
+        header = ["candidates", "chooser", *COLUMNS, *INVALID]
+        blocks.append(table(header, lines, markdown=markdown))
         for key in ("by boxes with the same label", "by length", "by form"):
             groups = sorted({g for figures in rows.values() for g in figures[key]})
             lines = [
@@ -405,10 +485,10 @@ def as_text(
             ]
             blocks.append(f"P@1 {key}:")
             blocks.append(table(["chooser", *groups], lines, markdown=markdown))
-        answers = {c: f["answers"] for c, f in rows.items() if f["answers"].get("point")}
-        if answers:
-            kinds = list(next(iter(answers.values())))
-            lines = [[c, *(rates.get(k) for k in kinds)] for c, rates in answers.items()]
+        asked = {key: figures["answers"] for key, figures in rows.items() if figures["answers"]}
+        if asked:
+            kinds = list(next(iter(asked.values())))
+            lines = [[c, *(rates.get(k) for k in kinds)] for c, rates in asked.items()]
             blocks += ["answers:", table(["chooser", *kinds], lines, markdown=markdown)]
         if name in PUBLISHED:
             published: list[list[Cell]] = [
