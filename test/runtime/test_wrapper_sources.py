@@ -21,6 +21,7 @@ from clue_ros.wrapper.detectors import OpenVocabularyDetector
 from clue_ros.wrapper.sources import (
     CallableSource,
     JsonSource,
+    OnceAsked,
     check_source,
     gather,
     nouns_of,
@@ -47,6 +48,27 @@ def test_a_function_gives_candidates_and_is_told_the_nouns() -> None:
     assert found == Candidate(Box(10, 10, 30, 30), "mug", 0.5, "python")
     named = open_source("python:test_wrapper_sources:listed")
     assert named.find(IMAGE, ("cup",))[0].label == "cup"
+
+
+@pytest.mark.parametrize(("open_vocabulary", "calls"), [(True, 3), (False, 2)])
+def test_a_source_is_asked_once_about_an_image_and_what_it_depends_on(
+    open_vocabulary: bool, calls: int
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def find(image: Any, nouns: Any) -> list[Any]:
+        asked.append(nouns)
+        return listed(image, nouns)
+
+    first = OnceAsked(CallableSource(find, open_vocabulary=open_vocabulary))
+    second = first.again()
+    second.name = "another"
+    for source in (first, second, first):
+        for image, nouns in ((IMAGE, ("mug",)), (IMAGE.copy(), ("cup",)), (IMAGE + 1, ("mug",))):
+            (found,) = source.find(image, nouns)
+            assert found.source == source.name
+            assert found.label == (nouns[0] if open_vocabulary else "mug")
+    assert len(asked) == calls
 
 
 def test_a_json_file_lists_the_boxes_of_an_image(tmp_path: Path) -> None:
