@@ -457,7 +457,7 @@ def _forms(noun: str) -> frozenset[str]:
 
 
 def _last_word(noun: str) -> str:
-    if noun in NOT_OF_ITS_LAST_WORD:
+    if _forms(noun) & NOT_OF_ITS_LAST_WORD:
         return noun
     return (noun.split() or [""])[-1]
 

@@ -142,6 +142,8 @@ def test_people_s_words_find_labels_of_open_images(said: str, labels: list[str])
         ("water bottle", "wine bottle", NameMatch.ALIKE),
         ("tennis ball", "soccer ball", None),  # two kinds that are known
         ("block", "knife block", None),
+        ("hot dogs", "hot dog", NameMatch.SAME),
+        ("hot dogs", "dog", None),
         ("mug", "plate", None),
         ("knives", "knife", NameMatch.SAME),
         ("plates", "plate", NameMatch.SAME),
