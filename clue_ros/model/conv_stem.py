@@ -109,8 +109,8 @@ class ConvStem(nn.Conv2d):
             folds.append(fold if number in read else None)
             total += channels * fold**2 if number in read else 0
         super().__init__(total, width, 1)
-        nn.init.zeros_(self.weight)
-        nn.init.zeros_(self.bias)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
         self.patches = nn.Conv2d(3, width, patch_size, patch_size)
         self.first = FrozenConv(3, int(sizes["first"]), 3, 2)
         self.stages = nn.ModuleList(stages)
@@ -133,8 +133,8 @@ class ConvStem(nn.Conv2d):
             if level.shape[2:] != grid:
                 level = functional.interpolate(level, grid, mode="bilinear", align_corners=False)
             levels.append(level)
-        projected: torch.Tensor = super().forward(torch.cat(levels, dim=1))
-        return projected + self.patches(picture)
+        total: torch.Tensor = self.patches(picture) + super().forward(torch.cat(levels, dim=1))
+        return total
 
 
 def has_stem(vision_config: Any) -> bool:
