@@ -15,6 +15,7 @@ import argparse
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -232,7 +233,10 @@ def _write(
 
     function(*examples)  # what is made once, such as merged weights, is no part of the graph
     trace: Any = torch.jit.trace
-    traced = trace(_Module(function), tuple(examples), check_trace=False)
+    with warnings.catch_warnings():
+        # Of branches in Python, none of which depends on an input, and of TorchScript's age.
+        warnings.simplefilter("ignore")
+        traced = trace(_Module(function), tuple(examples), check_trace=False)
     decoder = TorchScriptPythonDecoder(traced, example_input=tuple(examples), skip_freeze=True)
     frontend = FrontEndManager().load_by_framework("pytorch")
     graph = frontend.convert(frontend.load(decoder))

@@ -107,7 +107,7 @@ def read_export(folder: Path, adapters: Collection[str] = (DETECTOR, IVG)) -> Ex
     kinds = ((export.graphs, dict), (export.sources, dict), (export.openvino, str))
     known = export.precision in (AUTO, *PRECISIONS) and isinstance(export.block, int | None)
     if not known or any(type(value) is not kind for value, kind in kinds):
-        raise ModelError(f"{inside / SETTINGS_FILE} is not of `clue export`: {AGAIN}")
+        raise ModelError(f"{inside / SETTINGS_FILE} was not written by `clue export`: {AGAIN}")
     unused = tuple(f"{name}/" for name in (DETECTOR, IVG) if name not in adapters)
     for name, expected in export.sources.items():
         if not name.startswith(unused) and digest(folder / name) != expected:
