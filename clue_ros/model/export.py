@@ -102,11 +102,12 @@ def export_model(model: str | Path, out: Path, precision: str = AUTO) -> list[st
 
 def _copy_model(base: Path, folder: Path, copy: Path) -> None:
     """Copy the files of a model, wherever they lie, into one folder."""
-    places = {copy: base, **{copy / name: folder / name for name in (DETECTOR, IVG)}}
-    for place, source in places.items():
+    places = [(base, copy), (folder, copy)]
+    places += [(folder / name, copy / name) for name in (DETECTOR, IVG)]
+    for source, place in places:
         if not source.is_dir():
             continue
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         for path in sorted(source.iterdir()):
             if path.is_file() and any(fnmatch(path.name, pattern) for pattern in FILES):
                 shutil.copyfile(path, place / path.name)

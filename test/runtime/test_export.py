@@ -125,7 +125,7 @@ def test_every_reply_is_the_models_own(
             for number, dialogue in enumerate(DIALOGUES):
                 view = clue.look(image(number))
                 for threshold, force in ((0.0, False), (1.0, False), (None, True)):
-                    clue.threshold = threshold  # type: ignore[assignment]
+                    clue.threshold = threshold
                     found.append(clue.reply(view, dialogue, force_grounding=force))
         return found
 
@@ -158,7 +158,7 @@ def test_batches_with_padding_are_those_of_the_model(
             _, cache = parts.backbone.read(
                 features[:1], encode_prompts(parts.processor, "clarify", contexts[:1]), 4
             )
-            branches = parts.backbone.branches(torch.arange(6, 12), lengths, cache)  # type: ignore[arg-type]
+            branches = parts.backbone.branches(torch.arange(6, 12), lengths, cache)
         return torch.cat([chances, maps.flatten(), branches.flatten()]), features, said
 
     theirs, ours = everything(pair[0]), everything(pair[1])
@@ -224,7 +224,12 @@ def test_precision_is_the_exports_unless_a_dtype_is_asked_for(
     assert load(export, dtype="float32").dtype == "float32"
     for dtype in ("mixed", "bfloat16"):
         assert load(export, dtype=dtype).dtype == "mixed"
-    fixed = exported(random_model, tmp_path / "fixed", "--precision", "bfloat16")
+    adapters = tmp_path / "adapters"  # of a base that lies elsewhere
+    for name in (DETECTOR, IVG):
+        path = Path(shutil.copytree(random_model / name, adapters / name)) / "adapter_config.json"
+        config = {**json.loads(path.read_text()), "base_model_name_or_path": str(random_model)}
+        path.write_text(json.dumps(config))
+    fixed = exported(adapters, tmp_path / "fixed", "--precision", "bfloat16")
     clue = load(fixed, dtype="auto")
     assert clue.dtype == "mixed"
     near = load(random_model).ambiguity(clue.look(image(7)), "the ball")
