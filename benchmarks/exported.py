@@ -142,24 +142,19 @@ def ratio(found: dict[str, list[float]]) -> str:
 
 
 def compare_starts(models: dict[str, tuple[str, str]], count: int) -> str:
-    """A table of seconds and memory of fresh processes. models: name, and dtype, of each."""
+    """A table of seconds of fresh processes. models: name, and dtype, of each."""
     request = REQUESTS[0]
     picture = str(demo_folder() / request.image)
     taken: dict[str, list[float]] = {name: [] for name in models}
-    most: dict[str, list[float]] = {name: [] for name in models}
     for repeat in range(-1, count):
         for name, (model, dtype) in models.items():
             command = [sys.executable, "-m", "clue_ros.cli", "ground", picture, request.clear]
             command += ["--model", model, "--device", "cpu", "--dtype", dtype]
-            found, memory = time_to_first_line([*command, "--json", "--force-grounding"])
+            found, _ = time_to_first_line([*command, "--json", "--force-grounding"])
             if repeat >= 0:
                 taken[name].append(found)
-                most[name].append(memory)
-    rows = [
-        ["start, s", *(f"{statistics.median(taken[n]):.2f}" for n in models), ratio(taken)],
-        ["largest memory, MB", *(f"{statistics.median(most[n]):.0f}" for n in models), ""],
-    ]
-    return table(["", *models, "export / model"], rows, markdown=True)
+    row = ["start, s", *(f"{statistics.median(taken[n]):.2f}" for n in models), ratio(taken)]
+    return table(["", *models, "export / model"], [row], markdown=True)
 
 
 def compare_replies(clues: dict[str, Clue], options: ExportOptions) -> str:
