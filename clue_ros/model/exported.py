@@ -308,8 +308,8 @@ class ExportedBackbone(LeanBackbone):
             del weights[name]
         look = graphs[TOWER_GRAPH]
         self.tower = lambda pixels: look(pixels)[0].clone()
-        decoder = partial(GraphDecoder, graphs, export.block, self.switch)
-        self._fast = decoder(self.decoder, self.text, products)
+        parts = self.decoder, self.text, products
+        self._fast = GraphDecoder(graphs, export.block, self.switch, *parts)
         self._precision = precision
         inside = folder / FOLDER
         self._graph_bytes = sum((inside / n).stat().st_size for n in export.graphs)
