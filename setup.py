@@ -39,8 +39,9 @@ setup(
     install_requires=["setuptools"],
     # InViG from the hub and from parquet files; its JSON files need nothing more.
     # Ray: clue data generate on a cluster. Scores: the text scores of clue eval dialogue.
-    # stem: weights for `clue train base --stem`.
+    # stem: weights for `clue train base --stem`. export: `clue export` and its models.
     extras_require={
+        "export": ["openvino==2026.4.1"],
         "invig": ["datasets==5.2.0"],
         "ray": ["ray[data]==2.60.0"],
         "scores": ["pycocoevalcap==1.2", "nltk==3.10.4"],

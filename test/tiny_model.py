@@ -39,6 +39,12 @@ SIZES = {
     "vision_layers": 2,
     "vision_heads": 2,
 }
+SMALL_STEM: dict[str, Any] = {
+    "first": 4,
+    "stages": [[1, 3, 1, 1, 4], [2, 3, 2, 2, 6], [2, 5, 2, 2, 8], [1, 5, 2, 2, 10]],
+    "read": [1, 2, 3],
+}
+"""Sizes of a convolutional stem that fits the patches of SIZES."""
 
 
 def write_random_model(

@@ -42,6 +42,7 @@ from clue_ros.model.decoding import (
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_device, choose_dtype, wants_mixed
+from clue_ros.model.exported import is_export, open_export
 from clue_ros.model.fusion import Fusion, load_fusion
 from clue_ros.model.lean import LeanAdapters, open_lean
 from clue_ros.model.loading import (
@@ -368,11 +369,11 @@ def _load(
 ) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
-    backbone, adapters = _open(base, place, dtype, quantization)
+    own = tuple(name for name, path in ((DETECTOR, detector), (IVG, ivg)) if path is None)
+    backbone, adapters = _open(base, place, dtype, quantization, own if folder == base else ())
     processor = open_processor(base)
     check_processor(processor, backbone, base)
     dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
-    own = detector is None and ivg is None
     has_detector = detector is not None or (folder / DETECTOR).is_dir()
     if not has_detector and dialogue.is_dir():
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
@@ -391,7 +392,7 @@ def _load(
     fusion, stale = None if str(detector) in BASELINES else load_fusion(trained), ""
     if fusion is not None and not fusion.fits(trained, dialogue):
         fusion = None
-        if own:  # a pair of the caller's own choice was never fitted
+        if own == (DETECTOR, IVG):  # a pair of the caller's own choice was never fitted
             stale = (
                 f"{trained}: policy 'both' was fitted with other weights than {trained} and"
                 f" {dialogue} hold now: fit it again (clue train policy --model {folder}), or"
@@ -413,9 +414,15 @@ def _load(
 
 
 def _open(
-    base: Path, place: torch.device, dtype: str, quantization: str
+    base: Path, place: torch.device, dtype: str, quantization: str, own: Sequence[str]
 ) -> tuple[Backbone, Adapters]:
-    """A base without transformers' and peft's classes where that is possible, and its adapters."""
+    """A base without transformers' and peft's classes where that is possible, and its adapters.
+
+    own: the adapters that will be those in the base's folder, if it has them.
+    """
+    if quantization == NONE and place.type == "cpu" and is_export(base):
+        exported = open_export(base, dtype, own)
+        return exported, LeanAdapters(exported)
     kind, mixed = choose_dtype(dtype, place), wants_mixed(dtype, place)
     lean = open_lean(base, place, kind, mixed=mixed) if quantization == NONE else None
     if lean is not None:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from clue_ros.model.products import Product, tanh_product
+from clue_ros.model.products import Product, softmax_, tanh_product
 
 GELU = "gelu_pytorch_tanh"
 MERGED_BYTES = 64 * 2**20
@@ -32,26 +32,63 @@ MERGED_BYTES = 64 * 2**20
 its time in the matrix products: merging brings it little and costs a second decoder."""
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
+Rows = slice | torch.Tensor | None
+"""Tokens of a sequence: a slice, or their numbers (R,) int64."""
+
+
+class Cache(Protocol):
+    """What a block needs of a cache: `KeyValues`, or what records it for an export."""
+
+    def extend(
+        self, block: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take a block's new keys and values (B, heads, T, size); returns all of its own."""
 
 
 @dataclass
 class KeyValues:
-    """Keys and values of B prompts: (blocks, B, heads, capacity, head size), `length` in use."""
+    """Keys and values of B prompts: (blocks, B, heads, capacity, head size), `length` in use.
+
+    multiple: the capacity is a multiple of this.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
     length: int = 0
+    multiple: int = 1
 
     def room(self, more: int) -> None:
         """Make the capacity at least `length + more`."""
         wanted = self.length + more
         if wanted <= self.keys.shape[3]:
             return
+        wanted = round_up(wanted, self.multiple)
         for name in ("keys", "values"):
             old: torch.Tensor = getattr(self, name)
-            new = old.new_empty((*old.shape[:3], wanted, old.shape[4]))
+            new = old.new_zeros((*old.shape[:3], wanted, old.shape[4]))
             new[:, :, :, : self.length] = old[:, :, :, : self.length]
             setattr(self, name, new)
+
+    def extend(
+        self, block: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write a block's new keys and values; returns all of its own.
+
+        `length` stays as it is, for the next block.
+        """
+        start, end = self.length, self.length + keys.shape[2]
+        self.keys[block, :, :, start:end] = keys
+        self.values[block, :, :, start:end] = values
+        return self.keys[block, :, :, :end], self.values[block, :, :, :end]
+
+
+def round_up(length: int, step: int) -> int:
+    """The next multiple of `step`.
+
+    >>> round_up(32, 16), round_up(33, 16)
+    (32, 48)
+    """
+    return -(-length // step) * step
 
 
 @dataclass(frozen=True)
@@ -70,10 +107,19 @@ class FastDecoder:
     """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients.
 
     products: the type of the operands of a merged decoder's matrix products; None: the weights'.
+    merge: merge an adapter into a larger decoder than `MERGED_BYTES` too.
     """
 
-    def __init__(self, decoder: Any, config: Any, products: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        decoder: Any,
+        config: Any,
+        products: torch.dtype | None = None,
+        *,
+        merge: bool = False,
+    ) -> None:
         self._decoder, self._config, self._products = decoder, config, products
+        self._merge = merge
         self._heads: int = config.num_attention_heads
         self._groups: int = config.num_key_value_heads
         self._size: int = config.head_dim
@@ -108,13 +154,29 @@ class FastDecoder:
         attended to; positions (B or 1, T). last: of the top block's output only the last token is
         wanted: (B, 1, D).
         """
-        blocks = self._blocks()
-        turn = self._turn(positions, hidden.dtype)
-        for index, block in enumerate(blocks):
-            only = last and index == len(blocks) - 1
-            hidden = self._block(block, index, hidden, mask, turn, cache, only=only)
+        turn = self.turn(positions, hidden.dtype)
+        hidden = self.through(hidden, mask, turn, cache, slice(-1, None) if last else None)
         if cache is not None:
             cache.length += positions.shape[1]
+        return hidden
+
+    def through(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        turn: tuple[torch.Tensor, torch.Tensor],
+        cache: Cache | None = None,
+        rows: Rows = None,
+    ) -> torch.Tensor:
+        """All blocks and the final norm, with the positions' cosines and sines (`turn`).
+
+        rows: the tokens whose hidden states are wanted, None for all. With them `mask` has one row
+        for all tokens, or is None. Returns (B, rows, D).
+        """
+        blocks = self._blocks()
+        for index, block in enumerate(blocks):
+            wanted = rows if index == len(blocks) - 1 else None
+            hidden = self._block(block, index, hidden, mask, turn, cache, rows=wanted)
         norm = self._decoder.norm
         return _norm(hidden, 1.0 + norm.weight.float(), self._config.rms_norm_eps)
 
@@ -127,8 +189,19 @@ class FastDecoder:
         positions: torch.Tensor,
     ) -> torch.Tensor:
         """The attention weights at `block` of the queries in `rows`: (B, H, rows, T)."""
+        turn = self.turn(positions, hidden.dtype)
+        return self.weights_at(block, rows, hidden, mask, turn)
+
+    def weights_at(
+        self,
+        block: int,
+        rows: slice,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        turn: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        """`attention` with the positions' cosines and sines."""
         blocks = self._blocks()
-        turn = self._turn(positions, hidden.dtype)
         for index in range(block):
             hidden = self._block(blocks[index], index, hidden, mask, turn, None)
         part = blocks[block]
@@ -136,7 +209,9 @@ class FastDecoder:
         keys = _rotate(self._split(part.key(normed), self._groups), *turn)
         asked = tuple(each[..., rows, :] for each in turn)
         queries = _rotate(self._split(part.query(normed[:, rows]), self._heads), *asked)
-        return self._weights(queries, keys, mask if mask is None else mask[:, :, rows])
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask[:, :, rows]
+        return self._weights(queries, keys, mask)
 
     def _block(
         self,
@@ -145,30 +220,27 @@ class FastDecoder:
         hidden: torch.Tensor,
         mask: torch.Tensor | None,
         turn: tuple[torch.Tensor, torch.Tensor],
-        cache: KeyValues | None,
+        cache: Cache | None,
         *,
-        only: bool = False,
+        rows: Rows = None,
     ) -> torch.Tensor:
-        """One block. only: of the last token alone."""
+        """One block. rows: of these tokens alone."""
         eps, heads, groups = self._config.rms_norm_eps, self._heads, self._groups
         normed = _norm(hidden, block.norms[0], eps)
         mixed = self._split(block.qkv(normed), heads + 2 * groups)
         turned = _rotate(mixed[:, : heads + groups], *turn)
         queries, keys, values = turned[:, :heads], turned[:, heads:], mixed[:, heads + groups :]
         if cache is not None:
-            start, end = cache.length, cache.length + keys.shape[2]
-            cache.keys[index, :, :, start:end] = keys
-            cache.values[index, :, :, start:end] = values
-            keys, values = cache.keys[index, :, :, :end], cache.values[index, :, :, :end]
-        if only:
-            queries, hidden = queries[:, :, -1:], hidden[:, -1:]
+            keys, values = cache.extend(index, keys, values)
+        if rows is not None:
+            queries, hidden = queries[:, :, rows], hidden[:, rows]
         weights = self._weights(queries, keys, mask)
-        rows, _, length, total = weights.shape
-        grouped = weights.view(rows, groups, -1, total)
+        count, _, length, total = weights.shape
+        grouped = weights.view(count, groups, -1, total)
         if self._products is not None and length > 1:
             grouped, values = grouped.to(self._products), values.to(self._products)
-        out = torch.matmul(grouped, values).to(hidden.dtype).view(rows, heads, length, -1)
-        out = block.output(out.transpose(1, 2).reshape(rows, length, -1))
+        out = torch.matmul(grouped, values).to(hidden.dtype).view(count, heads, length, -1)
+        out = block.output(out.transpose(1, 2).reshape(count, length, -1))
         hidden = hidden + _norm(out, block.norms[1], eps)
         out = block.mlp(_norm(hidden, block.norms[2], eps))
         return hidden + _norm(out, block.norms[3], eps)
@@ -191,14 +263,14 @@ class FastDecoder:
         if mask is not None:
             logits = logits + mask
         if logits.dtype is torch.float32:
-            return torch.softmax(logits, -1, out=logits)
+            return softmax_(logits)
         return logits.softmax(-1, dtype=torch.float32).to(queries.dtype)
 
     def _split(self, mixed: torch.Tensor, heads: int) -> torch.Tensor:
         """(B, T, heads * size) -> (B, heads, T, size)."""
         return mixed.view(*mixed.shape[:2], heads, self._size).transpose(1, 2)
 
-    def _turn(
+    def turn(
         self, positions: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotary cosines and sines (B or 1, 1, T, size) of the positions."""
@@ -219,7 +291,7 @@ class FastDecoder:
         if made is None or made.state != _state(made.weights):
             weights = [w for layer in layers for w in _weights_of(layer, name)]
             merge = all(_is_plain(layer) for layer in layers) and (
-                sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
+                self._merge or sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
             )
             blocks = [self._merged(layer, name) if merge else _as_it_is(layer) for layer in layers]
             made = self._made[name] = _Made(weights, _state(weights), blocks)

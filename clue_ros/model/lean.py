@@ -74,7 +74,7 @@ class LeanBackbone(Backbone):
         self.then: list[Callable[[], None]] = []  # what follows when transformers' model is loaded
         self._take(config)
         self.decoder = _decoder(weights, self.text)
-        self._tower = _Tower(weights, config.vision_config)
+        self.tower: Callable[[torch.Tensor], torch.Tensor] = _Tower(weights, config.vision_config)
         self._fast = FastDecoder(self.decoder, self.text, products)
         self._embeddings = weights[f"{TEXT}embed_tokens.weight"]
         self._scale = torch.tensor(self.text.hidden_size**0.5, dtype=dtype, device=device)
@@ -87,7 +87,7 @@ class LeanBackbone(Backbone):
                 whole = load_backbone(self._folder, device=self._place, dtype=self._dtype)
                 self._whole, self._weights = whole.model, None
                 self._fast = FastDecoder(whole.model.model.language_model, self.text)
-                del self.decoder, self._tower, self._embeddings
+                del self.decoder, self.tower, self._embeddings
                 for follow in self.then:
                     follow()
         return self._whole
@@ -123,7 +123,7 @@ class LeanBackbone(Backbone):
         """Vision tower and projector: (B, 3, S, S) in -1..1 -> (B, N, D)."""
         if not self.is_lean or torch.is_grad_enabled():
             return super().look(pixel_values)
-        return self._tower(pixel_values.to(self._place, self._dtype))
+        return self.tower(pixel_values.to(self._place, self._dtype))
 
     def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         if not self.is_lean:
@@ -257,11 +257,18 @@ class LeanAdapters(Adapters):
 
 
 def open_lean(
-    folder: Path, device: torch.device, dtype: torch.dtype, *, mixed: bool = False
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    mixed: bool = False,
+    make: Callable[..., LeanBackbone] = LeanBackbone,
 ) -> LeanBackbone | None:
     """A folder's model for replies alone; None where transformers has to load it.
 
     mixed: of a decoder small enough to be merged, matrix products in bfloat16, the rest in `dtype`.
+    make: the class, or what makes one with its arguments.
+
     Raises ModelError for a config.json that cannot be used.
     """
     config: Any = load_config(folder)
@@ -294,7 +301,7 @@ def open_lean(
         name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
         for name in wanted
     }
-    return LeanBackbone(folder, config, used, device, dtype, products)
+    return make(folder, config, used, device, dtype, products)
 
 
 def _is_product(name: str, stem: bool) -> bool:
@@ -384,6 +391,7 @@ class _Tower:
             self._patches = patch_embedding(vision)
         own = {n.removeprefix(PATCHES): w for n, w in weights.items() if n.startswith(PATCHES)}
         self._patches.load_state_dict(own, assign=True)
+        self._patches.requires_grad_(False)
         self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]
         norms = ("layer_norm1", "layer_norm2")
         products = (*(f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")), "mlp.fc1", "mlp.fc2")

@@ -195,6 +195,7 @@ def inspect_model(
             report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
         attempt(report, lambda: _check_adapters(report, named, baselines))
+        attempt(report, lambda: _check_export(report, named))
         check_versions(report)
     if is_model:
         attempt(report, lambda: _check_memory(report, dtype, auto=str(device) == "auto"))
@@ -369,6 +370,19 @@ def _there(report: Report, place: str, file: str) -> bool:
         return (Path(place) / file).is_file()
     listed = {f"{r.name}/{f.name}" for r in report.repositories for f in r.files}
     return f"{place}/{file}" in listed
+
+
+def _check_export(report: Report, named: Mapping[str, str | Path | None]) -> None:
+    """OpenVINO and the graphs, where they would run. Raises ModelError."""
+    from clue_ros.model.exported import import_openvino, is_export, read_export
+
+    folder = report.base.folder if report.base is not None else None
+    plain = report.device != "cpu" or report.quantization != NONE
+    if folder is None or plain or not is_export(folder):
+        return
+    import_openvino()
+    read_export(folder, [name for name, path in named.items() if path is None])
+    report.notes.append("OpenVINO runs it (`clue export`)")
 
 
 # -------------------------------------------------------------------------------------------------

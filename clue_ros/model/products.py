@@ -12,6 +12,9 @@ rounded to 16 bits, its sums are in float32, and what comes between products sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -30,6 +33,19 @@ def has_fast_bfloat16() -> bool:
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     native = any(bool(getattr(torch.cpu, name, bool)()) for name in checks)
     return native and is_fused(torch.bfloat16)
+
+
+_unfused = ContextVar("_unfused", default=False)
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Plain operations alone, which an export can say: here and in each `Product` made here."""
+    token = _unfused.set(True)
+    try:
+        yield
+    finally:
+        _unfused.reset(token)
 
 
 @cache
@@ -63,7 +79,7 @@ class Product:
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, pack: bool = False
     ) -> None:
         self.dtype = weight.dtype
-        self._fused = weight.is_cpu and is_fused(weight.dtype)
+        self._fused = _is_fused(weight)
         self._small = weight.dtype is torch.bfloat16
         pack = pack and self._fused and self._small
         self._weight, self._bias = _pack(weight) if pack else weight, bias
@@ -86,10 +102,20 @@ class Product:
 
 def tanh_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """tanh(left @ right^T) of (B, M, I) and (B, N, I) in float32: (B, M, N)."""
-    if not (left.is_cpu and is_fused(left.dtype)) or left.shape[1] < FEW:
+    if not _is_fused(left) or left.shape[1] < FEW:
         return torch.matmul(left, right.transpose(1, 2)).tanh_()
     pairs = zip(left, right.contiguous(), strict=True)
     return torch.stack([_onednn(one, other, None, "tanh") for one, other in pairs])
+
+
+def softmax_(logits: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last dimension, in place."""
+    return logits.softmax(-1) if _unfused.get() else torch.softmax(logits, -1, out=logits)
+
+
+def _is_fused(tensor: torch.Tensor) -> bool:
+    """Whether products of it take oneDNN's operations."""
+    return tensor.is_cpu and not _unfused.get() and is_fused(tensor.dtype)
 
 
 def _onednn(

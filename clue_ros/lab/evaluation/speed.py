@@ -243,7 +243,7 @@ class Bench:
             return _time(lambda: answer(image, r.ambiguous, self._tokens[r, True]))
 
         def later(image: Image, r: Request) -> float:
-            context = _later(r).context()
+            context = later_turn(r).context()
             return _time(lambda: answer(image, context, self._tokens[r, False]))
 
         return {
@@ -273,13 +273,13 @@ class Bench:
             view = clue.look(image)
             clue.reply(view, Dialogue(r.ambiguous))
             self._decide("both", False)
-            return _time(lambda: clue.reply(view, _later(r)))
+            return _time(lambda: clue.reply(view, later_turn(r)))
 
         def both(image: Image, r: Request) -> float:
             self._decide("both", True)
             taken = _time(lambda: clue.reply(clue.look(image), Dialogue(r.ambiguous)))
             self._decide("both", False)
-            return taken + _time(lambda: clue.reply(clue.look(image), _later(r)))
+            return taken + _time(lambda: clue.reply(clue.look(image), later_turn(r)))
 
         return {
             "p_amb, detector": partial(p_amb, "detector"),
@@ -350,7 +350,8 @@ class Bench:
         }
 
 
-def _later(request: Request) -> Dialogue:
+def later_turn(request: Request) -> Dialogue:
+    """The dialogue that an ambiguous request leads to, answered."""
     dialogue = Dialogue(request.ambiguous)
     dialogue.add_question(request.question)
     dialogue.add_answer(request.answer)
@@ -402,7 +403,7 @@ def _starts(folder: Path, ours: str, dtype: str, count: int) -> dict[str, Any]:
     memory: dict[str, list[float]] = {name: [] for name in commands}
     for repeat in range(-1, count):  # the first one reads the files from the disk
         for name, command in commands.items():
-            taken, most = _first_line([sys.executable, "-m", *command])
+            taken, most = time_to_first_line([sys.executable, "-m", *command])
             if repeat >= 0:
                 seconds[name].append(taken)
                 memory[name].append(most)
@@ -413,7 +414,7 @@ def _starts(folder: Path, ours: str, dtype: str, count: int) -> dict[str, Any]:
     }
 
 
-def _first_line(command: Sequence[str]) -> tuple[float, float]:
+def time_to_first_line(command: Sequence[str]) -> tuple[float, float]:
     """Seconds to a command's first line of output, and its largest resident memory in MB."""
     start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
