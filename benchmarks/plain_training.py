@@ -47,7 +47,7 @@ class PlainTraining:
         """Take one step; the loss. dtype: float32, or of autocast."""
         with torch.autocast(self._device.type, dtype, enabled=dtype != torch.float32):
             loss = self._loss(samples)
-        loss.backward()
+        torch.autograd.backward(loss)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return float(loss.detach())

@@ -10,9 +10,9 @@ Each repetition draws pictures and queries as the stage does, untimed, and gives
 contender in turn: "ours" (the step of `clue train`, with the losses of the embedded models' recipe
 and in the precision that it chooses), "plain" (`plain_training.py`, float32) and "plain, bfloat16"
 (the same under autocast). A step is all from a drawn picture to updated weights: preparing pixels
-and tokens, forward, backward, optimizer. Memory is what a step takes at most beside what the
-process has before it. Queries without a suffix, which teach attention alone, are left out of
-stage 2.
+and tokens, forward, backward, optimizer. Memory is what a step of the warm-up takes at most beside
+what the process has before it. Queries without a suffix, which teach attention alone, are left out
+of stage 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +94,12 @@ class TrainingSpeedOptions(SourceOptions):
     stages: tuple[str, ...] = option(STAGES, "stages to time", nargs="+", choices=STAGES)
     pictures: int = option(4, "pictures a step", type=at_least(1))
     steps: int = option(5, "number of timed steps of each contender", type=at_least(1))
-    warmup: int = option(1, "number of steps before them", type=at_least(0))
+    warmup: int = option(2, "number of steps before them", type=at_least(1))
+    clock: str = option(
+        "wall",
+        "cpu: CPU seconds of this process, where other work runs beside",
+        choices=("wall", "cpu"),
+    )
     json: bool = option(False, "print JSON instead of a table")
     out: Path | None = option(None, "write all figures as JSON", type=output_file(".json"))
 
@@ -118,10 +122,10 @@ class Bench:
         shared: dict[str, Any] = {
             name: getattr(options, name) for name in ("model", "tabletop", "world", "scenes")
         }
-        shared["data"] = (SIMULATED,)
+        shared |= {"batch": options.pictures, "data": (SIMULATED,)}
         self._base = BaseOptions(out=Path())
-        self._detect = DetectorOptions(**shared, batch=options.pictures, **detector.EMBEDDED)
-        self._ground = IvgOptions(**shared, batch=options.pictures, **ivg.EMBEDDED)
+        self._detect = DetectorOptions(**(shared | detector.EMBEDDED))
+        self._ground = IvgOptions(**(shared | ivg.EMBEDDED))
         size = self._processor.image_processor.size["height"]
         self._data = load_training_data(self._ground, size, sources={SIMULATED})
 
@@ -162,8 +166,8 @@ class Bench:
         decoder = PackedDecoder(model, self._processor.tokenizer, self.device)
         optimization = Optimization(decoder_groups(model), settings)
         model.train().model.vision_tower.eval()
-        threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
-        replicas = Replicas(decoder, threads)
+        count = 1 if self.device.type == "cuda" else torch.get_num_threads()
+        replicas = Replicas(decoder, count)
 
         def loss(samples: Sequence[Sample]) -> Parts:
             shares = replicas.shares(samples, is_alone=is_alone)
@@ -175,7 +179,7 @@ class Bench:
             return [(scene, [q for q in asked if q.suffix is not None]) for scene, asked in samples]
 
         trained = suffix_training(plain, settings.lr)
-        return Stage(draw, _contenders(optimization, loss, trained))
+        return Stage(draw, _contenders(optimization, loss, trained, count))
 
     def _detector(self, look_weight: float) -> Stage:
         options, settings = replace(self._detect, look_weight=look_weight), self._detect.settings
@@ -225,71 +229,86 @@ def _contenders(
     optimization: Optimization,
     loss: Callable[[Sequence[Sample]], dict[str, Tensor] | Parts],
     plain: PlainTraining,
+    replicas: int = 1,
 ) -> dict[str, Step]:
+    """All contenders of a stage. replicas: threads that share our step."""
+    threads = torch.get_num_threads()
+
+    def ours(step: int, samples: Sequence[Sample]) -> float:
+        # The replicas' threads have set it for the whole process once.
+        torch.set_num_threads(max(1, threads // replicas))
+        return optimization.step(step, lambda _: loss(samples))["loss"]
+
+    def theirs(dtype: torch.dtype, _step: int, samples: Sequence[Sample]) -> float:
+        torch.set_num_threads(threads)
+        return plain.step(samples, dtype)
+
     return {
-        OURS: lambda step, samples: optimization.step(step, lambda _: loss(samples))["loss"],
-        PLAIN: lambda _, samples: plain.step(samples),
-        PLAIN_16: lambda _, samples: plain.step(samples, torch.bfloat16),
+        OURS: ours,
+        PLAIN: partial(theirs, torch.float32),
+        PLAIN_16: partial(theirs, torch.bfloat16),
     }
 
 
 # --- the clock
 
 
-def measured(work: Callable[[], object], device: torch.device) -> tuple[float, int]:
-    """Seconds that `work` takes, and the bytes that it needs at most beside those taken before."""
-    memory.trim()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-    else:
-        memory.forget_peak()
-        before = memory.resident()
-    start = time.perf_counter()
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def seconds_of(work: Callable[[], object], device: torch.device, clock: str = "wall") -> float:
+    """Seconds that `work` takes by a clock of CLOCKS."""
+    now = CLOCKS[clock]
+    start = now()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        most = torch.cuda.max_memory_allocated(device)
-    else:
-        most = memory.peak()
-    return time.perf_counter() - start, most - before
+    return now() - start
+
+
+def peak_of(work: Callable[[], object], device: torch.device) -> int:
+    """The bytes that `work` takes at most beside those taken before."""
+    memory.trim()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    memory.forget_peak()
+    before = memory.resident()
+    work()
+    return memory.peak() - before
 
 
 def timed(stage: Stage, options: TrainingSpeedOptions, device: torch.device) -> dict[str, Any]:
-    """Figures of one stage."""
+    """Figures of one stage: memory of the last step of the warm-up, times of the steps after it."""
     seconds: dict[str, list[float]] = {name: [] for name in stage.contenders}
-    most: dict[str, int] = dict.fromkeys(stage.contenders, 0)
-    drawing, pictures, queries = 0.0, 0, 0
+    most: dict[str, int] = {}
+    pictures = queries = 0
     with memory.frozen_garbage():
         for number in range(options.warmup + options.steps):
-            start = time.perf_counter()
             samples = stage.draw(number)
-            drawn = time.perf_counter() - start
-            taken = {
-                name: measured(partial(step, number, samples), device)
-                for name, step in stage.contenders.items()
+            steps = {
+                name: partial(step, number, samples) for name, step in stage.contenders.items()
             }
             if number < options.warmup:
+                most = {name: peak_of(step, device) for name, step in steps.items()}
                 continue
-            drawing, pictures = drawing + drawn, pictures + len(samples)
+            pictures += len(samples)
             queries += sum(len(asked) for _, asked in samples)
-            for name, (spent, needed) in taken.items():
-                seconds[name].append(spent)
-                most[name] = max(most[name], needed)
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    pairs = {PLAIN: seconds[PLAIN], PLAIN_16: seconds[PLAIN_16]}
+            for name, step in steps.items():
+                seconds[name].append(seconds_of(step, device, options.clock))
+    total = {name: sum(values) for name, values in seconds.items()}
     return {
         "pictures": pictures / options.steps,
         "queries": queries / options.steps,
-        "draw_seconds": drawing / options.steps,
         "seconds": {name: quarters(values) for name, values in seconds.items()},
-        "pictures_per_second": {n: pictures / options.steps / s for n, s in middle.items()},
-        "queries_per_second": {n: queries / options.steps / s for n, s in middle.items()},
+        "pictures_per_second": {name: pictures / spent for name, spent in total.items()},
+        "queries_per_second": {name: queries / spent for name, spent in total.items()},
         "step_mb": {name: round(needed / 1e6) for name, needed in most.items()},
         "ours_to": {
-            name: quarters([a / b for a, b in zip(seconds[OURS], values, strict=True)])
-            for name, values in pairs.items()
+            name: quarters([a / b for a, b in zip(seconds[OURS], seconds[name], strict=True)])
+            for name in (PLAIN, PLAIN_16)
         },
     }
 
@@ -331,6 +350,7 @@ def measure(options: TrainingSpeedOptions) -> dict[str, Any]:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "steps": options.steps,
+        "clock": options.clock,
         "load_before": os.getloadavg()[0],
         "stages": {},
     }
