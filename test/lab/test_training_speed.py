@@ -66,7 +66,7 @@ def test_every_stage_is_timed(
         assert row["pictures"] == 2
         middle, low, high = row["ours_to"][PLAIN]
         assert 0 < low <= middle <= high
-    assert stages["ivg"]["queries"] == 6
+    assert 2 <= stages["ivg"]["queries"] <= 6  # up to three a picture
 
 
 def test_missing_scenes_are_named(
