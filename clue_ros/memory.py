@@ -75,9 +75,26 @@ def resident(pid: int | None = None) -> int:
     Raises OSError (ProcessLookupError for one that has ended) where there is no such process, or no
     /proc: Linux only.
     """
+    return _status("VmRSS:", pid)
+
+
+def forget_peak() -> None:
+    """Let `peak` count from here on. Raises OSError where there is no /proc."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak() -> int:
+    """Return the largest resident memory that this process has had since `forget_peak`, in bytes.
+
+    Since its start if that was never called.
+    """
+    return _status("VmHWM:")
+
+
+def _status(field: str, pid: int | None = None) -> int:
     status = Path(f"/proc/{'self' if pid is None else pid}/status").read_text(encoding="ascii")
     for line in status.splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1]) * 1024
     raise ProcessLookupError(pid)
 

@@ -30,7 +30,7 @@ from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone, load_config
 from clue_ros.model.conv_stem import has_stem, patch_embedding
 from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder
-from clue_ros.model.loading import published_name, weight_files
+from clue_ros.model.loading import Shapes, published_name, weight_files
 from clue_ros.model.products import Product
 
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
@@ -272,6 +272,35 @@ def open_lean(
     Raises ModelError for a config.json that cannot be used.
     """
     config: Any = load_config(folder)
+    try:
+        weights = _tensors(weight_files(folder))
+    except (ModelError, OSError, ValueError):
+        return None
+    weights = {published_name(name): weight for name, weight in weights.items()}
+    wanted = _wanted(config, {name: tuple(weight.shape) for name, weight in weights.items()})
+    if wanted is None:
+        return None
+    mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
+    products = torch.bfloat16 if mixed else None
+    stem = has_stem(config.vision_config)
+    used = {
+        name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
+        for name in wanted
+    }
+    return make(folder, config, used, device, dtype, products)
+
+
+def can_mix(config: Any, shapes: Shapes) -> bool:
+    """Whether `open_lean` takes mixed precision for a model where it is asked to.
+
+    config: a PaliGemmaConfig. shapes: of the weights in the model's files, by their names there.
+    """
+    wanted = _wanted(config, {published_name(name): shape for name, shape in shapes.items()})
+    return wanted is not None and _decoder_bytes(wanted) <= MERGED_BYTES
+
+
+def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
+    """The weights that replies need of those in a model's files; None if they need transformers."""
     text, vision = config.get_text_config(), config.vision_config
     rotary = getattr(text, "rope_parameters", None) or {}
     plain = (
@@ -284,24 +313,10 @@ def open_lean(
     )
     if not plain:
         return None
-    try:
-        weights = _tensors(weight_files(folder))
-    except (ModelError, OSError, ValueError):
-        return None
-    weights = {published_name(name): weight for name, weight in weights.items()}
     wanted = _shapes(text, vision)
     if not text.tie_word_embeddings and not config.tie_word_embeddings:
         wanted[HEAD] = wanted[f"{TEXT}embed_tokens.weight"]
-    if any(name not in weights or weights[name].shape != wanted[name] for name in wanted):
-        return None
-    mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
-    products = torch.bfloat16 if mixed else None
-    stem = has_stem(vision)
-    used = {
-        name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
-        for name in wanted
-    }
-    return make(folder, config, used, device, dtype, products)
+    return wanted if all(found.get(name) == wanted[name] for name in wanted) else None
 
 
 def _is_product(name: str, stem: bool) -> bool:
@@ -313,7 +328,7 @@ def _is_product(name: str, stem: bool) -> bool:
     )
 
 
-def _decoder_bytes(shapes: dict[str, tuple[int, ...]]) -> int:
+def _decoder_bytes(shapes: Shapes) -> int:
     """Bytes of a decoder's projections in float32."""
     inside = (
         math.prod(shapes[name]) for name in shapes if name.startswith(TEXT) and "_proj." in name

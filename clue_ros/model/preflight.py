@@ -469,7 +469,7 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
     memory = report.memory
 
     def bytes_in(dtype: str, quantization: str) -> int | None:
-        itemsize = 4 if dtype == "float32" else 2
+        itemsize = _itemsize(dtype)
         if shapes is not None:
             return weights_bytes(shapes, itemsize, quantization)
         if count is None:
@@ -482,7 +482,9 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
     refused = repository is not None and base.folder is None and bool(repository.problem)
     config = None if refused or not base.has("config.json") else base.read("config.json")
     if config is not None:
-        memory.activations = activation_bytes(config, 4 if report.dtype == "float32" else 2)
+        if shapes is not None and report.quantization == NONE:
+            _check_mixed(report, dtype, config, shapes)
+        memory.activations = activation_bytes(config, _itemsize(report.dtype))
     too_much = _compare(report, bytes_in)
     if too_much and auto and report.device.startswith("cuda"):
         report.notes.append(f"{too_much}: the model would run on the CPU, slowly")
@@ -490,6 +492,29 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
         _check_memory(report, dtype, auto=False)
     else:
         report.problem(too_much)
+
+
+def _itemsize(dtype: str) -> int:
+    """Bytes of a number of the weights; those of mixed precision are counted as float32."""
+    return 4 if dtype in ("float32", "mixed") else 2
+
+
+def _check_mixed(report: Report, dtype: str, config: Mapping[str, Any], shapes: Shapes) -> None:
+    """Say so where loading takes mixed precision."""
+    import torch
+    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
+
+    from clue_ros.model.devices import MIXED, wants_mixed
+    from clue_ros.model.lean import can_mix
+
+    if not wants_mixed(dtype, torch.device(report.device)):
+        return
+    try:
+        whole = PaliGemmaConfig.from_dict(dict(config))
+    except Exception:  # noqa: BLE001 - whatever a wrong value leads to; loading names it
+        return
+    if can_mix(whole, shapes):
+        report.dtype = MIXED
 
 
 def _compare(report: Report, bytes_in: Callable[[str, str], int | None]) -> str:

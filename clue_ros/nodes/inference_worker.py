@@ -101,6 +101,7 @@ class Worker:
     def __init__(self, name: str = "inference") -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any, Any], object]] | None]
         self._jobs = queue.SimpleQueue()
+        self._waits = threading.Lock()  # held while a job of `later` waits for its time
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -109,6 +110,19 @@ class Worker:
     ) -> None:
         """Run `job` when its turn comes, then call `done(result, error)` in the worker's thread."""
         self._jobs.put((job, done))
+
+    def later(self, seconds: float, job: Callable[[], Any]) -> None:
+        """Run `job` when its turn comes after `seconds`; nothing if such a job waits already."""
+        if not self._waits.acquire(blocking=False):
+            return
+
+        def due() -> None:
+            self._waits.release()  # first: who asks from here on is not heard by this job
+            self.submit(job, lambda _result, _error: None)
+
+        timer = threading.Timer(seconds, due)
+        timer.daemon = True
+        timer.start()
 
     def call(self, job: Callable[[], Any]) -> Any:
         """Run `job` when its turn comes, wait for it, and return its result or raise its error."""

@@ -16,7 +16,7 @@ from clue_ros import check, memory
 from clue_ros.cli import main
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model import devices, preflight
+from clue_ros.model import devices, lean, preflight
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.detector_baselines import BASELINES
@@ -281,11 +281,37 @@ def test_fake_small_gpu_means_the_cpu_where_any_device_will_do(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "FAKE")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 2000))
+    monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: False)
     report = preflight.inspect_model(random_model)
     assert (report.device, report.dtype, report.problems) == ("cpu", "float32", [])
     assert any("free on the GPU" in note and "CPU" in note for note in report.notes)
     report = preflight.inspect_model(random_model, device=torch.device("cuda"))
     assert "free on the GPU" in report.problems[0]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("dtype", ["auto", "mixed", "float32", "bfloat16"])
+@pytest.mark.parametrize("tanh", [True, False])
+def test_the_number_format_is_that_of_the_loaded_model(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, dtype: str,
+    tanh: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: fast)
+    folder = shutil.copytree(random_model, tmp_path / "model")
+    if not tanh:  # an activation that is left to transformers, in float32
+        config = read_json(folder / "config.json")
+        config["text_config"]["hidden_activation"] = "relu"
+        (folder / "config.json").write_text(json.dumps(config))
+    report = preflight.inspect_model(folder, device="cpu", dtype=dtype)
+    assert report.dtype == Clue.load(folder, device="cpu", dtype=dtype).dtype
+    if tanh and (dtype == "mixed" or (dtype == "auto" and fast)):
+        assert report.dtype == "mixed"
+
+
+def test_a_large_decoder_is_not_mixed(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean, "MERGED_BYTES", 1000)
+    report = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
+    assert report.dtype == Clue.load(random_model, device="cpu", dtype="mixed").dtype == "float32"
 
 
 def test_the_names_of_the_baselines_are_those_of_the_model() -> None:

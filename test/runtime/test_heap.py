@@ -110,3 +110,14 @@ def test_what_was_set_aside_stays_and_later_cycles_go() -> None:
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_the_peak_counts_from_where_it_was_forgotten() -> None:
+    size = 64_000_000
+    block = bytearray(b"x") * size
+    del block
+    memory.forget_peak()
+    assert memory.peak() - memory.resident() < size / 2
+    block = bytearray(b"x") * size
+    del block
+    assert memory.peak() - memory.resident() > size / 2

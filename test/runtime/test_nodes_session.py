@@ -224,6 +224,43 @@ def test_an_executor_is_woken_until_the_value_was_taken() -> None:
     assert future.taken
 
 
+def test_a_job_for_later_is_done_once_however_often_it_is_asked_for(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Timer(threading.Timer):
+        """Waits until the test calls `function`."""
+
+        def start(self) -> None:
+            timers.append(self)
+
+    timers: list[Timer] = []
+    done: list[int] = []
+    monkeypatch.setattr(threading, "Timer", Timer)
+    for count in (1, 2):
+        for _ in range(5):
+            worker.later(0.3, lambda: done.append(1))
+        worker.call(lambda: None)
+        assert (len(timers), len(done)) == (count, count - 1), "it waits, and other jobs do not"
+        assert (timers[-1].interval, timers[-1].daemon) == (0.3, True)
+        timers[-1].function()
+        worker.call(lambda: None)
+        assert len(done) == count
+
+
+def test_a_job_for_later_that_fails_leaves_the_worker_at_work(worker: Worker) -> None:
+    ran = threading.Event()
+
+    def fail() -> None:
+        ran.set()
+        raise ValueError
+
+    worker.later(0.0, fail)
+    assert ran.wait(10)
+    assert worker.call(lambda: 1) == 1
+    worker.later(0.0, ran.clear)
+    wait_until(lambda: not ran.is_set(), "the next one")
+
+
 def test_a_call_of_the_worker_returns_or_raises_and_needs_a_worker(worker: Worker) -> None:
     assert worker.call(lambda: threading.current_thread().name) == "inference"
     with pytest.raises(ZeroDivisionError):

@@ -98,7 +98,7 @@ def train_decoder(
     a sequence (`is_alone`). workers: threads of `prefetch`. replicas: threads that share a step.
     """
     decoder = PackedDecoder(model, tokenizer, device)
-    groups = _groups(model, tower_rate)
+    groups = decoder_groups(model, tower_rate)
     heads = None
     if teaching.dense and tower_rate > 0:
         torch.manual_seed(settings.seed)
@@ -162,7 +162,7 @@ def held_out_losses(
     return combine(sums, loss_counts(packed, teaching, decoder.first_location), teaching)
 
 
-def _groups(model: Any, tower_rate: float) -> list[Group]:
+def decoder_groups(model: Any, tower_rate: float = 0.0) -> list[Group]:
     """Projector and decoder, and the tower at `tower_rate` of their learning rate."""
     tower = model.model.vision_tower
     tower.requires_grad_(False)

@@ -272,6 +272,13 @@ class DetectorTrainer:
 
         return Parts({}, lambda _totals: [partial(losses, part) for part in parts])
 
+    def groups(self, adapters: Adapters) -> list[Group]:
+        """Adapter and head, which has a rate of its own."""
+        groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
+        if head := list(self.head.parameters()):
+            groups.append(Group(head, lr_scale=self.options.head_lr / self.options.lr))
+        return groups
+
     def training_mode(self) -> None:
         """Dropout on, except in the frozen vision tower."""
         self.head.train()
@@ -312,14 +319,11 @@ def train_adapter(
         }
 
     trainer.training_mode()
-    groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
-    if head := list(trainer.head.parameters()):
-        groups.append(Group(head, lr_scale=options.head_lr / options.lr))
     workers = options.prefetch_workers(trainer.device)
     with prefetch(partial(data.samples, settings), workers, options.steps) as samples:
         train(
             lambda step: trainer.step(samples(step)),
-            groups,
+            trainer.groups(adapters),
             settings,
             folder,
             evaluate=evaluate,

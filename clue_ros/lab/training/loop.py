@@ -151,6 +151,37 @@ class Parts:
 BatchLoss = Callable[[int], "dict[str, Tensor] | Parts"]
 
 
+class Optimization:
+    """The optimizers of a stage, and the steps that `train` takes with them."""
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        settings: TrainingSettings,
+        processes: Processes | None = None,
+    ) -> None:
+        self.settings = settings
+        self.processes = processes or Processes()
+        self.optimizers = make_optimizers(groups, settings)
+        self.parameters = [p for _, p in parameters_of(self.optimizers)]
+        groups_of_all = [group for o in self.optimizers for group in o.param_groups]
+        self._base_rates = [(group, float(group["lr"])) for group in groups_of_all]
+
+    def step(self, number: int, batch_loss: BatchLoss) -> dict[str, float]:
+        """Take step `number` (counted from 0); the scalars of `batch_loss`."""
+        settings = self.settings
+        # dropout repeats after a resume, and differs between processes
+        torch.manual_seed(settings.seed * 1_000_003 + number + (self.processes.rank << 40))
+        factor = settings.rate(number)
+        for group, base in self._base_rates:
+            group["lr"] = base * factor
+        scalars = _backward(batch_loss(number), self.parameters, self.processes, number)
+        nn.utils.clip_grad_norm_(self.parameters, settings.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return scalars
+
+
 def train(
     batch_loss: BatchLoss,
     groups: Iterable[Group],
@@ -173,12 +204,10 @@ def train(
         if launched():
             raise ClueError("this stage runs in one process: start it without accelerate launch")
         processes = Processes()
-    optimizers = make_optimizers(groups, settings)
-    parameters = [p for _, p in parameters_of(optimizers)]
-    base_rates = [(group, float(group["lr"])) for o in optimizers for group in o.param_groups]
+    optimization = Optimization(groups, settings, processes)
     run = RunFolder(folder, settings, notes, processes)
-    first = run.restore(optimizers)
-    processes.share_weights(parameters)
+    first = run.restore(optimization.optimizers)
+    processes.share_weights(optimization.parameters)
     began = time.monotonic()
     bar = tqdm(
         range(first, settings.steps),
@@ -190,15 +219,7 @@ def train(
     )
     with memory.frozen_garbage():
         for step in bar:
-            # dropout repeats after a resume, and differs between processes
-            torch.manual_seed(settings.seed * 1_000_003 + step + (processes.rank << 40))
-            factor = settings.rate(step)
-            for group, base in base_rates:
-                group["lr"] = base * factor
-            run.means.add(_backward(batch_loss(step), parameters, processes, step))
-            nn.utils.clip_grad_norm_(parameters, settings.clip)
-            for optimizer in optimizers:
-                optimizer.step()
+            run.means.add(optimization.step(step, batch_loss))
             done = step + 1
             if done % TRIM_EVERY == 0:
                 memory.trim()
@@ -206,12 +227,13 @@ def train(
                 row = run.means.take()
                 bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
                 seconds = round(time.monotonic() - began, 1)
-                run.log({"step": done, "seconds": seconds, **row}, lr=settings.lr * factor)
+                rate = settings.lr * settings.rate(step)
+                run.log({"step": done, "seconds": seconds, **row}, lr=rate)
             if done % settings.save_every == 0 or done == settings.steps:
                 # The figures go first: a run that is killed here repeats them with its steps.
                 if evaluate is not None:
                     run.log({"step": done, **evaluate()}, "held_out")
-                run.save(done, optimizers)
+                run.save(done, optimization.optimizers)
     run.close()
 
 
