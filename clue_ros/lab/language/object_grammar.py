@@ -292,7 +292,7 @@ class ObjectGrammar(RichGrammar):
     def words(self) -> list[str]:
         """See `Grammar.words`; with every misspelling."""
         texts = [*super().words(), *self.all_nouns, *map(words.plural, self.all_nouns)]
-        texts += [*ABSENT_NOUNS, *HELD_OUT_NOUNS, *USE_REQUESTS, *POLITE_REQUESTS, *CORRECTIONS]
+        texts += [*ABSENT_NOUNS, *USE_REQUESTS, *POLITE_REQUESTS, *CORRECTIONS]
         texts += [phrase for use in USES.values() for phrase in use.phrases]
         texts += [word for material, forms in MATERIALS.items() for word in (material, *forms)]
         texts += [part for entry in OBJECTS.values() for part in entry.parts]
