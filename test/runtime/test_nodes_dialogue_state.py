@@ -356,9 +356,14 @@ rclpy.init()
 node = rclpy.create_node(f"client_{sys.argv[2]}")
 client = node.create_client(Ground, "ground", qos_profile=QoSProfile(depth=count))
 assert client.wait_for_service(60.0)
+request = Ground.Request(expression="pick up the mug")
+# A server may find a client later than that one finds it, and rclpy loses its first answers then.
+first = client.call_async(request)
+while not first.done():
+    rclpy.spin_until_future_complete(node, first, timeout_sec=5.0)
+    first = first if first.done() else client.call_async(request)
 print("ready", flush=True)
 sys.stdin.readline()
-request = Ground.Request(expression="pick up the mug")
 futures = [client.call_async(request) for _ in range(count)]
 executor = rclpy.executors.SingleThreadedExecutor()
 for future in futures:
