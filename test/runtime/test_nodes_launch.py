@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,12 +42,9 @@ sys.exit(service.run())
 """
 
 
-def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> None:
-    from tiny_model import write_random_model
-
-    model = write_random_model(tmp_path / "model")
-    log = tmp_path / "launch.log"
-    arguments = [f"model:={model}", "namespace:=arm", "image:=/eye/image_raw"]
+@contextmanager
+def launched(log: Path, arguments: list[str]) -> Iterator[Path]:
+    """Run the launch file, with its output in `log`; it ends on SIGINT and without a traceback."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
@@ -54,43 +53,38 @@ def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> N
             env=isolate(),
         )
         try:
-            words = "active, looking at /eye/image_raw"
-            wait_until(lambda: words in log.read_text(), "perception to become active")
-            child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
-            with ros_client("launch_tester") as client:
-                names = client.node.get_node_names_and_namespaces
-                wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
-            os.kill(supervised(child), signal.SIGKILL)
-            wait_until(
-                lambda: log.read_text().count(words) == 2, "its supervisor to start the node"
-            )
-            os.kill(child, signal.SIGKILL)
-            wait_until(lambda: log.read_text().count(words) == 3, "launch to start both")
+            yield log
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(TIMEOUT)
     assert "Traceback" not in log.read_text()
+
+
+def test_launch_brings_perception_up_and_again_after_a_kill(tmp_path: Path) -> None:
+    from tiny_model import write_random_model
+
+    model = write_random_model(tmp_path / "model")
+    arguments = [f"model:={model}", "namespace:=arm", "image:=/eye/image_raw"]
+    with launched(tmp_path / "launch.log", arguments) as log:
+        words = "active, looking at /eye/image_raw"
+        wait_until(lambda: words in log.read_text(), "perception to become active")
+        child = int(log.read_text().split("process started with pid [")[1].split("]")[0])
+        with ros_client("launch_tester") as client:
+            names = client.node.get_node_names_and_namespaces
+            wait_until(lambda: ("perception", "/arm") in names(), "perception in /arm")
+        os.kill(supervised(child), signal.SIGKILL)
+        wait_until(lambda: log.read_text().count(words) == 2, "its supervisor to start the node")
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: log.read_text().count(words) == 3, "launch to start both")
 
 
 def test_launch_brings_a_wrapper_up_on_boxes_of_a_file(tmp_path: Path) -> None:
     boxes = tmp_path / "boxes.json"
     boxes.write_text('[{"box": [1, 2, 30, 40], "label": "mug", "score": 0.9}]')
     arguments = ["model:=wrapper", f"candidates:=json:{boxes}", "device:=cpu"]
-    log = tmp_path / "launch.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(LAUNCH), *arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=isolate(),
-        )
-        try:
-            words = "model wrapper of json with rules is ready"
-            wait_until(lambda: words in log.read_text(), "perception to open the file")
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(TIMEOUT)
-    assert "Traceback" not in log.read_text()
+    with launched(tmp_path / "launch.log", arguments) as log:
+        words = "model wrapper of json with rules is ready"
+        wait_until(lambda: words in log.read_text(), "perception to open the file")
 
 
 def test_a_wrong_value_ends_the_launch_with_one_line() -> None:
