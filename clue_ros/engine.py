@@ -323,11 +323,10 @@ class Clue:
 
     def _encode(self, image: Image) -> _Encoded:
         """The image's features: kept ones if these are the pixels that were encoded last."""
-        digest = hashlib.sha256(image.data)
-        digest.update(repr(image.shape).encode())
-        if self._last is None or self._last.digest != digest.digest():
+        digest = image_digest(image)
+        if self._last is None or self._last.digest != digest:
             self._last = None  # before the next one takes memory
-            self._last = _Encoded(digest.digest(), self._checkpoint.look(image))
+            self._last = _Encoded(digest, self._checkpoint.look(image))
         return self._last
 
     def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:
@@ -538,6 +537,13 @@ def _check_views(number: int) -> None:
 
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_VIEWS:
         raise ModelError(f"num_views {number!r}: want a whole number from 1 to {MAX_VIEWS}")
+
+
+def image_digest(image: Image) -> bytes:
+    """SHA-256 of an image's pixels and shape, uint8 (H, W, 3)."""
+    digest = hashlib.sha256(np.ascontiguousarray(image).data)
+    digest.update(repr(image.shape).encode())
+    return digest.digest()
 
 
 def check_image(image: Image) -> None:

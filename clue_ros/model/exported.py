@@ -31,7 +31,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, DETECTOR, IVG, WEIGHTS_FILE
 from clue_ros.model.fast_decoder import FastDecoder, KeyValues, round_up
 from clue_ros.model.lean import PROJECTOR, TOWER, LeanBackbone, Switch, open_lean
-from clue_ros.model.loading import first_line, read_settings, weight_files, write_json
+from clue_ros.model.loading import first_line, hash_file, read_settings, weight_files, write_json
 from clue_ros.model.products import has_fast_bfloat16
 
 FOLDER, SETTINGS_FILE, FORMAT = "openvino", "export.json", 1
@@ -84,9 +84,7 @@ def digest(path: Path) -> str:
     """Hex SHA-256 of a file, which may be larger than the memory. Raises ModelError."""
     whole = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                whole.update(block)
+        hash_file(whole, path)
     except FileNotFoundError as error:
         raise ModelError(f"the export lacks {path}: {AGAIN}") from error
     return whole.hexdigest()

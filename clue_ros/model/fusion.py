@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import is_number, read_settings, write_json
+from clue_ros.model.loading import hash_file, is_number, read_settings, write_json
 
 SETTINGS_FILE = "fusion.json"
 OLD_SETTINGS_FILE = "joint.json"  # until 0.1
@@ -73,7 +73,7 @@ def weights_digest(folder: Path) -> str:
     paths = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(path.read_bytes())
+        hash_file(digest, path)
     return digest.hexdigest() if paths else ""
 
 

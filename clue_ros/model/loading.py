@@ -329,10 +329,15 @@ def fingerprint(folder: Path) -> str:
         if path.name == MASK_DECODER:
             continue
         whole.update(f"{path.name}:{path.stat().st_size};".encode())
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):  # piece by piece: weights can be gigabytes
-                whole.update(block)
+        hash_file(whole, path)
     return whole.hexdigest()
+
+
+def hash_file(whole: hashlib._Hash, path: Path) -> None:
+    """Let a hash take in a file, piece by piece: weights can be gigabytes. Raises OSError."""
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            whole.update(block)
 
 
 # -------------------------------------------------------------------------------------------------

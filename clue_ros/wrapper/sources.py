@@ -16,7 +16,6 @@ Several sources make an ensemble; each candidate knows who found it.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import math
@@ -33,6 +32,7 @@ from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.engine import image_digest
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line
 
@@ -222,11 +222,6 @@ class OnceAsked:
     def again(self) -> OnceAsked:
         """The same detector for another ensemble."""
         return OnceAsked(self._source, self.found)
-
-
-def image_digest(image: Image) -> bytes:
-    """What tells an image, uint8 (H, W, 3), from any other one."""
-    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
 
 
 def check_source(spec: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from tiny_language_model import write_random_language_model
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
+from clue_ros.engine import image_digest
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
@@ -32,7 +33,6 @@ from clue_ros.wrapper.language_model import (
     converted_folder,
     load_settings,
 )
-from clue_ros.wrapper.sources import image_digest
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
 
