@@ -233,12 +233,15 @@ class ConsoleNode(Node):
             now = self.get_clock().now().nanoseconds * 1e-9
             left = min(timeout, max(0.0, begin + timeout - now))
         error = error_name(message.error_code) if message.error_code else ""
+        # The topic keeps its newest message alone: a busy page can miss LOOKING.
+        known = self._status.state not in ("lost", "inactive")
+        missed = known and message.dialogue_id not in ("", self._status.dialogue_id)
         self._status = Status(state, message.dialogue_id, error, message.error_msg, left)
         if state in ("inactive", "idle"):  # not in a dialogue: the process may be another one
             self._settings.forget()
+        if (state == "looking" or missed) and message.expression.strip() != self._said:
+            self._show_turn("user", message.expression)  # of a caller of the action or `ground`
         if state == "looking":
-            if message.expression.strip() != self._said:  # by a caller of the action or `ground`
-                self._show_turn("user", message.expression)
             self.page.show_grounding(None)
             self.page.show_attention(None)
         self.page.show_status(self._status)

@@ -97,6 +97,16 @@ def test_a_request_of_another_node_is_in_the_chat(client: Client, page: FakePage
     wait_until(lambda: ("user", "pick up the ball") in page.turns, "the request")
 
 
+def test_a_request_whose_first_state_was_missed_is_in_the_chat_once(
+    robot: Any, page: FakePage
+) -> None:
+    """`dialogue_state` keeps its newest message alone."""
+    for state in (DialogueState.STATE_THINKING, DialogueState.STATE_ENDED):
+        message = DialogueState(state=state, dialogue_id="missed", expression="pick up the can")
+        robot._on_state(message)
+    assert page.turns.count(("user", "pick up the can")) == 1
+
+
 def test_a_photograph_takes_the_place_of_the_camera_until_it_is_given_back(
     client: Client, robot: Any, page: FakePage
 ) -> None:
