@@ -3,7 +3,7 @@
 import argparse
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,7 @@ from clue_ros.lab.training.ivg import Teaching
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import TrainingOptions
 from clue_ros.lab.training.samples import base_samples, one_query_each
-from clue_ros.lab.training.vision import load_tower, train_vision, vision_scenes
+from clue_ros.lab.training.vision import VisionTeacher, load_teacher, train_vision, vision_scenes
 from clue_ros.model import loading, prompts
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
@@ -90,12 +90,16 @@ def tower(work: Work) -> Path:
     return train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
 
 
+def teacher(work: Work, tower: Path) -> VisionTeacher:
+    return load_teacher(tower, work.config.vision_config, work.data)
+
+
 @pytest.fixture(scope="module")
 def base(work: Work, tower: Path) -> Path:
     """The model folder after both stages of `clue train base`."""
     torch.manual_seed(0)
     model = PaliGemmaForConditionalGeneration(work.config)
-    init_decoder(model, *load_tower(tower, work.config.vision_config), work.tokenizer)
+    init_decoder(model, teacher(work, tower), work.tokenizer)
     settings = TrainingSettings(steps=60, batch=2, lr=3e-3, save_every=40)
     train_decoder(model, work.tokenizer, work.data, settings, work.run / "decoder", CPU)
     save_base(model, work.tokenizer, work.model)
@@ -108,10 +112,10 @@ def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> 
     # the colour of a patch is learned in a few steps, on held-out scenes too
     assert log(work.run / "vision", "val_color_right")[-1] > 0.3
     assert log(work.run / "vision", "photo_loss")
-    found, table = load_tower(tower, work.config.vision_config)
-    assert table.shape == (1024, SIZES["width"])
+    found = teacher(work, tower)
+    assert found.heads.table.shape == (1024, SIZES["width"])
     with torch.no_grad():
-        seen = found(pixel_values=torch.zeros(1, 3, SIZE, SIZE)).last_hidden_state
+        seen = found.tower(pixel_values=torch.zeros(1, 3, SIZE, SIZE)).last_hidden_state
     assert seen.shape == (1, 64, SIZES["width"])
 
 
@@ -128,18 +132,21 @@ def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> No
 def test_a_tower_of_other_sizes_is_not_taken_for_this_one(work: Work, tower: Path) -> None:
     config: Any = tiny_config(len(work.tokenizer), **{**SIZES, "vision_layers": 3})
     with pytest.raises(ClueError, match="a tower of other sizes; give another --run"):
-        load_tower(tower, config.vision_config)
+        load_teacher(tower, config.vision_config, work.data)
+    config.vision_config = work.config.vision_config
+    others = replace(work.data, kinds=("mug",))
+    with pytest.raises(ClueError, match="a tower of other sizes; give another --run"):
+        load_teacher(tower, config.vision_config, others)
 
 
 def test_the_vision_stage_goes_on_from_a_tower(work: Work, tower: Path) -> None:
-    start = load_tower(tower, work.config.vision_config)
+    found = teacher(work, tower)
     losses = {}
-    for name, begin in (("fresh", None), ("started", start)):
+    for name, begin in (("fresh", None), ("started", (found.tower, found.heads.table))):
         settings = TrainingSettings(steps=1, batch=4, lr=1e-6, save_every=1)
         folder = work.run / f"vision_{name}"
         train_vision(work.config.vision_config, work.data, settings, folder, CPU, begin)
         losses[name] = log(folder, "val_side_error")[0]
-    assert start[1].shape == (1024, SIZES["width"])
     assert losses["started"] != losses["fresh"]
 
 
@@ -151,7 +158,7 @@ def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, to
     assert log(work.run / "decoder", "photo_loss")
     backbone = load_backbone(base)
     kept = backbone.model.model.vision_tower.state_dict()
-    for name, weight in load_tower(tower, work.config.vision_config)[0].state_dict().items():
+    for name, weight in teacher(work, tower).tower.state_dict().items():
         assert torch.equal(kept[name], weight), name
 
 
@@ -197,7 +204,9 @@ def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base:
     assert {"val_look", "val_point"} <= rows[0], "held-out figures are of the same losses"
 
 
-def test_plain_locations_leave_the_patches_lessons_theirs(work: Work, base: Path) -> None:
+def test_plain_locations_leave_the_patches_lessons_theirs(
+    work: Work, base: Path, tower: Path
+) -> None:
     """Whose sides are Gaussian bins whatever the words' locations are."""
     model: Any = load_backbone(base).model
     settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=2)
@@ -206,8 +215,30 @@ def test_plain_locations_leave_the_patches_lessons_theirs(work: Work, base: Path
         *(model, work.tokenizer, work.data, settings, folder, CPU),
         tower_rate=0.5,
         teaching=taught,
+        heads=teacher(work, tower).heads,
     )
     assert all(np.isfinite(log(folder, "dense")))
+
+
+def test_the_heads_of_the_vision_stage_go_on_with_what_they_learned(
+    work: Work, base: Path, tower: Path
+) -> None:
+    settings = TrainingSettings(steps=1, batch=4, lr=1e-6, save_every=1)
+    first = {}
+    for name, heads in (
+        ("taught", teacher(work, tower).heads),
+        ("new", VisionTeacher(work.config.vision_config).heads),
+    ):
+        model: Any = load_backbone(base).model
+        folder = work.run / f"heads_{name}"
+        train_decoder(
+            *(model, work.tokenizer, work.data, settings, folder, CPU),
+            tower_rate=0.5,
+            teaching=Teaching(dense=0.3),
+            heads=heads,
+        )
+        first[name] = log(folder, "dense")[0]
+    assert first["taught"] < 0.9 * first["new"]
 
 
 def test_batches_follow_from_seed_and_step(work: Work) -> None:

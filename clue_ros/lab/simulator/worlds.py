@@ -301,8 +301,7 @@ TABLE = replace(
     RICH,
     name="table",
     language="objects",
-    nouns={kind: RICH.nouns[kind] for kind in _TABLE_SHAPES},
-    objects=_TABLE_SHAPES,
+    objects=_TABLE_SHAPES,  # the language keeps all of rich's nouns, for a `--mix` of both
     width=448,
     scenes_per_shard=100,
     min_side=0.05,

@@ -32,7 +32,7 @@ from clue_ros.lab.training.ivg import USUAL, Teaching
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions
 from clue_ros.lab.training.stem import STEMS, fill_stem
-from clue_ros.lab.training.vision import load_tower, train_vision
+from clue_ros.lab.training.vision import load_teacher, train_vision
 from clue_ros.model.backbone import load_backbone, load_config, quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
@@ -175,8 +175,8 @@ def train_base(options: BaseOptions) -> None:
         compiled=on_gpu if options.compile is None else options.compile,
         stem=patches if has_stem(vision_config) else None,
     )
-    tower, table = load_tower(tower_file, vision_config)
-    init_decoder(model, tower, table, tokenizer, fresh=start is None)
+    teacher = load_teacher(tower_file, vision_config, data)
+    init_decoder(model, teacher, tokenizer, fresh=start is None)
     replicas = 1 if on_gpu else torch.get_num_threads()
     train_decoder(
         model,
@@ -191,6 +191,7 @@ def train_base(options: BaseOptions) -> None:
         alone_share=options.alone_share,
         workers=workers,
         replicas=replicas if options.replicas is None else max(1, options.replicas),
+        heads=teacher.heads,
     )
     save_base(model, tokenizer, options.out)
     seconds = round(time.monotonic() - began)

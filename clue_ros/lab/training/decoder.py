@@ -46,6 +46,7 @@ from clue_ros.lab.training.vision import (
     SIGMA_BINS,
     DenseHeads,
     DenseTargets,
+    VisionTeacher,
     dense_loss,
     dense_targets,
 )
@@ -63,11 +64,11 @@ def location_table(model: Any, tokenizer: Any) -> Tensor:
 
 
 def init_decoder(
-    model: Any, tower: nn.Module, table: Tensor, tokenizer: Any, *, fresh: bool = True
+    model: Any, teacher: VisionTeacher, tokenizer: Any, *, fresh: bool = True
 ) -> None:
     """Put stage 1's tower and table into a PaliGemma; a fresh one's projector becomes identity."""
-    model.model.vision_tower.load_state_dict(tower.state_dict())
-    location_table(model, tokenizer).copy_(table)
+    model.model.vision_tower.load_state_dict(teacher.tower.state_dict())
+    location_table(model, tokenizer).copy_(teacher.heads.table)
     linear = model.model.multi_modal_projector.linear
     if fresh and linear.weight.shape[0] == linear.weight.shape[1]:
         with torch.no_grad():
@@ -89,6 +90,7 @@ def train_decoder(
     alone_share: float = 0.0,
     workers: int = 1,
     replicas: int = 1,
+    heads: DenseHeads | None = None,
 ) -> None:
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
@@ -96,13 +98,14 @@ def train_decoder(
     0: it is frozen. teaching: the losses at the end; the held-out figures always have the usual
     ones, so that runs compare. alone_share: share of the steps before the last tenth with one query
     a sequence (`is_alone`). workers: threads of `prefetch`. replicas: threads that share a step.
+    heads: stage 1's, which go on with the dense targets if the tower learns on.
     """
     decoder = PackedDecoder(model, tokenizer, device)
     groups = decoder_groups(model, tower_rate)
-    heads = None
-    if teaching.dense and tower_rate > 0:
-        torch.manual_seed(settings.seed)
-        heads = _dense_heads(model, tokenizer, data).to(device)
+    if not teaching.dense or tower_rate == 0:
+        heads = None
+    if heads is not None:
+        heads.to(device)
         groups += scratch_groups((f"heads.{n}", p) for n, p in heads.named_parameters())
 
     def training_mode() -> None:
@@ -173,13 +176,6 @@ def decoder_groups(model: Any, tower_rate: float = 0.0) -> list[Group]:
             replace(g, lr_scale=tower_rate) for g in scratch_groups(tower.named_parameters())
         ]
     return groups
-
-
-def _dense_heads(model: Any, tokenizer: Any, data: TrainingData) -> DenseHeads:
-    """New heads on the tower's patches, with the model's location table."""
-    heads = DenseHeads(model.config.vision_config.hidden_size, data.kinds, data.colors)
-    heads.table.data.copy_(location_table(model, tokenizer))
-    return heads
 
 
 # --- a step's pictures shared among threads

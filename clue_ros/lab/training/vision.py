@@ -185,7 +185,10 @@ def batch_tensor(scenes: Sequence[Scene], device: torch.device) -> Tensor:
 
 
 class VisionTeacher(nn.Module):
-    """The tower and its dense heads, trained together; only the tower and the table are kept."""
+    """The tower and its dense heads, trained together.
+
+    Of the heads, stage 2 keeps the table; the others go on there if the tower learns on.
+    """
 
     def __init__(
         self,
@@ -238,7 +241,7 @@ def train_vision(
     compiled: bool = False,
     stem: nn.Module | None = None,
 ) -> Path:
-    """Train, and write `tower.safetensors` (with the table as `loc_table`); returns its path.
+    """Train, and write `tower.safetensors`, a `VisionTeacher`; returns its path.
 
     start: a tower and a location table to go on from. notes: see `train`. workers: threads of
     `prefetch`. compiled: whether to torch.compile the tower. On a CPU that gains nothing (25
@@ -290,23 +293,19 @@ def train_vision(
             evaluate=evaluate,
             notes=notes,
         )
-    tensors = {
-        f"tower.{k}": v.detach().cpu().contiguous() for k, v in teacher.tower.state_dict().items()
-    }
-    tensors["loc_table"] = teacher.heads.table.detach().cpu().contiguous()
+    weights = {k: v.detach().cpu().contiguous() for k, v in teacher.state_dict().items()}
     with replacing(out) as partial:
-        save_file(tensors, str(partial))
+        save_file(weights, str(partial))
     return out
 
 
-def load_tower(path: Path, config: SiglipVisionConfig) -> tuple[SiglipVisionModel, Tensor]:
-    """The trained tower and the (1024, width) location table; ClueError if its sizes are others."""
-    tensors = load_file(str(path))
-    tower = vision_tower(config)
+def load_teacher(path: Path, config: SiglipVisionConfig, data: TrainingData) -> VisionTeacher:
+    """What `train_vision` wrote; ClueError if its sizes, kinds or colours are others."""
+    teacher = VisionTeacher(config, data.kinds, data.colors)
     try:
-        tower.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("tower.")})
+        teacher.load_state_dict(load_file(str(path)))
     except RuntimeError as error:
         raise ClueError(
             f"{path} is a tower of other sizes; give another --run folder or delete it"
         ) from error
-    return tower, tensors["loc_table"]
+    return teacher
