@@ -261,6 +261,14 @@ MORE_ANSWERS = (
     "celle sans anse", "c'est celle de gauche", "la grande",
 )  # fmt: skip
 MORE_REQUESTS = (
+    "pass me the beige wooden doll", "the toy animal please", "stacking cups",
+    "pick up the hot dog", "something to drink from", "get me something to put flowers in",
+    "give me a thing to cut with",
+    "is there something to write with", "I would like something sharp", "the baby's bottle",
+    "would you mind passing me the cup?", "may I ask you for the shoe", "the tape measure please",
+    "sphere before the blue bag", "it would be great to have the toy airplane",
+    "I would appreciate the game controller please", "all the white dishes", "pass salt shaker",
+    "fetch the green plastic dinosaur egg", "a piece of clothing", "pick up the screwriver",
     "take the knife away", "red mug", "you may take the apple now",
     "la tasse s'il te plaît", "i'm thirsty bring me the mug", "apple", "move to the box",
     "pomme", "now take the plate", "take the dirty plate",

@@ -26,6 +26,7 @@ from itertools import pairwise
 
 from clue_ros.dialogue.noun_phrases import ENGLISH as PHRASES
 from clue_ros.dialogue.noun_phrases import is_one_slip
+from clue_ros.dialogue.object_names import KNOWN_NAMES, PERSONS
 from clue_ros.dialogue.utterances import DESCRIBING, FUNCTION, NO_THING, REQUEST_VERBS, SIGNS
 from clue_ros.dialogue.words import LANGUAGES
 
@@ -50,7 +51,8 @@ NOUNS = _set(
     "screwdriver shape shoe skillet soap sock soup spatula sphere sponge spoon spray stapler star "
     "stick strawberry sugar tape tea teapot tin tissue tomato toothbrush toothpaste towel toy "
     "tray triangle tube tumbler tuna umbrella vase wallet watch wrench package packet bread cake "
-    "pair kind handle cone square circle rectangle disk "
+    "pair piece kind handle cone square circle rectangle disk clothing clothes "
+    "euro euros dollar dollars "
     "tasse tasses verre verres assiette assiettes bol bols pomme pommes banane bananes fourchette "
     "fourchettes couteau couteaux cuillere cuilleres boite boites bouteille bouteilles livre "
     "stylo crayon poire citron oeuf carotte tomate vase lampe cle cles ciseaux marteau eponge "
@@ -140,16 +142,23 @@ _NO_NAME = (
 ) | _set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
 
 
+def _plain(phrase: str) -> str:
+    """A phrase in the spelling of reading.py."""
+    plain = unicodedata.normalize("NFKD", phrase).replace("'", " ").replace("-", " ")
+    return "".join(c for c in plain if not unicodedata.combining(c)).lower()
+
+
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
-    plain = unicodedata.normalize("NFKD", " ".join(phrases)).replace("'", " ").replace("-", " ")
-    return frozenset("".join(c for c in plain if not unicodedata.combining(c)).lower().split())
+    return frozenset(_plain(" ".join(phrases)).split())
 
 
 _KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | _set(
     "apple bowl fork knife mug knives"
 )
-_GENERIC = _set("one ones celui celle ceux celles thing things object objects")
-_KNOWN_NOUNS = NOUNS | _KINDS
+_GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
+_KNOWN_NOUNS = NOUNS | _KINDS | {_plain(name) for name in KNOWN_NAMES - PERSONS}
+_NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
+_LONG_NOUNS = frozenset(word for word in _KNOWN_NOUNS if len(word) > 5 and " " not in word)
 _DESCRIPTIONS = (
     ADJECTIVES
     | _NUMBERS
@@ -168,7 +177,7 @@ _DESCRIPTIONS = (
 
 
 def _any(words: Iterable[str]) -> str:
-    return f"(?:{'|'.join(sorted(words))}) "
+    return f"(?:{'|'.join(sorted(words, key=lambda word: (-len(word), word)))}) "
 
 
 _DET = (
@@ -227,7 +236,12 @@ _OFFER = (
     "|how about|what about"
     "|let me have|let us have|(?:can|could|may|might) (?:i|we) (?:please )?(?:have|get|see|take)"
     "|where (?:is|are|s)|dont forget|n oublie pas|ou (?:est|sont|se trouve)"
-    "|i would like to have|do you see|can you see"
+    "|i would like to have|i would appreciate|do you see|can you see"
+    "|(?:is there|do you have)(?= (?:some|any)thing )"
+    "|(?:can|could|may|might) (?:i|we) (?:please )?ask you (?:for|to)|it would be (?:great|nice"
+    "|lovely|good|kind) (?:to have|if you could|to get)"
+    "|(?:would|do) you mind (?:passing|handing|giving|bringing|getting|fetching|showing|grabbing"
+    "|taking|picking up|pointing (?:at|to))(?: (?:me|us|over))?"
     "|you see|et|and|it has to be|pour) "
 )
 _VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | _set(
@@ -283,6 +297,10 @@ _FORBIDDING = re.compile(
 )
 
 
+def _plural(noun: str) -> str:
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+
+
 class _Patterns:
     """The pieces of an answer, or of a request: patterns of " "-ended words.
 
@@ -291,7 +309,7 @@ class _Patterns:
 
     def __init__(self, is_answer: bool) -> None:
         self.nouns = _KNOWN_NOUNS
-        self.nouns |= {f"{word}s" for word in self.nouns}
+        self.nouns |= {_plural(word) for word in self.nouns}
         self.words = self.nouns | _DESCRIPTIONS | _GENERIC
         known = _any(self.words)
         unknown = rf"(?!{_any(_NO_NAME | self.words)})[^\W_]+ "
@@ -312,8 +330,9 @@ class _Patterns:
             f"(?:{striped}|{plain}|{pointing}|(?:the|le|la|l) (?:{unknown}){{1,2}})(?!{unknown})"
         )
         needs = "+" if is_answer else "*"
+        mixed = "" if is_answer else f"|{_NAMES_NEW}(?:{known}|{unknown}){{2,6}}"
         self.ordered = re.compile(
-            f"{own_body}(?:{plain}(?!{unknown})|(?:{_NAMES_NEW}){needs}(?:{_any(_DESCRIPTIONS)})*"
+            f"{own_body}(?:{plain}(?!{unknown}){mixed}|(?:{_NAMES_NEW}){needs}(?:{_any(_DESCRIPTIONS)})*"
             f"(?:{unknown}){{1,4}}(?:{known})*|{plain}|{pointing}"
             "|(?:it|that|them|this|le|la|les|en|one) )"
         )
@@ -321,7 +340,7 @@ class _Patterns:
         beside = f"{own_body}(?:{beside})"
         self.place = re.compile(f"(?:{_PREP})+(?:{beside})?(?:(?:and|or|et) (?:{beside}))?")
         self.detail = re.compile(
-            "(?:with|without|having|holding|containing|avec|sans|en|made of|marked|labeled"
+            "(?:with|without|having|holding|containing|for|avec|sans|en|made of|marked|labeled"
             f"|standing|lying|sitting|placed) (?:{article}|no )*(?:{known}|{unknown}){{1,4}}"
         )
         self.relative = re.compile(
@@ -329,6 +348,13 @@ class _Patterns:
             r"|(?<=\bone )(?:i|you|we|he|she|they) [^,]+?|(?<=\bones )(?:i|you|we|they) [^,]+?"
             r"|(?:i|you|we) (?:just |always )?(?:mean|meant|want|wanted|asked for|need|use|said)"
             r" )(?=, |$|please |thanks )"
+        )
+        # "something to write with"; after a verb or a wish also "something sharp"
+        end = "(?=, |$|please |thanks |instead )"
+        self.use = re.compile(f"something (?:to|for) [^,]*?{end}")
+        self.purpose = re.compile(
+            "(?:something|anything|(?:(?:a|any|some|the) )?things?|(?:an? )?(?:object|item)) "
+            rf"(?:(?:to|for|that|which|i can) [^,]*?|\w+ ){end}"
         )
         self.mine = re.compile(
             f"(?:mine |(?:my|our) {known}|the one i (?:want|need|mean|meant) )(?:is|est) "
@@ -394,20 +420,22 @@ def _accepts(text: str, begin: int, p: _Patterns, start: str = "free") -> bool:
     # For each place in the text: the states in which the pieces before it can leave it.
     steps: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
         "free": (
-            (_PAUSE, "free"), (_FILLING, "free"), (p.name, "named"), (p.place, "named"),
-            (_WANTING, "wanting"), (_IDENTIFYING, "identifying"), (p.mine, "identifying"),
-            (_ORDER, "ordering"), (_NOT, "excluding"), (_ANY_ONE, "named"),
+            (_PAUSE, "free"), (_FILLING, "free"), (p.use, "named"), (p.name, "named"),
+            (p.place, "named"), (_WANTING, "wanting"), (_IDENTIFYING, "identifying"),
+            (p.mine, "identifying"), (_ORDER, "ordering"), (_NOT, "excluding"), (_ANY_ONE, "named"),
         ),
         "wanting": (
-            (_PAUSE, "wanting"), (_FILLING, "wanting"), (p.ordered, "named"), (p.place, "named"),
-            (p.name, "named"), (_IDENTIFYING, "identifying"), (_NOT, "excluding"),
-            (_ORDER, "ordering"),
+            (_PAUSE, "wanting"), (_FILLING, "wanting"), (p.purpose, "named"), (p.ordered, "named"),
+            (p.place, "named"), (p.name, "named"), (_IDENTIFYING, "identifying"),
+            (_NOT, "excluding"), (_ORDER, "ordering"),
         ),
         "identifying": (
             (_FILLING, "identifying"), (p.identified, "named"), (p.place, "named"),
             (_NOT, "excluding"),
         ),
-        "ordering": ((p.ordered, "named"), (p.name, "named"), (_FILLING, "ordering")),
+        "ordering": (
+            (p.purpose, "named"), (p.ordered, "named"), (p.name, "named"), (_FILLING, "ordering"),
+        ),
         "excluding": ((p.name, "named"), (p.place, "named")),
     }  # fmt: skip
     steps["named"] = (
@@ -430,7 +458,7 @@ def _accepts(text: str, begin: int, p: _Patterns, start: str = "free") -> bool:
             match = pattern.match(text, at)
             if match is None or match.end() == at:
                 continue
-            if pattern is p.relative and _FORBIDDING.search(match[0]):
+            if pattern in (p.relative, p.use, p.purpose) and _FORBIDDING.search(match[0]):
                 continue
             step = (match.end(), after)
             if step not in reached:
@@ -474,6 +502,7 @@ def _is_reason(before: str) -> bool:
     return not (_NEGATORS | STATES | _NO_REASON | _PUTTING).intersection(words)
 
 
+_AFTER_FRENCH_S = frozenset(("il", "y", "est", "en"))
 _SHOWN = frozenset(("stop", "exit", "wait"))  # by a sign
 
 
@@ -481,6 +510,8 @@ def _known_spelling(words: Sequence[str]) -> list[str]:
     """The words with the misspelt ones corrected, and "stop" of "stop sign" as a thing."""
     found: list[str] = []
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
+        if word == "s" and before and before not in _NO_NAME and after not in _AFTER_FRENCH_S:
+            continue  # "the baby's bottle"
         if word in SIGNS or (word in _SHOWN and (after in SIGNS or before == "bus")):
             word = "thing"
         described = before in ("the", "le", "la", "not") or before in _DESCRIPTIONS
@@ -499,13 +530,14 @@ def _spelled(word: str, described: bool) -> str:
         _OWN_WORDS
         | STATES
         | _KNOWN_NOUNS
+        | _NAME_WORDS
         | _GENERIC
         | known
         | (frozenset() if described else _NO_NAME)
     )
     if len(word) < 3 or word in other or word in ("put", "not", "now", "one", "hot"):
         return word
-    kinds = {f"{kind}s" for kind in _KINDS} | _KINDS
+    kinds = {_plural(kind) for kind in _KINDS} | _KINDS | _LONG_NOUNS
     near = (k for k in sorted(known | kinds) if len(k) > 2 and k[0] == word[0])
     fits = (k for k in near if is_one_slip(word, k) and (len(word) > 3 or len(k) > 3))
     return next(fits, word)

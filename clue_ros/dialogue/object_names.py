@@ -335,6 +335,11 @@ LABEL_NAMES: dict[str, tuple[str, ...]] = {
 }
 """Detectors' labels, and other nouns of each; of kinds in `KIND_NAMES`, further ones."""
 
+PERSONS = frozenset(
+    _split("person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid")
+)
+"""Names of people, of whom a sentence about them is no request."""
+
 HYPERNYMS = frozenset(
     _split(
         "fruit, vegetable, food, meat, tool, cutlery, silverware, toy, toy animal, stuffed animal,"

@@ -191,11 +191,23 @@ def test_a_dialogue_that_the_person_refuses_is_wrong_and_has_no_box(answer: str)
         force_grounding=True,
         problem=told.append,
     )
-    (record,) = report.of("interactive")
-    assert (record["outcome"], record["right"], record["box"]) == ("CANCELED", False, None)
-    assert record["grades_forced"] == {"accuracy": False}
+    records = report.of("interactive")
+    assert [record["outcome"] for record in records] == ["CANCELED", "CANCELED"]
+    for record in records:
+        assert (record["right"], record["box"]) == (False, None)
+        assert record["grades_forced"] == {"accuracy": False}
     (problem,) = told
-    assert problem.startswith("one: left out, the person does not want it")
+    assert problem.startswith("one: the person does not want it")
+
+
+def test_a_request_that_the_conversation_refuses_is_a_wrong_dialogue() -> None:
+    talk = DialogueRequest("yes", GRADES, always("the red one"))
+    report = evaluate(
+        FakeClue(set(), {"yes": RIGHT}), [EvalSample("one", lambda: IMAGE, interactive=(talk,))]
+    )
+    (record,) = report.of("interactive")
+    assert (record["outcome"], record["right"]) == ("BAD_EXPRESSION", False)
+    assert report.summary()["interactive"]["n"] == 1
 
 
 def test_the_command_that_never_asks_points(

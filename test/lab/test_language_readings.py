@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from object_scenes import random_table
 from scene_helpers import random_objects
 
 from clue_ros.dialogue.reading import Kind, leaves_open, read
@@ -51,6 +53,20 @@ def test_generated_requests_and_answers_are_read_as_such(grammar: Grammar) -> No
             answers += 1
     assert requests > 500
     assert answers > 200
+
+
+def test_requests_about_scanned_objects_are_read_as_such() -> None:
+    """Typing errors and corrections with bare nouns ("lid, no, bag") are asked again: 1 in 100."""
+    grammar, rng = rich_grammar("table"), np.random.default_rng(3)
+    read_as = Counter[Kind]()
+    for _ in range(400):
+        objects = random_table(rng)
+        for want in ("clear", "ambiguous", "absent"):
+            drawn = grammar.reference(objects, rng, want)
+            if drawn is not None:
+                read_as[read(grammar.phrasing.request(drawn[0], rng)).kind] += 1
+    assert read_as.total() > 1000
+    assert read_as[Kind.OTHER] > 0.98 * read_as.total(), read_as
 
 
 def test_commands_of_it2p_are_read_as_such() -> None:

@@ -175,7 +175,8 @@ def evaluate(
     """Measure ``clue`` on every sample; each image is looked at once.
 
     ``force_grounding``: point when the questions are used up, instead of ending without a box.
-    ``problem`` is called with the reason for an image that cannot be read.
+    ``problem`` is called with the reason for an image that cannot be read, and for a dialogue whose
+    request the conversation refuses: that dialogue is wrong, as it is for the person.
     """
     records: list[Record] = []
     for sample in samples:
@@ -199,8 +200,9 @@ def evaluate(
                 conversation = Conversation(
                     dialogue.text, max_questions=max_questions, force_grounding=force_grounding
                 )
-            except ClueError as error:  # such as a request that refuses
-                problem(f"{sample.name}: left out, {error}")
+            except ClueError as error:  # it never reaches the model: nothing is grounded
+                problem(f"{sample.name}: {error}")
+                found.append(_dialogue_record(dialogue, error.code, None, None, 0, dialogue.text))
                 continue
             found.append(_measure_dialogue(clue, view, dialogue, conversation))
         for record in found:
@@ -243,18 +245,31 @@ def _measure_dialogue(
     forced: Question | Grounding | None = reached
     if outcome.code not in ("NONE", "CANCELED"):  # who refused wants no box, a forced one neither
         forced = clue.reply(view, dialogue, force_grounding=True)
+    return _dialogue_record(
+        request, outcome.code, reached, forced, conversation.questions, dialogue.context()
+    )
+
+
+def _dialogue_record(
+    request: DialogueRequest,
+    outcome: str,
+    reached: Grounding | None,
+    forced: Question | Grounding | None,
+    questions: int,
+    context: str,
+) -> Record:
     grades = _graded(reached, request.grades)
     useless = getattr(request.answer, "useless", None)
     return {
         "part": "interactive",
         "text": request.text,
         "right": grades["accuracy"],
-        "outcome": outcome.code,
-        "questions": conversation.questions,
+        "outcome": outcome,
+        "questions": questions,
         "box": _corners(forced),
         "grades": grades,
         "grades_forced": _graded(forced, request.grades),
-        "dialogue": dialogue.context(),
+        "dialogue": context,
         **({} if useless is None else {"useless": useless}),
         "about": request.about,
     }

@@ -196,7 +196,8 @@ def write_shards(options: RenderOptions) -> None:
     if not missing:
         return
     workers = min(options.processes, len(missing))
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+    # Filament keeps half a gigabyte of every shard until its process ends.
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=4) as pool:
         done = pool.imap_unordered(partial(_write_shard, options, spec.scenes_per_shard), missing)
         for _ in tqdm(done, total=len(missing), unit="shard"):
             pass

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.datasets import TrainingData
@@ -63,9 +63,7 @@ def location_table(model: Any, tokenizer: Any) -> Tensor:
     return table.detach()
 
 
-def init_decoder(
-    model: Any, teacher: VisionTeacher, tokenizer: Any, *, fresh: bool = True
-) -> None:
+def init_decoder(model: Any, teacher: VisionTeacher, tokenizer: Any, *, fresh: bool = True) -> None:
     """Put stage 1's tower and table into a PaliGemma; a fresh one's projector becomes identity."""
     model.model.vision_tower.load_state_dict(teacher.tower.state_dict())
     location_table(model, tokenizer).copy_(teacher.heads.table)
