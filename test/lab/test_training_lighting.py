@@ -53,13 +53,16 @@ def test_uneven_light_is_smooth_and_keeps_the_mean_about() -> None:
     assert np.mean(means) == pytest.approx(100, abs=8)
 
 
-def test_unsharp_blurs_or_adds_noise(scene: Scene) -> None:
-    rough = [
-        np.abs(np.diff(unsharp(scene.image, np.random.default_rng(seed)).astype(int))).mean()
-        for seed in range(20)
-    ]
+def test_unsharp_blurs_coarsens_compresses_or_adds_noise(scene: Scene) -> None:
+    found = [unsharp(scene.image, np.random.default_rng(seed)) for seed in range(20)]
+    rough = [np.abs(np.diff(image.astype(int))).mean() for image in found]
     before = np.abs(np.diff(scene.image.astype(int))).mean()
     assert min(rough) < before < max(rough)
+    for image in found:
+        assert (image.shape, image.dtype) == (scene.image.shape, np.uint8)
+        assert np.abs(image.astype(float).mean() - scene.image.mean()) < 4
+        channels = image.mean(axis=(0, 1)) - scene.image.mean(axis=(0, 1))
+        assert np.abs(channels).max() < 6, "red stays red"
 
 
 def test_the_generator_alone_decides_and_tables_are_left_alone_unless_asked_for(

@@ -224,7 +224,7 @@ def test_samples_follow_from_seed_and_step_and_are_balanced(
     data: TrainingData, instruction: str
 ) -> None:
     settings = TrainingSettings(steps=100, batch=4, lr=1.0, seed=1)
-    batches = [adapter_samples(data, settings, step, instruction) for step in range(30)]
+    batches = [adapter_samples(data, settings, step, instruction) for step in range(100)]
     queries = [q for samples in batches for _, queries in samples for q in queries]
     assert {len(samples) for samples in batches} == {4}
     assert {q.instruction for q in queries} == {instruction}

@@ -20,7 +20,7 @@ from clue_ros.lab.simulator.scene import Image, Scene
 
 NEW_TABLES = 0.4  # share of simulated pictures with another table
 UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
-UNSHARP = 0.2  # share of pictures with more noise or blur than the camera's
+UNSHARP = 0.35  # share of pictures with more noise, blur or compression than the camera's
 RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
 CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
 CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
@@ -243,9 +243,20 @@ def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
 
 
 def unsharp(image: Image, rng: np.random.Generator) -> Image:
-    """More blur, or more noise, on a picture (S, S, 3)."""
-    if rng.uniform() < 0.5:
+    """More blur, a coarser camera, compression, or more noise, on a picture (S, S, 3)."""
+    worse = int(rng.integers(4))
+    if worse == 0:
         return np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
+    if worse == 1:
+        side = image.shape[0]
+        coarse = round(side * float(rng.uniform(0.5, 0.9)))
+        small = cv2.resize(image, (coarse, coarse), interpolation=cv2.INTER_AREA)
+        return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR), np.uint8)
+    if worse == 2:
+        quality = int(rng.integers(20, 80))
+        # The channels' order decides only which of red and blue is kept better.
+        _, written = cv2.imencode(".jpg", image, (cv2.IMWRITE_JPEG_QUALITY, quality))
+        return np.asarray(cv2.imdecode(written, cv2.IMREAD_COLOR), dtype=np.uint8)
     noise = rng.standard_normal(image.shape, dtype=np.float32) * float(rng.uniform(2, 8))
     return np.asarray((image + noise).clip(0, 255), dtype=np.uint8)
 
@@ -262,11 +273,14 @@ def relit(
 
 
 def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Random exposure, gamma and white balance, uint8 RGB of the same shape."""
+    """Random exposure, gamma, white balance and saturation, uint8 RGB of the same shape."""
     levels = np.arange(256, dtype=np.float32)[:, None] / 255
-    gain = rng.uniform(0.8, 1.2) * (1 + rng.uniform(-0.05, 0.05, 3))
-    table = (levels ** rng.uniform(0.85, 1.2) * gain + rng.uniform(-0.03, 0.03)).clip(0, 1) * 255
-    return np.asarray(cv2.LUT(image, table.astype(np.uint8)[None]), dtype=np.uint8)
+    gain = rng.uniform(0.7, 1.25) * (1 + rng.uniform(-0.08, 0.08, 3))
+    table = (levels ** rng.uniform(0.75, 1.3) * gain + rng.uniform(-0.04, 0.04)).clip(0, 1) * 255
+    found = cv2.LUT(image, table.astype(np.uint8)[None])
+    gray = cv2.cvtColor(cv2.cvtColor(found, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    vivid = float(rng.uniform(0.7, 1.3))
+    return np.asarray(cv2.addWeighted(found, vivid, gray, 1 - vivid, 0), dtype=np.uint8)
 
 
 def pixels(images: Iterable[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
