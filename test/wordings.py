@@ -268,6 +268,7 @@ MORE_REQUESTS = (
     "would you mind passing me the cup?", "may I ask you for the shoe", "the tape measure please",
     "sphere before the blue bag", "it would be great to have the toy airplane",
     "I would appreciate the game controller please", "all the white dishes", "pass salt shaker",
+    "hold cake, no wait, rubber bag", "would you get lid, no, metal bag",
     "fetch the green plastic dinosaur egg", "a piece of clothing", "pick up the screwriver",
     "take the knife away", "red mug", "you may take the apple now",
     "la tasse s'il te plaît", "i'm thirsty bring me the mug", "apple", "move to the box",

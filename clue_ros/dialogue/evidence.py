@@ -158,6 +158,7 @@ _KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds
 _GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
 _KNOWN_NOUNS = NOUNS | _KINDS | {_plain(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
+THINGS = _NAME_WORDS - _NO_NAME
 _LONG_NOUNS = frozenset(word for word in _KNOWN_NOUNS if len(word) > 5 and " " not in word)
 _DESCRIPTIONS = (
     ADJECTIVES

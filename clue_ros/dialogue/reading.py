@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from clue_ros.dialogue.evidence import is_explained, speaks_against
+from clue_ros.dialogue.evidence import THINGS, is_explained, speaks_against
 from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
@@ -480,7 +480,7 @@ def _unnamed(words: Sequence[str], offered: Sequence[str], about: str) -> Kind |
         said = said[:-1]
     names = _names(said)
     known = frozenset().union(_DESCRIPTIONS, UNSURE, *map(_words, (about, *offered)))
-    if not names & known and DETERMINERS.isdisjoint(said):
+    if not names & known and DETERMINERS.isdisjoint(said) and not _names_after_verb(said):
         if not STOPPING.isdisjoint(said):
             return Kind.STOP
         if not PAUSING.isdisjoint(said):
@@ -499,6 +499,13 @@ def _unnamed(words: Sequence[str], offered: Sequence[str], about: str) -> Kind |
         return Kind.NONE if sum(w in REJECTING for w in said) > 1 and not described else None
     joined = all(not JOINING.isdisjoint(said[a:b]) for a, b in pairwise(places))
     return Kind.NONE if joined and places[0] >= 0 else None
+
+
+def _names_after_verb(words: Sequence[str]) -> bool:
+    """Whether a request begins here and a thing follows at once: "hold cake no wait, bag"."""
+    match = _LED.match(" ".join(words))
+    rest = " ".join(words)[match.end() :].split() if match else []
+    return bool(_names([word for word in rest[:2] if word != "me"]) & THINGS)
 
 
 # "the one you don't like", and not "that is not the one".
