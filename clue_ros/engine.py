@@ -73,6 +73,17 @@ class _Encoded:
     further: Any = None
 
 
+@dataclass
+class _Read:
+    """A context as adapter B has read it; each part can be used once.
+
+    first: in the first view. further: in the further views, if they were asked.
+    """
+
+    first: Prefill | None = None
+    further: Prefill | None = None
+
+
 class View:
     """An image that was looked at: its pixels, and the vision tower's features."""
 
@@ -272,8 +283,9 @@ class Clue:
 
         1 is the paper's. The further views shift or scale the picture a little; the box's score
         falls where they disagree (`clue_ros.model.multi_view`). The first view alone decides
-        whether to ask, and whether the others are needed (`doubtful_score`). Set it to None for the
-        model's own number.
+        whether the others are needed for the box (`doubtful_score`), and whether to ask, unless
+        policy "both" was fitted to ask the others in doubt (`clue_ros.model.fusion`, `sure`). Set
+        it to None for the model's own number.
         """
         return self._checkpoint.ivg.num_views if self._num_views is None else self._num_views
 
@@ -345,20 +357,29 @@ class Clue:
                 return self._judge_zero_shot(view, expression)[0]
             return self._judge(view, expression.context())[0]
 
-    def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, Prefill | None]:
+    def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, _Read]:
         """The estimate, and the context as the decoder has read it if it was asked too."""
+        from clue_ros.model.multi_view import windows
         from clue_ros.model.peaks import find_peaks
 
         start = time.perf_counter()
-        features, prefill = self._features(view), None
+        features, context_read = self._features(view), _Read()
         probability, attention = self._checkpoint.judge(features, context)
         fusion = self._checkpoint.fusion
         if self.policy == "both" and fusion is not None:
-            own, prefill = self._checkpoint.second_opinion(features, context)
-            probability = fusion.probability(probability, own)
+            own, context_read.first = self._checkpoint.second_opinion(features, context)
+            opinions = [(probability, own)]
+            probability = fusion.agreed(opinions)
+            further = None
+            if not fusion.is_sure(probability):
+                further = self._further(view, windows(self.num_views, view.width, view.height)[1:])
+            if further is not None:
+                more, context_read.further = self._checkpoint.opinions(further, context)
+                probability = fusion.agreed([*opinions, *more])
         peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
-        return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), prefill
+        estimate = AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
+        return estimate, context_read
 
     def _judge_zero_shot(
         self, view: View, dialogue: Dialogue
@@ -453,14 +474,14 @@ class Clue:
                     force_grounding=force_grounding,
                 )
             context = dialogue.context()
-            estimate, prefill = self._judge(view, context)
+            estimate, context_read = self._judge(view, context)
             if not force_grounding and (doubt := self._unknown(dialogue, estimate)):
                 return doubt
             mode = self._mode(estimate, force_grounding)
-            said = self._checkpoint.speak(self._features(view), context, mode, prefill)
+            said = self._checkpoint.speak(self._features(view), context, mode, context_read.first)
             if said.codes is None:
                 return self._question(self._checkpoint.words(said), estimate)
-            found = self._agreement(said, view, context)
+            found = self._agreement(said, view, context, context_read.further)
         label = named_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
 
@@ -490,14 +511,16 @@ class Clue:
         text = asked_well(text)
         return Question(text, candidates, offered_answers(text), estimate)
 
-    def _agreement(self, said: Generation, view: View, context: str) -> Agreement:
+    def _agreement(
+        self, said: Generation, view: View, context: str, prefill: Prefill | None
+    ) -> Agreement:
         """The box of the first view, or where that leaves a doubt, that of all views together."""
         from clue_ros.model.multi_view import agreed, windows
 
         in_doubt = said.score <= self.doubtful_score
         through = windows(self.num_views if in_doubt else 1, view.width, view.height)
         further = self._further(view, through[1:])
-        others = [] if further is None else self._checkpoint.point(further, context)
+        others = [] if further is None else self._checkpoint.point(further, context, prefill)
         return agreed([said, *others], through)
 
     def _further(self, view: View, through: Sequence[Window]) -> Any:

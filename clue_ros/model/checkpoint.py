@@ -219,6 +219,22 @@ class Checkpoint:
         prefill = self._read(features, context)
         return float(question_share(self.vocabulary, prefill)[0]), prefill
 
+    @with_room
+    @torch.inference_mode()
+    def opinions(
+        self, features: torch.Tensor, context: str
+    ) -> tuple[list[tuple[float, float]], Prefill]:
+        """What detector and adapter B think of `context` in each image of features (n, N, D).
+
+        Returns the probabilities that `judge` and `second_opinion` give, and adapter B's prefill,
+        for `point`.
+        """
+        prompts = self.detector.prompts(self.processor, [context] * len(features))
+        detector = self.detector(features, prompts)[0].tolist()
+        prefill = self._read(features, context)
+        decoder = question_share(self.vocabulary, prefill).tolist()
+        return list(zip(detector, decoder, strict=True)), prefill
+
     def speak(
         self, features: torch.Tensor, context: str, mode: Mode, prefill: Prefill | None = None
     ) -> Generation:
@@ -229,9 +245,14 @@ class Checkpoint:
         left = [prefill] if prefill is not None else []
         return self._speak(features, context, mode, left)[0]
 
-    def point(self, features: torch.Tensor, context: str) -> list[Generation]:
-        """The grounding of `context` through adapter B in each image of features (n, N, D)."""
-        return self._speak(features, context, "grounding", [])
+    def point(
+        self, features: torch.Tensor, context: str, prefill: Prefill | None = None
+    ) -> list[Generation]:
+        """The grounding of `context` through adapter B in each image of features (n, N, D).
+
+        prefill: as in `speak`.
+        """
+        return self._speak(features, context, "grounding", [] if prefill is None else [prefill])
 
     @with_room
     def _speak(

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from clue_ros.errors import ModelError
@@ -32,6 +34,8 @@ class Fusion:
     """Fitted weights of the two log odds, and what is added to their sum.
 
     threshold: probability from which a sentence counts as ambiguous; None: the detector's own.
+    sure: probability of either decision from which the first view of a picture decides alone, 0.5
+    to 1; below it the further views decide too, by the mean of their log odds. 0.5: it always does.
     detector_sha256, ivg_sha256: of the weights that the fit was made with; empty: not known.
     """
 
@@ -39,6 +43,7 @@ class Fusion:
     decoder: float = 0.5
     bias: float = 0.0
     threshold: float | None = None
+    sure: float = 0.5
     detector_sha256: str = ""
     ivg_sha256: str = ""
 
@@ -51,8 +56,20 @@ class Fusion:
         >>> equal.probability(1.0, 0.5) < 1
         True
         """
-        odds = self.detector * log_odds(detector) + self.decoder * log_odds(decoder) + self.bias
-        return 1 / (1 + math.exp(-odds))
+        return self.agreed([(detector, decoder)])
+
+    def agreed(self, opinions: Sequence[tuple[float, float]]) -> float:
+        """The probabilities (detector's, decoder's) of several views of a picture as one.
+
+        >>> round(Fusion().agreed([(0.9, 0.9), (0.5, 0.5)]), 2)
+        0.75
+        """
+        odds = (self.detector * log_odds(a) + self.decoder * log_odds(b) for a, b in opinions)
+        return 1 / (1 + math.exp(-fmean(odds) - self.bias))
+
+    def is_sure(self, probability: float) -> bool:
+        """Whether the first view's probability needs no further view."""
+        return max(probability, 1 - probability) >= self.sure
 
     def fits(self, detector: Path, ivg: Path) -> bool:
         """Whether it was fitted with the adapters in these folders."""
@@ -93,6 +110,8 @@ def load_fusion(detector: Path) -> Fusion | None:
             raise ModelError(f"{path}: {name} {getattr(fusion, name)!r}, want -100 to 100")
     if fusion.threshold is not None and not is_number(fusion.threshold, 0, 1):
         raise ModelError(f"{path}: threshold {fusion.threshold!r}, want 0 to 1")
+    if not is_number(fusion.sure, 0.5, 1):
+        raise ModelError(f"{path}: sure {fusion.sure!r}, want 0.5 to 1")
     return fusion
 
 

@@ -94,8 +94,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "num_views",
         0,
-        "Augmented views of an image whose boxes are averaged (test-time augmentation); 0: the "
-        "number in the model's folder.",
+        "Augmented views of an image whose boxes, and in doubt decisions, are averaged "
+        "(test-time augmentation); 0: the number in the model's folder.",
         range=(0, MAX_VIEWS),
         unit="1",
         old_name="looks",

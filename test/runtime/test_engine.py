@@ -16,6 +16,7 @@ from clue_ros.model import checkpoint, decoding
 from clue_ros.model.decoding import Generation, Mode
 from clue_ros.model.fusion import Fusion
 from clue_ros.model.location_tokens import STEPS, Codes, decode_box
+from clue_ros.model.multi_view import windows
 from clue_ros.model.prompts import encode_prompts
 
 
@@ -32,7 +33,7 @@ def view(clue: Clue, picture: Image) -> View:
 @pytest.fixture(autouse=True)
 def as_loaded(clue: Clue) -> None:
     """Each test starts with the settings the model was loaded with."""
-    clue.policy, clue.threshold = "detector", 0.5
+    clue.policy, clue.threshold, clue.num_views = "detector", 0.5, None
 
 
 def test_what_is_loaded_says_what_it_is(clue: Clue, random_model: Path) -> None:
@@ -233,6 +234,51 @@ def test_what_was_read_for_the_second_opinion_is_replied_to(
     monkeypatch.setattr(checkpoint, "read_prompts", counted)
     clue.reply(view, Dialogue(context))
     assert len(count) == 1
+
+
+def test_further_views_decide_too_where_the_first_is_not_sure(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, context = clue.checkpoint, "pick up the block"
+    count = []
+
+    def counted(*args: Any) -> decoding.Prefill:
+        count.append(len(args[1]))
+        return decoding.read_prompts(*args)
+
+    monkeypatch.setattr(checkpoint, "read_prompts", counted)
+    through = windows(3, view.width, view.height)
+    features = parts.look(*(window.onto(view.image) for window in through))
+    opinions, _ = parts.opinions(features, context)
+    for sure, asked in ((0.5, 1), (1.0, 3)):
+        parts.fusion = Fusion(sure=sure)
+        clue.policy, clue.num_views = "both", 3
+        count.clear()
+        found = clue.ambiguity(view, context).probability
+        assert sum(count) == asked
+        assert found == pytest.approx(parts.fusion.agreed(opinions[:asked]), abs=1e-5)
+    clue.threshold = 1.0
+    count.clear()
+    assert isinstance(clue.reply(view, Dialogue(context)), Grounding)
+    assert count == [1, 2], "each view is read once, for the decision and for the box"
+    clue.num_views = 1
+    count.clear()
+    clue.ambiguity(view, context)
+    assert count == [1]
+
+
+def test_what_views_think_is_what_each_thinks_alone(clue: Clue, view: View) -> None:
+    parts, context = clue.checkpoint, "the red one on the left"
+    through = windows(3, view.width, view.height)
+    features = parts.look(*(window.onto(view.image) for window in through))
+    opinions, prefill = parts.opinions(features, context)
+    assert len(opinions) == 3
+    for row, (detector, decoder) in zip(features.split(1), opinions, strict=True):
+        assert detector == pytest.approx(parts.judge(row, context)[0], abs=1e-5)
+        assert decoder == pytest.approx(parts.second_opinion(row, context)[0], abs=1e-5)
+    said = parts.point(features, context)
+    for again, first in zip(parts.point(features, context, prefill), said, strict=True):
+        assert again.codes == first.codes
 
 
 def test_running_out_of_memory_half_way_reads_again(

@@ -168,6 +168,7 @@ def test_the_file_of_before_is_read_and_asks_for_a_new_fit(model: Path) -> None:
         ("bias", 1e9),
         ("threshold", 1.5),
         ("threshold", "x"),
+        ("sure", 0.4),
     ],
 )
 def test_a_broken_file_is_named(model: Path, key: str, value: object) -> None:
@@ -184,9 +185,23 @@ def test_the_fit_finds_who_knows_more() -> None:
     truth = rng.uniform(size=4000) < 0.5
     knows = np.where(truth, 1.0, -1.0) + rng.normal(size=4000) + 1.0
     odds = np.stack([rng.normal(size=4000), knows], axis=1)
-    fusion = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
+    labels = torch.tensor(truth, dtype=torch.float32)
+    fusion = fit(torch.tensor(odds, dtype=torch.float32)[:, None], labels)
+    assert fusion.sure == 0.5, "there is one view alone"
     # of two normal distributions of one width: the distance of their means, and that 1 taken off
     assert fusion.detector == pytest.approx(0, abs=0.2)
     assert fusion.decoder == pytest.approx(2, rel=0.15)
     assert fusion.bias == pytest.approx(-2, rel=0.15)
     assert fusion.threshold == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize(("noise", "asks"), [(0.3, True), (8.0, False)])
+def test_the_fit_asks_further_views_if_they_help(noise: float, asks: bool) -> None:
+    """The first view tells the truth with a noise of 2, the two others with this one."""
+    rng = np.random.default_rng(1)
+    truth = rng.uniform(size=4000) < 0.5
+    signal = np.where(truth, 1.0, -1.0)[:, None]
+    knows = signal + rng.normal(size=(4000, 3)) * (2.0, noise, noise)
+    odds = np.stack([np.zeros((4000, 3)), knows], axis=2)
+    fusion = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
+    assert (fusion.sure > 0.5) == asks

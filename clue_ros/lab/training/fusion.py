@@ -1,9 +1,10 @@
 """`clue train policy`: weigh the detector's and the decoder's probabilities (policy "both").
 
 A logistic regression on the log odds of the two, on validation requests that neither learned from,
-and the threshold with the best F1 there (the middle of its plateau). Three numbers from a thousand
-requests; nothing else of the model changes. `--policy zero-shot` fits that policy instead
-(`clue_ros.lab.training.zero_shot`).
+and the threshold with the best F1 there (the middle of its plateau). Of a model with several views
+of a picture (`num_views` in ivg.json) also how sure the first must be to decide alone, again by F1.
+Four numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits
+that policy instead (`clue_ros.lab.training.zero_shot`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
+from clue_ros.model.multi_view import windows
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
 
-OddsAndLabels = tuple[Tensor, Tensor]  # log odds of detector and decoder (n, 2), labels (n,)
+SURE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # see `Fusion.sure`
+
+OddsAndLabels = tuple[Tensor, Tensor]
+"""Log odds of detector and decoder in each of V views (n, V, 2), and labels (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,27 +111,28 @@ def train_policy(options: PolicyOptions) -> None:
 
 def judge(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> OddsAndLabels:
     """Log odds of ambiguity by both, and the label, of each request of some pictures."""
-    odds: list[tuple[float, float]] = []
+    odds: list[list[tuple[float, float]]] = []
     labels: list[float] = []
     for scene, queries in tqdm(samples, desc=name):
-        features = checkpoint.look(scene.image)
+        height, width = scene.image.shape[:2]
+        through = windows(checkpoint.ivg.num_views, width, height)
+        features = checkpoint.look(*(window.onto(scene.image) for window in through))
         for query in queries:
-            detector, _ = checkpoint.judge(features, query.context)
-            decoder, _ = checkpoint.second_opinion(features, query.context)
-            odds.append((log_odds(detector), log_odds(decoder)))
+            opinions, _ = checkpoint.opinions(features, query.context)
+            odds.append([(log_odds(a), log_odds(b)) for a, b in opinions])
             labels.append(float(query.ambiguous))
     return torch.tensor(odds), torch.tensor(labels)
 
 
 def fit(odds: Tensor, labels: Tensor) -> Fusion:
-    """Weights, bias and threshold for log odds (n, 2) and labels (n,), ambiguous being 1."""
-    start = Fusion()
+    """The numbers of a `Fusion` for log odds (n, V, 2) and labels (n,), ambiguous being 1."""
+    start, first = Fusion(), odds[:, 0]
     weights = torch.tensor([start.detector, start.decoder, start.bias], requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        wrong = F.binary_cross_entropy_with_logits(odds @ weights[:2] + weights[2], labels)
+        wrong = F.binary_cross_entropy_with_logits(first @ weights[:2] + weights[2], labels)
         total = wrong + RIDGE * weights[:2].square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
@@ -134,18 +140,29 @@ def fit(odds: Tensor, labels: Tensor) -> Fusion:
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     detector, decoder, bias = (round(float(w), 4) for w in weights.detach())
     fusion = Fusion(detector, decoder, bias)
-    return replace(fusion, threshold=fit_threshold(_chances(fusion, odds), labels))
+    found = []
+    for sure in SURE if odds.shape[1] > 1 else SURE[:1]:
+        chances = _chances(replace(fusion, sure=sure), odds)
+        threshold = fit_threshold(chances, labels)
+        found.append((f1(chances >= threshold, labels), -sure, threshold))
+    _, sure, threshold = max(found)  # of equals the one that asks further views least
+    return replace(fusion, threshold=threshold, sure=-sure)
 
 
 def _chances(fusion: Fusion, odds: Tensor) -> Tensor:
-    return torch.sigmoid(odds @ torch.tensor([fusion.detector, fusion.decoder]) + fusion.bias)
+    """Probabilities (n,) of ambiguity, as the engine has them."""
+    each = odds @ torch.tensor([fusion.detector, fusion.decoder]) + fusion.bias
+    first, every = torch.sigmoid(each[:, 0]), torch.sigmoid(each.mean(dim=1))
+    return torch.where(torch.maximum(first, 1 - first) >= fusion.sure, first, every)
 
 
 def figures(fusion: Fusion, seen: Mapping[str, OddsAndLabels], own: float) -> dict[str, float]:
-    """F1 of each set with the fitted weights, and of the detector alone at its own threshold."""
+    """F1 of each set as fitted, by the first view alone, and by its detector alone."""
     out: dict[str, float] = {}
     for name, (odds, labels) in seen.items():
         assert fusion.threshold is not None
         out[f"{name}_f1"] = round(f1(_chances(fusion, odds) >= fusion.threshold, labels), 4)
-        out[f"{name}_f1_detector"] = round(f1(torch.sigmoid(odds[:, 0]) >= own, labels), 4)
+        alone = _chances(replace(fusion, sure=0.5), odds)
+        out[f"{name}_f1_one_view"] = round(f1(alone >= fusion.threshold, labels), 4)
+        out[f"{name}_f1_detector"] = round(f1(torch.sigmoid(odds[:, 0, 0]) >= own, labels), 4)
     return out
