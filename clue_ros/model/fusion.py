@@ -43,9 +43,9 @@ class Fusion:
     decoder: float = 0.5
     bias: float = 0.0
     threshold: float | None = None
-    sure: float = 0.5
     detector_sha256: str = ""
     ivg_sha256: str = ""
+    sure: float = 0.5
 
     def probability(self, detector: float, decoder: float) -> float:
         """Both probabilities (0..1) as one.

@@ -59,7 +59,8 @@ def test_unsharp_blurs_coarsens_compresses_or_adds_noise(scene: Scene) -> None:
     before = np.abs(np.diff(scene.image.astype(int))).mean()
     assert min(rough) < before < max(rough)
     for image in found:
-        assert (image.shape, image.dtype) == (scene.image.shape, np.uint8)
+        assert image.shape == scene.image.shape
+        assert image.dtype == np.uint8
         assert np.abs(image.astype(float).mean() - scene.image.mean()) < 4
         channels = image.mean(axis=(0, 1)) - scene.image.mean(axis=(0, 1))
         assert np.abs(channels).max() < 6, "red stays red"

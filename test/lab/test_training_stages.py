@@ -108,7 +108,7 @@ def base(work: Work, tower: Path) -> Path:
 
 def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> None:
     losses = log(work.run / "vision")
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[-1] < 0.95 * losses[0]
     # the colour of a patch is learned in a few steps, on held-out scenes too
     assert log(work.run / "vision", "val_color_right")[-1] > 0.3
     assert log(work.run / "vision", "photo_loss")

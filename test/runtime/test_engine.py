@@ -273,7 +273,7 @@ def test_what_views_think_is_what_each_thinks_alone(clue: Clue, view: View) -> N
     features = parts.look(*(window.onto(view.image) for window in through))
     opinions, prefill = parts.opinions(features, context)
     assert len(opinions) == 3
-    for row, (detector, decoder) in zip(features.split(1), opinions, strict=True):
+    for row, (detector, decoder) in zip(features[:, None], opinions, strict=True):
         assert detector == pytest.approx(parts.judge(row, context)[0], abs=1e-5)
         assert decoder == pytest.approx(parts.second_opinion(row, context)[0], abs=1e-5)
     said = parts.point(features, context)
