@@ -127,7 +127,7 @@ def test_a_dialogue_about_a_dropped_photograph_and_back(demo: Demo, new_page: Ne
     drop(page, "desk.jpg", content.getvalue())
     page.locator("#source", has_text="desk.jpg").wait_for()
     type_in(page, "take the banana")
-    page.get_by_role("button", name="the left one", exact=True).click()
+    page.get_by_role("button", name="the yellow one", exact=True).click()
     wait_for_turn(page, "I see the banana")
     assert page.locator("#picture").evaluate("c => [c.width, c.height]") == [640, 480]
     drop(page, "no.png", b"no picture at all")
