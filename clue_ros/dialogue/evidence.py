@@ -142,21 +142,21 @@ _NO_NAME = (
 ) | _set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
 
 
-def _plain(phrase: str) -> str:
-    """A phrase in the spelling of reading.py."""
-    plain = unicodedata.normalize("NFKD", phrase).replace("'", " ").replace("-", " ")
-    return "".join(c for c in plain if not unicodedata.combining(c)).lower()
+def plain(phrase: str) -> str:
+    """A phrase in lower case, without accents, apostrophes and hyphens."""
+    parts = unicodedata.normalize("NFKD", phrase.casefold()).replace("'", " ").replace("-", " ")
+    return "".join(c for c in parts if not unicodedata.combining(c))
 
 
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
-    return frozenset(_plain(" ".join(phrases)).split())
+    return frozenset(plain(" ".join(phrases)).split())
 
 
 _KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | _set(
     "apple bowl fork knife mug knives"
 )
 _GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
-_KNOWN_NOUNS = NOUNS | _KINDS | {_plain(name) for name in KNOWN_NAMES - PERSONS}
+_KNOWN_NOUNS = NOUNS | _KINDS | {plain(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
 THINGS = _NAME_WORDS - _NO_NAME
 _LONG_NOUNS = frozenset(word for word in _KNOWN_NOUNS if len(word) > 5 and " " not in word)

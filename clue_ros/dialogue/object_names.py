@@ -338,7 +338,7 @@ LABEL_NAMES: dict[str, tuple[str, ...]] = {
 PERSONS = frozenset(
     _split("person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid")
 )
-"""Names of people, of whom a sentence about them is no request."""
+"""Names of people, whom nobody asks a robot to fetch."""
 
 HYPERNYMS = frozenset(
     _split(

@@ -13,13 +13,12 @@ English robot too. Case, accents, punctuation and apostrophes do not count: a re
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from clue_ros.dialogue.evidence import THINGS, is_explained, speaks_against
+from clue_ros.dialogue.evidence import THINGS, is_explained, plain, speaks_against
 from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
@@ -112,12 +111,6 @@ _FRENCH_SUBJECTS = frozenset(("j", "je", "tu", "il", "elle", "nous", "vous", "il
 _JOINED = {"im": ("i", "am"), "thats": ("that", "is"), "ill": ("i", "will")}
 
 
-def _simple(word: str) -> str:
-    """The word in lower case without accents."""
-    decomposed = unicodedata.normalize("NFKD", word.casefold())
-    return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
 def _tokens(text: str) -> list[_Token]:
     """The words and pauses of a text, in the spelling of the tables."""
     found: list[_Token] = []
@@ -128,7 +121,7 @@ def _tokens(text: str) -> list[_Token]:
             stem = match["aux"].lower()
             words: tuple[str, ...] = (f"{_STEMS.get(stem, stem)}nt",)
         elif match["word"]:
-            word = _simple(match["word"])
+            word = plain(match["word"])
             if word in ("la", "ci") and (last in _THOSE or "là" in match["word"].lower()):
                 word = "ci"
             word = next((short for short, long in _DRAWN_OUT if long.fullmatch(word)), word)

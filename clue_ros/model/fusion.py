@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -45,23 +45,17 @@ class Fusion:
     threshold: float | None = None
     detector_sha256: str = ""
     ivg_sha256: str = ""
-    sure: float = 0.5
-
-    def probability(self, detector: float, decoder: float) -> float:
-        """Both probabilities (0..1) as one.
-
-        >>> equal = Fusion()
-        >>> round(equal.probability(0.9, 0.1), 6), round(equal.probability(0.5, 0.9), 2)
-        (0.5, 0.75)
-        >>> equal.probability(1.0, 0.5) < 1
-        True
-        """
-        return self.agreed([(detector, decoder)])
+    sure: float = field(default=0.5, kw_only=True)
 
     def agreed(self, opinions: Sequence[tuple[float, float]]) -> float:
-        """The probabilities (detector's, decoder's) of several views of a picture as one.
+        """The probabilities (detector's, decoder's; 0..1) of one or more views as one.
 
-        >>> round(Fusion().agreed([(0.9, 0.9), (0.5, 0.5)]), 2)
+        >>> equal = Fusion()
+        >>> round(equal.agreed([(0.9, 0.1)]), 6), round(equal.agreed([(0.5, 0.9)]), 2)
+        (0.5, 0.75)
+        >>> equal.agreed([(1.0, 0.5)]) < 1
+        True
+        >>> round(equal.agreed([(0.9, 0.9), (0.5, 0.5)]), 2)
         0.75
         """
         odds = (self.detector * log_odds(a) + self.decoder * log_odds(b) for a, b in opinions)

@@ -86,7 +86,7 @@ def log(folder: Path, key: str = "loss") -> list[float]:
 
 @pytest.fixture(scope="module")
 def tower(work: Work) -> Path:
-    settings = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40)
+    settings = TrainingSettings(steps=80, batch=4, lr=3e-3, save_every=80)
     return train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
 
 
@@ -108,7 +108,7 @@ def base(work: Work, tower: Path) -> Path:
 
 def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> None:
     losses = log(work.run / "vision")
-    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     # the colour of a patch is learned in a few steps, on held-out scenes too
     assert log(work.run / "vision", "val_color_right")[-1] > 0.3
     assert log(work.run / "vision", "photo_loss")
@@ -121,10 +121,10 @@ def test_the_vision_stage_learns_and_writes_a_tower(work: Work, tower: Path) -> 
 
 def test_a_finished_vision_stage_is_not_run_again(work: Work, tower: Path) -> None:
     before = tower.stat().st_mtime_ns
-    settings = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40)
+    settings = TrainingSettings(steps=80, batch=4, lr=3e-3, save_every=80)
     again = train_vision(work.config.vision_config, work.data, settings, work.run / "vision", CPU)
     assert (again, again.stat().st_mtime_ns) == (tower, before)
-    other = TrainingSettings(steps=40, batch=4, lr=3e-3, save_every=40, seed=1)
+    other = TrainingSettings(steps=80, batch=4, lr=3e-3, save_every=80, seed=1)
     with pytest.raises(ClueError, match=r"vision holds a run with other settings \(seed 0, now 1"):
         train_vision(work.config.vision_config, work.data, other, work.run / "vision", CPU)
 

@@ -127,9 +127,8 @@ def test_a_dialogue_about_a_dropped_photograph_and_back(demo: Demo, new_page: Ne
     drop(page, "desk.jpg", content.getvalue())
     page.locator("#source", has_text="desk.jpg").wait_for()
     type_in(page, "take the banana")
-    answers = page.get_by_role("button", name=re.compile("^the .* one$"))
-    answers.first.click()
-    page.locator(".turn").nth(3).wait_for()  # request, question, answer, reply
+    page.get_by_role("button", name="the green one", exact=True).click()
+    wait_for_turn(page, "I see the banana")
     assert page.locator("#picture").evaluate("c => [c.width, c.height]") == [640, 480]
     drop(page, "no.png", b"no picture at all")
     page.get_by_role("alert").filter(has_text="not a picture").wait_for()

@@ -175,8 +175,8 @@ def evaluate(
     """Measure ``clue`` on every sample; each image is looked at once.
 
     ``force_grounding``: point when the questions are used up, instead of ending without a box.
-    ``problem`` is called with the reason for an image that cannot be read, and for a dialogue whose
-    request the conversation refuses: that dialogue is wrong, as it is for the person.
+    ``problem`` is called with the reason for an image that cannot be read, and for a request that
+    the conversation refuses. The dialogue of a refused request counts as wrong.
     """
     records: list[Record] = []
     for sample in samples:

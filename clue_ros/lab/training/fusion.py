@@ -145,7 +145,7 @@ def fit(odds: Tensor, labels: Tensor) -> Fusion:
         chances = _chances(replace(fusion, sure=sure), odds)
         threshold = fit_threshold(chances, labels)
         found.append((f1(chances >= threshold, labels), -sure, threshold))
-    _, sure, threshold = max(found)  # of equals the one that asks further views least
+    _, sure, threshold = max(found)  # of equals, the smallest `sure`
     return replace(fusion, threshold=threshold, sure=-sure)
 
 
