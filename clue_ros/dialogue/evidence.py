@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -158,6 +158,7 @@ _KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds
 _GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
 _KNOWN_NOUNS = NOUNS | _KINDS | {plain(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
+_LONGEST_NAME = max(noun.count(" ") + 1 for noun in _KNOWN_NOUNS)
 THINGS = _NAME_WORDS - _NO_NAME
 _LONG_NOUNS = frozenset(word for word in _KNOWN_NOUNS if len(word) > 5 and " " not in word)
 _DESCRIPTIONS = (
@@ -179,6 +180,11 @@ _DESCRIPTIONS = (
 
 def _any(words: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(words, key=lambda word: (-len(word), word)))}) "
+
+
+def _sort(tagged: str, spelled: Iterable[str]) -> str:
+    """A pattern of the words of a sort: the tagged ones, and those that patterns spell out."""
+    return f"(?:{'|'.join((tagged, *sorted(spelled)))}) "
 
 
 _DET = (
@@ -305,22 +311,29 @@ def _plural(noun: str) -> str:
 class _Patterns:
     """The pieces of an answer, or of a request: patterns of " "-ended words.
 
-    `_accepts` puts them together.
+    `_accepts` puts them together. A word that no pattern spells out is matched by its sort, which
+    `tagged` appends: a noun is "mug_n", a description "shiny_d", a word of no table "stapler_". So
+    a pattern spells out some hundred words, not two thousand, whose compilation would take half a
+    second.
+
+    spelled: the words that the patterns spell out.
     """
 
-    def __init__(self, is_answer: bool) -> None:
+    def __init__(self, is_answer: bool, spelled: frozenset[str] = frozenset()) -> None:
         self.nouns = _KNOWN_NOUNS
         self.nouns |= {_plural(word) for word in self.nouns}
         self.words = self.nouns | _DESCRIPTIONS | _GENERIC
-        known = _any(self.words)
-        unknown = rf"(?!{_any(_NO_NAME | self.words)})[^\W_]+ "
+        self.spelled = spelled
+        known = _sort(r"\w+_[nd]", spelled & self.words)
+        described = _sort(r"\w+_d", spelled & _DESCRIPTIONS)
+        unknown = _sort(r"[^\W_]+_", spelled - self.words - _NO_NAME)
         article = f"(?:{_INDEF}|{_DET})"
         own_body = rf"(?!(?:your|ta|tes|ton|vos|votre) (?:\w+ )?{_any(_BODY)})"
         # A thing of known words with articles or none; then one whose description no table has
         # ("the striped one"), or whose name ("the stapler").
         plain = f"(?:{article})*(?:{known})+"
         striped = f"{_DET}(?:{known})*(?:{unknown}){{1,3}}(?:{known})+"
-        new = rf"{_DET}(?:{_any(_DESCRIPTIONS)})*(?:{unknown}){{1,{1 if is_answer else 3}}}"
+        new = rf"{_DET}(?:{described})*(?:{unknown}){{1,{1 if is_answer else 3}}}"
         pointing = (
             r"(?:this|that|these|those) (?!is |are |was |will |\w+ )|(?:this|that) (?=, |please )"
         )
@@ -333,7 +346,7 @@ class _Patterns:
         needs = "+" if is_answer else "*"
         mixed = "" if is_answer else f"|{_NAMES_NEW}(?:{known}|{unknown}){{2,6}}"
         self.ordered = re.compile(
-            f"{own_body}(?:{plain}(?!{unknown}){mixed}|(?:{_NAMES_NEW}){needs}(?:{_any(_DESCRIPTIONS)})*"
+            f"{own_body}(?:{plain}(?!{unknown}){mixed}|(?:{_NAMES_NEW}){needs}(?:{described})*"
             f"(?:{unknown}){{1,4}}(?:{known})*|{plain}|{pointing}"
             "|(?:it|that|them|this|le|la|les|en|one) )"
         )
@@ -361,7 +374,40 @@ class _Patterns:
             f"(?:mine |(?:my|our) {known}|the one i (?:want|need|mean|meant) )(?:is|est) "
         )
 
+    def tagged(self, words: Sequence[str]) -> str:
+        """The words with the sorts of those that no pattern spells out, each with a " " after it.
 
+        A name of several words is tagged whole, without those that are known by themselves.
+        """
+        sorts = [self._tag(word) for word in words]
+        for begin, end in _names_in(words, self.nouns):
+            for at in range(begin, end):
+                if words[at] not in self.words:
+                    sorts[at] = "_n"
+        return "".join(f"{word}{sort} " for word, sort in zip(words, sorts, strict=True))
+
+    def _tag(self, word: str) -> str:
+        if word in self.spelled or not word.isalnum():
+            return ""
+        if word in _DESCRIPTIONS:
+            return "_d"
+        if word in self.words:
+            return "_n"
+        return "" if word in _NO_NAME else "_"
+
+
+def _names_in(words: Sequence[str], nouns: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Begin and end of each name of several words, the longest at its place."""
+    begin = 0
+    while begin < len(words):
+        ends = range(min(len(words), begin + _LONGEST_NAME), begin + 1, -1)
+        end = next((end for end in ends if " ".join(words[begin:end]) in nouns), begin + 1)
+        if end > begin + 1:
+            yield begin, end
+        begin = end
+
+
+_TAG = re.compile(r"_[nd]?\b")
 _WANTING = re.compile(f"(?:{_WANT}|{_OFFER})+")
 _IDENTIFYING = re.compile(_IDENTITY)
 _NOT = re.compile(_EXCLUDING)
@@ -382,7 +428,16 @@ _OWN_WORDS = frozenset(
 
 @lru_cache(maxsize=2)
 def _patterns(is_answer: bool) -> _Patterns:
-    return _Patterns(is_answer)
+    shared = (_WANTING, _IDENTIFYING, _NOT, _ORDER, _FILLING, _ANY_ONE, _JUDGED, _ENDING)
+    own = (p for p in vars(_Patterns(is_answer)).values() if isinstance(p, re.Pattern))
+    return _Patterns(is_answer, _spelled_out(*shared, _FORBIDDING, *own))
+
+
+def _spelled_out(*patterns: re.Pattern[str]) -> frozenset[str]:
+    """The words in patterns, "thing" and "things" for "things?"."""
+    texts = (re.sub(r"\\.", " ", pattern.pattern) for pattern in patterns)
+    found = re.findall(r"([a-z0-9]+)(\??)", " ".join(texts))
+    return frozenset(word for word, _ in found) | {word[:-1] for word, maybe in found if maybe}
 
 
 def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: bool) -> bool:
@@ -400,7 +455,7 @@ def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: 
     said = _known_spelling(["thing" if word in nouns else word for word in words])
     if _denies_a_thing(said, patterns):
         return False
-    text = " ".join(said) + " "
+    text = patterns.tagged(said)
     if not is_answer and _NOT.match(text):  # "not the mug", and nothing else was named
         return False
     if _accepts(text, 0, patterns):
@@ -411,7 +466,7 @@ def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: 
     return any(
         _accepts(text, begin, patterns, "ordering")
         for begin in (match.start() for match in re.finditer(r"\b\w", text))
-        if begin > 0 and _is_reason(text[:begin]) and _ORDER.match(text, begin)
+        if begin > 0 and _is_reason(_TAG.sub("", text[:begin])) and _ORDER.match(text, begin)
     )
 
 
