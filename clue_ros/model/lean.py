@@ -302,10 +302,13 @@ def open_lean(
     mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
     products = torch.bfloat16 if mixed else None
     stem = has_stem(config.vision_config)
-    used = {
-        name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
-        for name in wanted
-    }
+
+    def kind(name: str) -> torch.dtype:
+        if mixed and _is_merged(name):
+            return weights[name].dtype  # mapped, not copied: what is computed with are the copies
+        return torch.bfloat16 if mixed and _is_product(name, stem) else dtype
+
+    used = {name: weights[name].to(device, kind(name)) for name in wanted}
     return make(folder, config, used, device, dtype, products)
 
 
@@ -348,12 +351,14 @@ def _is_product(name: str, stem: bool) -> bool:
     )
 
 
+def _is_merged(name: str) -> bool:
+    """Whether a weight is of the decoder's projections, of which a small one has merged copies."""
+    return name.startswith(TEXT) and "_proj." in name
+
+
 def _decoder_bytes(shapes: Shapes) -> int:
     """Bytes of a decoder's projections in float32."""
-    inside = (
-        math.prod(shapes[name]) for name in shapes if name.startswith(TEXT) and "_proj." in name
-    )
-    return 4 * sum(inside)
+    return 4 * sum(math.prod(shapes[name]) for name in shapes if _is_merged(name))
 
 
 def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:
