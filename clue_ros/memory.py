@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEAPS = 2
+KERNELS = 200
 _M_ARENA_MAX = -8  # malloc.h
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
 # what another C library than glibc lacks
@@ -34,6 +35,15 @@ def share_the_heap() -> None:
     if "MALLOC_ARENA_MAX" not in os.environ:
         with contextlib.suppress(*_MISSING):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, HEAPS)
+
+
+def limit_kernels() -> None:
+    """Let oneDNN keep `KERNELS` compiled kernels, unless its own variable says how many.
+
+    Before torch is imported. By default it keeps 1024, and makes others for each length of a
+    prompt: some ten megabytes for each (docs/performance.md).
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
 
 
 def freeze_garbage() -> None:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
-from transformers.utils import logging
 
 from clue_ros.errors import ModelError
 from clue_ros.model.fast_decoder import FastDecoder, KeyValues
@@ -27,6 +25,7 @@ from clue_ros.model.quantization import loading_options, quantization_state
 
 if TYPE_CHECKING:
     from transformers.cache_utils import Cache
+    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
     from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
 ATTENTION = {"text_config": "eager", "vision_config": "sdpa"}
@@ -399,6 +398,8 @@ def load_backbone(
 
 def load_config(folder: Path) -> PaliGemmaConfig:
     """config.json, if it describes a PaliGemma 2. Raises ModelError."""
+    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
+
     path = folder / "config.json"
     content = read_json(path)
     check_config(path, content)
@@ -412,6 +413,8 @@ def load_config(folder: Path) -> PaliGemmaConfig:
 @contextmanager
 def quietly() -> Iterator[None]:
     """No progress bars and no load report: what matters in it becomes a ModelError."""
+    from transformers.utils import logging
+
     log: Any = logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

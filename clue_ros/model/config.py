@@ -1,17 +1,67 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes: the embedded model's, and the middle block (section III-B.1)."""
+"""Sizes: those in config.json, the embedded model's, and the middle block (section III-B.1)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
-from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
-from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+if TYPE_CHECKING:
+    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 
 # As the tokenizer numbers them.
 _TOKENS: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+
+_SIZES = {
+    "hidden_size": int, "intermediate_size": int, "num_attention_heads": int,
+    "num_hidden_layers": int,
+}  # fmt: skip
+_TEXT = {
+    **_SIZES, "vocab_size": int, "num_key_value_heads": int, "head_dim": int,
+    "query_pre_attn_scalar": (int, float), "rms_norm_eps": float, "sliding_window": int | None,
+    "attn_logit_softcapping": float | None, "final_logit_softcapping": float | None,
+    "hidden_activation": str, "attention_bias": bool, "tie_word_embeddings": bool,
+    "rope_parameters": dict,
+}  # fmt: skip
+_VISION = {
+    **_SIZES, "image_size": int, "patch_size": int, "num_channels": int, "layer_norm_eps": float,
+    "hidden_act": str, "vision_use_head": bool,
+}  # fmt: skip
+_WHOLE = {
+    "image_token_index": int, "tie_word_embeddings": bool, "text_config": dict,
+    "vision_config": dict,
+}  # fmt: skip
+
+
+class LeanConfig:
+    """What replies read of a config.json, without transformers' classes; see `lean_config`."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.image_token_id: int = content["image_token_index"]
+        self.tie_word_embeddings: bool = content["tie_word_embeddings"]
+        self.text_config = SimpleNamespace(**content["text_config"])
+        self.vision_config = SimpleNamespace(**content["vision_config"])
+
+    def get_text_config(self) -> SimpleNamespace:
+        """The decoder's part."""
+        return self.text_config
+
+
+def lean_config(content: Mapping[str, Any]) -> LeanConfig | None:
+    """A config.json's content, if that states all that replies read; None: ask transformers.
+
+    transformers knows what an older or a published file leaves to its defaults, and names what is
+    wrong with a value.
+    """
+
+    def states(part: Mapping[str, Any], names: Mapping[str, Any]) -> bool:
+        return all(name in part and isinstance(part[name], kind) for name, kind in names.items())
+
+    stated = states(content, _WHOLE)
+    stated = stated and states(content["text_config"], _TEXT)
+    return LeanConfig(content) if stated and states(content["vision_config"], _VISION) else None
 
 
 def half_depth_block(num_layers: int) -> int:
@@ -39,6 +89,10 @@ def tiny_config(
     `image_token_id` defaults to the last id, where `build_tokenizer` puts <image>. The head size is
     width / heads. conv_stem: sizes of a convolutional stem; None for SigLIP's patches.
     """
+    from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
+    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
+    from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+
     head_dim = width // heads
     text = Gemma2Config(
         vocab_size=vocab_size,

@@ -201,7 +201,7 @@ class FastDecoder:
         turn: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         """`attention` with the positions' cosines and sines."""
-        blocks = self._blocks()
+        blocks = self._blocks(block + 1)
         for index in range(block):
             hidden = self._block(blocks[index], index, hidden, mask, turn, None)
         part = blocks[block]
@@ -283,19 +283,38 @@ class FastDecoder:
         cos, sin = (table[positions].unsqueeze(1).to(dtype) for table in self._rotary)
         return cos, sin
 
-    def _blocks(self) -> list[_Block]:
-        """The blocks with the active adapter, made anew where a weight has changed."""
+    def _blocks(self, count: int | None = None) -> list[_Block]:
+        """At least the first `count` blocks, all by default, with the active adapter.
+
+        They are made when they are needed first, and anew where a weight has changed: above the
+        block that a detector reads, its adapter takes no memory.
+        """
         layers = self._decoder.layers[: self._config.num_hidden_layers]
         name = _active(layers)
         made = self._made.get(name)
         if made is None or made.state != _state(made.weights):
             weights = [w for layer in layers for w in _weights_of(layer, name)]
-            merge = all(_is_plain(layer) for layer in layers) and (
+            merge = all(map(self._is_plain, layers)) and (
                 self._merge or sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
             )
-            blocks = [self._merged(layer, name) if merge else _as_it_is(layer) for layer in layers]
-            made = self._made[name] = _Made(weights, _state(weights), blocks)
+            made = self._made[name] = _Made(weights, _state(weights), merge, [])
+        for layer in layers[len(made.blocks) : count]:
+            made.blocks.append(self._merged(layer, name) if made.merge else _as_it_is(layer))
         return made.blocks
+
+    def _is_plain(self, layer: Any) -> bool:
+        """Whether merging is exact enough: projections without bias, plain LoRA on them.
+
+        In float32, unless 16 bits are enough for the products.
+        """
+        return all(
+            type(_base(part)) is nn.Linear
+            and _base(part).bias is None
+            and (self._products is not None or _base(part).weight.dtype is torch.float32)
+            and not getattr(part, "merged", False)
+            and not any(getattr(part, "use_dora", {}).values())
+            for part in _projections(layer)
+        )
 
     def _merged(self, layer: Any, name: str | None) -> _Block:
         """A block of copies, the adapter added to the base's weights."""
@@ -319,10 +338,14 @@ class FastDecoder:
 
 @dataclass(frozen=True)
 class _Made:
-    """Blocks, the weights that they were made of, and those weights' state then."""
+    """Blocks from the first on, the weights that they are made of, and those weights' state then.
+
+    merge: whether an adapter is merged into them.
+    """
 
     weights: list[torch.Tensor]
     state: tuple[int, ...]
+    merge: bool
     blocks: list[_Block]
 
 
@@ -383,18 +406,6 @@ def _weights_of(layer: Any, name: str | None) -> list[torch.Tensor]:
     return found
 
 
-def _is_plain(layer: Any) -> bool:
-    """Whether merging is exact enough: float32 projections without bias, plain LoRA on them."""
-    return all(
-        type(_base(part)) is nn.Linear
-        and _base(part).bias is None
-        and _base(part).weight.dtype is torch.float32
-        and not getattr(part, "merged", False)
-        and not any(getattr(part, "use_dora", {}).values())
-        for part in _projections(layer)
-    )
-
-
 def _bytes(layer: Any) -> int:
     return sum(_base(part).weight.nbytes for part in _projections(layer))
 
@@ -404,7 +415,7 @@ def _scales(layer: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _sum(part: Any, name: str | None) -> torch.Tensor:
-    weight: torch.Tensor = _base(part).weight.detach()
+    weight: torch.Tensor = _base(part).weight.detach().float()
     lora = _lora(part, name)
     return weight if lora is None else weight + lora[2] * (lora[1].detach() @ lora[0].detach())
 

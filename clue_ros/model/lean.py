@@ -27,10 +27,17 @@ from torch.nn import functional
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
-from clue_ros.model.backbone import Backbone, load_backbone, load_config
+from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone, load_config
+from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.conv_stem import has_stem, patch_embedding
 from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder
-from clue_ros.model.loading import Shapes, published_name, weight_files
+from clue_ros.model.loading import (
+    Shapes,
+    check_config,
+    published_name,
+    read_json,
+    weight_files,
+)
 from clue_ros.model.products import Product
 
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
@@ -86,6 +93,7 @@ class LeanBackbone(Backbone):
             with torch.inference_mode(False):  # weights that are made in it cannot be trained
                 whole = load_backbone(self._folder, device=self._place, dtype=self._dtype)
                 self._whole, self._weights = whole.model, None
+                self._take(whole.config)
                 self._fast = FastDecoder(whole.model.model.language_model, self.text)
                 del self.decoder, self.tower, self._embeddings
                 for follow in self.then:
@@ -124,6 +132,15 @@ class LeanBackbone(Backbone):
         if not self.is_lean or torch.is_grad_enabled():
             return super().look(pixel_values)
         return self.tower(pixel_values.to(self._place, self._dtype))
+
+    def masks(self, *arguments: Any, **settings: Any) -> dict[str, Any]:
+        """See `Backbone`. transformers makes them, from its own configuration."""
+        if self.is_lean:
+            if isinstance(self.config, LeanConfig):
+                self._take(load_config(self._folder))
+            # Without a kind of attention it makes none, and padding would be attended to.
+            self.text._attn_implementation = ATTENTION["text_config"]
+        return super().masks(*arguments, **settings)
 
     def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         if not self.is_lean:
@@ -271,7 +288,9 @@ def open_lean(
 
     Raises ModelError for a config.json that cannot be used.
     """
-    config: Any = load_config(folder)
+    content = read_json(folder / "config.json")
+    check_config(folder / "config.json", content)
+    config: Any = lean_config(content) or load_config(folder)
     try:
         weights = _tensors(weight_files(folder))
     except (ModelError, OSError, ValueError):
@@ -283,17 +302,21 @@ def open_lean(
     mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
     products = torch.bfloat16 if mixed else None
     stem = has_stem(config.vision_config)
-    used = {
-        name: weights[name].to(device, products if mixed and _is_product(name, stem) else dtype)
-        for name in wanted
-    }
+
+    def kind(name: str) -> torch.dtype:
+        if mixed and _is_merged(name):
+            return weights[name].dtype  # mapped, not copied: what is computed with are the copies
+        return torch.bfloat16 if mixed and _is_product(name, stem) else dtype
+
+    used = {name: weights[name].to(device, kind(name)) for name in wanted}
     return make(folder, config, used, device, dtype, products)
 
 
 def can_mix(config: Any, shapes: Shapes) -> bool:
     """Whether `open_lean` takes mixed precision for a model where it is asked to.
 
-    config: a PaliGemmaConfig. shapes: of the weights in the model's files, by their names there.
+    config: a PaliGemmaConfig or `LeanConfig`. shapes: of the weights in the model's files, by their
+    names there.
     """
     wanted = _wanted(config, {published_name(name): shape for name, shape in shapes.items()})
     return wanted is not None and _decoder_bytes(wanted) <= MERGED_BYTES
@@ -328,12 +351,14 @@ def _is_product(name: str, stem: bool) -> bool:
     )
 
 
+def _is_merged(name: str) -> bool:
+    """Whether a weight is of the decoder's projections, of which a small one has merged copies."""
+    return name.startswith(TEXT) and "_proj." in name
+
+
 def _decoder_bytes(shapes: Shapes) -> int:
     """Bytes of a decoder's projections in float32."""
-    inside = (
-        math.prod(shapes[name]) for name in shapes if name.startswith(TEXT) and "_proj." in name
-    )
-    return 4 * sum(inside)
+    return 4 * sum(math.prod(shapes[name]) for name in shapes if _is_merged(name))
 
 
 def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:

@@ -502,17 +502,21 @@ def _itemsize(dtype: str) -> int:
 def _check_mixed(report: Report, dtype: str, config: Mapping[str, Any], shapes: Shapes) -> None:
     """Say so where loading takes mixed precision."""
     import torch
-    from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 
+    from clue_ros.model.config import lean_config
     from clue_ros.model.devices import MIXED, wants_mixed
     from clue_ros.model.lean import can_mix
 
     if not wants_mixed(dtype, torch.device(report.device)):
         return
-    try:
-        whole = PaliGemmaConfig.from_dict(dict(config))
-    except Exception:  # noqa: BLE001 - whatever a wrong value leads to; loading names it
-        return
+    whole: Any = lean_config(config)
+    if whole is None:
+        from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
+
+        try:
+            whole = PaliGemmaConfig.from_dict(dict(config))
+        except Exception:  # noqa: BLE001 - whatever a wrong value leads to; loading names it
+            return
     if can_mix(whole, shapes):
         report.dtype = MIXED
 

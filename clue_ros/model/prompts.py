@@ -15,7 +15,7 @@ attention).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from PIL import Image
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line, read_json, require_files
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
     from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 
 PAD, EOS, BOS, UNK, MASK, NEWLINE, IMAGE = (
@@ -62,6 +62,8 @@ def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     <bos> 2, <unk> 3, <mask> 4, newline 5, punctuation, the words in alphabetical order,
     <loc0000>.., <seg000>.., and <image> last.
     """
+    from transformers import PreTrainedTokenizerFast
+
     known = {piece for text in words for piece in split_words(text)}
     plain = [NEWLINE, *PUNCTUATION, *sorted(known - {NEWLINE, *PUNCTUATION})]
     pieces = [PAD, EOS, BOS, UNK, MASK, *plain, *LOCATIONS, *SEGMENTS, IMAGE]
@@ -102,6 +104,7 @@ def load_processor(folder: str | Path) -> PaliGemmaProcessor:
     # Older models, the published PaliGemma among them, keep it under the older name.
     if not (folder / "preprocessor_config.json").is_file():
         require_files(folder, "processor_config.json")
+    from transformers import AutoTokenizer
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
     try:
@@ -123,7 +126,7 @@ def _processor(pictures: Any, tokenizer: Any) -> PaliGemmaProcessor:
 
 
 class LeanProcessor:
-    """What replies need of `load_processor`'s, without importing transformers' image processors.
+    """What replies need of `load_processor`'s, without importing transformers.
 
     Called, or asked for anything else, it loads that one.
     """
@@ -173,6 +176,103 @@ class LeanProcessor:
         return getattr(self.whole, name)
 
 
+class LeanTokenizer:
+    """What replies need of `load_processor`'s tokenizer: the one below it, of package tokenizers.
+
+    special: the special tokens by their names there, such as "bos_token". Asked for anything else,
+    it loads that one.
+    """
+
+    def __init__(self, folder: Path, core: Tokenizer, special: Mapping[str, str]) -> None:
+        self._folder, self._core = folder, core
+        core.no_truncation()
+        core.no_padding()
+        for name, token in special.items():
+            setattr(self, name, token)
+            setattr(self, f"{name}_id", core.token_to_id(token))
+        self.all_special_tokens = list(dict.fromkeys(special.values()))
+        self.all_special_ids: list[int] = self.convert_tokens_to_ids(self.all_special_tokens)
+
+    @cached_property
+    def whole(self) -> Any:
+        """The tokenizer of transformers."""
+        return load_processor(self._folder).tokenizer
+
+    def __call__(self, text: Any, *, add_special_tokens: bool = True, **settings: Any) -> Any:
+        """A text's "input_ids" and "offset_mapping"."""
+        if not isinstance(text, str) or settings.keys() - {"return_offsets_mapping"}:
+            return self.whole(text, add_special_tokens=add_special_tokens, **settings)
+        found = self._core.encode(text, add_special_tokens=add_special_tokens)
+        return {"input_ids": found.ids, "offset_mapping": found.offsets}
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of some ids."""
+        text: str = self._core.decode([*map(int, ids)], skip_special_tokens=skip_special_tokens)
+        return text
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """A token's id, or those of several; that of <unk> for one that it does not have."""
+        if not isinstance(tokens, str):
+            return [self.convert_tokens_to_ids(token) for token in tokens]
+        found = self._core.token_to_id(tokens)
+        return self.unk_token_id if found is None else found
+
+    def add_tokens(self, tokens: Sequence[str]) -> int:
+        """Match these before any splitting; returns how many are new to the vocabulary."""
+        added: int = self._core.add_tokens(list(tokens))
+        return added
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token and its id."""
+        vocabulary: dict[str, int] = self._core.get_vocab(with_added_tokens=True)
+        return vocabulary
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """The tokens that are matched before any splitting, and their ids."""
+        return {token.content: i for i, token in self._core.get_added_tokens_decoder().items()}
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        size: int = self._core.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else that it has."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+
+PLAIN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""The classes of transformers that take tokenizer.json as it is."""
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "image_token")
+PLAIN_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "clean_up_tokenization_spaces": (False,), "extra_special_tokens": ([], {}),
+    "tokenizer_class": PLAIN_TOKENIZERS,
+}  # fmt: skip
+"""What a tokenizer_config.json has to say, beside `SPECIAL` and these."""
+UNREAD = ("backend", "is_local", "model_max_length", "padding_side", "processor_class")
+
+
+def _open_tokenizer(folder: Path) -> Any:
+    """A folder's tokenizer: a `LeanTokenizer` where nothing but its two files makes it."""
+    settings = read_json(folder / "tokenizer_config.json")
+    older = ("special_tokens_map.json", "added_tokens.json")
+    if (
+        settings.keys() - {*UNREAD} == {*SPECIAL, *PLAIN_SETTINGS}
+        and all(settings[name] in plain for name, plain in PLAIN_SETTINGS.items())
+        and not any((folder / name).exists() for name in older)
+    ):
+        core = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        special = {name: settings[name] for name in SPECIAL}
+        added = core.get_added_tokens_decoder().values()
+        if {*special.values()} <= {token.content for token in added if token.special}:
+            return LeanTokenizer(folder, core, special)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
 PLAIN_PICTURES = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb")
 SETTINGS = ("size", "resample", "rescale_factor", "image_mean", "image_std", "image_seq_length")
 
@@ -194,8 +294,7 @@ def open_processor(folder: str | Path) -> Any:
         square = set(settings.get("size", ())) == {"height", "width"}
         if not (known and plain and square) or settings.get("do_pad") or settings.get("do_crop"):
             return load_processor(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        return LeanProcessor(folder, tokenizer, settings)
+        return LeanProcessor(folder, _open_tokenizer(folder), settings)
     except Exception:  # noqa: BLE001 - the whole one says what is wrong
         return load_processor(folder)
 

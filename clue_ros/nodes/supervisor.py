@@ -28,14 +28,11 @@ from types import FrameType
 from clue_ros import memory
 from clue_ros.interrupts import starting
 
-# The classes of the backbone, which transformers imports when a model is loaded, and ours.
 MODEL_CODE = (
     "clue_ros.model.checkpoint",
     "clue_ros.model.attention",
     "clue_ros.model.location_tokens",
     "clue_ros.dialogue.words",
-    "transformers.models.gemma2.modeling_gemma2",
-    "transformers.models.siglip.modeling_siglip",
 )
 # Seconds before the next start; twice as many after each life shorter than SHORT_LIFE.
 PAUSE, LONGEST_PAUSE, SHORT_LIFE = 0.1, 10.0, 10.0

@@ -79,6 +79,19 @@ def test_threads_share_two_heaps_unless_the_environment_says_otherwise() -> None
     assert printed(COUNT, MALLOC_ARENA_MAX="6")[0] > 2
 
 
+def test_kernels_are_limited_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    for before, after in ((None, str(memory.KERNELS)), ("7", "7")):
+        with monkeypatch.context() as patch:
+            patch.delenv(name, raising=False)
+            if before is not None:
+                patch.setenv(name, before)
+            memory.limit_kernels()
+            assert os.environ.pop(name) == after
+
+
 def test_holes_between_pieces_that_stay_are_given_back() -> None:
     before, after = printed(HOLES)
     assert before - after > 40

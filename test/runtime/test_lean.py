@@ -16,9 +16,18 @@ from tiny_model import write_random_model
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import load_config
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
+from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.lean import LeanBackbone
-from clue_ros.model.prompts import LeanProcessor
+from clue_ros.model.loading import EMBEDDED, find_model, read_json
+from clue_ros.model.prompts import (
+    IMAGE,
+    LeanProcessor,
+    LeanTokenizer,
+    load_processor,
+    open_processor,
+)
 
 REQUESTS = ("pick up the red block", "the left one")
 
@@ -99,14 +108,119 @@ def test_pixels_are_bit_by_bit_those_of_transformers(
     assert len(processor.whole.tokenizer) == len(processor.tokenizer)
 
 
-def test_a_reply_imports_neither_the_model_classes_nor_peft(random_model: Path) -> None:
+def random_texts(words: list[str], count: int) -> list[str]:
+    """Words of a tokenizer, its special tokens, and characters that it lacks, in any order."""
+    rng = np.random.default_rng()
+    odd = ["", " ", "\n", "Zebra", "éÉ", "\U0001f34c", "a_b", "<loc", "<LOC0007>", "don't", "１２"]
+    pieces = [*words, *odd]
+    return [
+        rng.choice(["", " ", "  "]).join(rng.choice(pieces, rng.integers(0, 12)))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("model", [*EMBEDDED, "random"])
+def test_texts_get_the_tokens_of_transformers(model: str, random_model: Path) -> None:
+    folder = random_model if model == "random" else find_model(model)
+    ours, theirs = open_processor(folder).tokenizer, load_processor(folder).tokenizer
+    assert isinstance(ours, LeanTokenizer)
+    assert len(ours) == len(theirs)
+    assert ours.get_vocab() == theirs.get_vocab()
+    assert ours.get_added_vocab() == theirs.get_added_vocab()
+    for name in ("all_special_tokens", "all_special_ids"):
+        assert set(getattr(ours, name)) == set(getattr(theirs, name))
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token", "image_token"):
+        assert getattr(ours, name) == getattr(theirs, name)
+        assert getattr(ours, f"{name}_id") == getattr(theirs, f"{name}_id")
+    tokens = [IMAGE, "<loc0001>", "\n", "no such token"]
+    assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
+    rng = np.random.default_rng()
+    for text in random_texts(list(ours.get_vocab()), 200):
+        for special in (False, True):
+            settings = {"add_special_tokens": special, "return_offsets_mapping": True}
+            mine, their = ours(text, **settings), theirs(text, **settings)
+            assert mine["input_ids"] == their["input_ids"], text
+            assert mine["offset_mapping"] == their["offset_mapping"], text
+        ids = rng.integers(0, len(ours), 9).tolist()
+        for skip in (False, True):
+            said = ours.decode(ids, skip_special_tokens=skip)
+            assert said == theirs.decode(ids, skip_special_tokens=skip)
+    padded: dict[str, Any] = {"padding": "max_length", "max_length": 9}
+    assert ours("pick it up", **padded) == theirs("pick it up", **padded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokenizer_class": "GemmaTokenizer"}, {"clean_up_tokenization_spaces": True}, {"new": 1}],
+)
+def test_what_is_no_plain_tokenizer_is_left_to_transformers(
+    random_model: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    processor = open_processor(folder)
+    assert not isinstance(processor.tokenizer, LeanTokenizer)
+
+
+@pytest.mark.parametrize("model", [*EMBEDDED, "random"])
+def test_sizes_are_those_that_transformers_reads(model: str, random_model: Path) -> None:
+    folder = random_model if model == "random" else find_model(model)
+    content = read_json(folder / "config.json")
+    ours, theirs = lean_config(content), load_config(folder)
+    assert isinstance(ours, LeanConfig)
+    assert ours.image_token_id == theirs.image_token_id
+    assert ours.tie_word_embeddings == theirs.tie_word_embeddings
+    parts = (
+        (ours.get_text_config(), theirs.get_text_config()),
+        (ours.vision_config, theirs.vision_config),
+    )
+    for mine, their in parts:
+        for name, value in vars(mine).items():
+            assert getattr(their, name) == value, name
+
+
+def test_a_config_that_leaves_something_to_defaults_is_left_to_transformers(
+    random_model: Path,
+) -> None:
+    content = read_json(random_model / "config.json")
+    for name in ("text_config", "vision_config"):
+        for key in ("hidden_size", "num_attention_heads"):
+            part = content[name]
+            silent = {other: value for other, value in part.items() if other != key}
+            assert lean_config({**content, name: silent}) is None
+            assert lean_config({**content, name: {**part, key: str(part[key])}}) is None
+    assert lean_config({}) is None
+
+
+def test_prompts_of_several_lengths_are_masked_as_transformers_masks_them(
+    random_model: Path,
+) -> None:
+    checkpoint, backbone = lean(random_model)
+    prompts = checkpoint.detector.prompts(checkpoint.processor, REQUESTS)
+    assert not bool(prompts.attention_mask.all())
+    features = checkpoint.look(image(6))
+
+    def maps() -> torch.Tensor:
+        checkpoint.adapters.use(DETECTOR)
+        with torch.inference_mode():
+            return backbone.word_attention(1, features, prompts)[0]
+
+    ours = maps()
+    assert not bool(ours[1, :, :, prompts.attention_mask[1] == 0].any())
+    assert backbone.is_lean
+    assert backbone.model is not None
+    assert torch.allclose(ours, maps(), atol=1e-5)
+
+
+def test_a_reply_imports_neither_transformers_nor_peft(random_model: Path) -> None:
     script = (
         "import sys, numpy; from clue_ros.engine import Clue; "
         "from clue_ros.dialogue.types import Dialogue; "
         f"clue = Clue.load({str(random_model)!r}, device='cpu', policy='detector'); "
         "view = clue.look(numpy.zeros((60, 80, 3), numpy.uint8)); "
         "clue.reply(view, Dialogue('the block'), force_grounding=True); "
-        "heavy = ('peft', 'transformers.modeling_utils', 'torch.distributed.tensor', 'accelerate');"
+        "heavy = ('peft', 'transformers', 'huggingface_hub', 'torch.distributed.tensor');"
         "print([name for name in heavy if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,10 +1,12 @@
 """Fused products give what the plain operations give, and mixed precision stays near float32."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from clue_ros.dialogue.types import Dialogue, Grounding
@@ -99,6 +101,31 @@ def test_mixed_precision_stays_near_float32(random_model: Path) -> None:
         assert not np.array_equal(one.attention, other.attention)  # it is not the same arithmetic
         assert np.abs(one.attention - other.attention).max() < 0.1
         assert replies[0].score == pytest.approx(replies[1].score, abs=0.05)
+
+
+def test_mixed_precision_makes_the_same_of_weights_in_16_and_in_32_bits(
+    random_model: Path, tmp_path: Path
+) -> None:
+    clues = []
+    for dtype in (torch.bfloat16, torch.float32):
+        folder = Path(shutil.copytree(random_model, tmp_path / str(dtype)))
+        path = folder / "model.safetensors"
+        rounded = {n: w.to(torch.bfloat16).to(dtype) for n, w in load_file(path).items()}
+        save_file(rounded, path, {"format": "pt"})
+        clues.append(Clue.load(folder, device="cpu", dtype="mixed"))
+    small, large = clues
+    assert small.memory_bytes() < large.memory_bytes()
+    rng = np.random.default_rng()
+    for text in ("pick up the red block", "the cup on the left"):
+        image = rng.integers(0, 256, (60, 80, 3), np.uint8)
+        one, other = (
+            clue.reply(clue.look(image), Dialogue(text), force_grounding=True) for clue in clues
+        )
+        assert isinstance(one, Grounding)
+        assert isinstance(other, Grounding)
+        assert (one.box, one.score) == (other.box, other.score)
+        assert one.ambiguity.probability == other.ambiguity.probability
+        assert np.array_equal(one.ambiguity.attention, other.ambiguity.attention)
 
 
 def test_a_decoder_too_large_to_be_merged_is_not_mixed(
