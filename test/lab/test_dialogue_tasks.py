@@ -262,9 +262,9 @@ def test_the_oracle_plays_on_a_plain_world_beside_the_papers_success(
     root: Path, oracle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--split", "val"]
-    words += ["--source", root / "scenes", "--model", root / "model", "--oracle", oracle]
+    words += ["--source", str(root / "scenes"), "--model", str(root / "model")]
     capsys.readouterr()
-    assert main([*map(str, words), "--device", "cpu", "--markdown"]) == 0
+    assert main([*words, "--oracle", str(oracle), "--device", "cpu", "--markdown"]) == 0
     own, *published = capsys.readouterr().out.splitlines()[2:]
     assert own.startswith("| self-play |")
     assert [line.split("|")[1:3] for line in published] == [
