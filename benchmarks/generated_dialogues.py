@@ -14,6 +14,10 @@ has the same number of steps; "generated, then clean" has half of them on each. 
 tasks vg, vqg and ivg on held-out scenes; of a new adapter without any step too ("nothing"): where
 that is as good, the base knew the dialogues before, and the arms say little.
 
+With --rounds N, dialogues about the same scenes are generated again by the adapter that the first
+seed learned in the round before, and "generated, then clean" is trained on them, from a new adapter
+and with as many steps.
+
 Every command's result is in OUT/steps, so that the same command goes on after an interruption. At
 the end, OUT has results.json and results.md.
 """
@@ -43,6 +47,18 @@ from clue_ros.lab.simulator.worlds import WORLDS
 CLEAN, GENERATED, BOTH = "clean", "generated", "generated, then clean"
 ARMS = (CLEAN, GENERATED, BOTH)
 UNTRAINED = "nothing"
+
+
+def arm_of(number: int) -> str:
+    """The arm of a round, from 1."""
+    return BOTH if number == 1 else f"{BOTH}, round {number}"
+
+
+def dialogues_of(number: int) -> str:
+    """The folder of the dialogues that are generated in a round, from 1."""
+    return GENERATED if number == 1 else f"{GENERATED}-{number}"
+
+
 TASKS = ("vg", "vqg", "ivg")
 BEST = {
     "vg": "share of boxes at IoU 0.5",
@@ -62,6 +78,9 @@ class ExperimentOptions(ModelOptions):
     tabletop: Path = required("folder of simulated scenes, with the splits train and test")
     world: str = option("rich", "world of the scenes", choices=tuple(WORLDS))
     seeds: tuple[int, ...] = option((0, 1, 2), "seeds of the trainings", nargs="+", type=int)
+    rounds: int = option(
+        1, "rounds of generating and training; more of them can be added", type=at_least(1)
+    )
     clean_scenes: int = option(200, "training scenes of the clean dialogues", type=at_least(1))
     generated_scenes: int = option(400, "further training scenes, of the generated dialogues")
     test_scenes: int = option(100, "held-out scenes to measure on", type=at_least(1))
@@ -87,8 +106,11 @@ class ExperimentOptions(ModelOptions):
             raise ClueError("--seeds: one of them stands there twice")
 
     def settings(self) -> dict[str, Any]:
-        """What must not change between two runs of an output folder; seeds may be added."""
-        left_out = ("out", "device", "seeds")
+        """What must not change between two runs of an output folder.
+
+        Seeds and rounds may be added.
+        """
+        left_out = ("out", "device", "seeds", "rounds")
         kept = {k: v for k, v in vars(self).items() if k not in left_out}
         return {**json.loads(json.dumps(kept, default=str)), "first_seed": self.seeds[0]}
 
@@ -133,18 +155,24 @@ class Experiment:
             o.clean_scenes, "--per-image", o.per_image, "--out", self.folder / CLEAN,
         )  # fmt: skip
 
-    def make_generated(self) -> dict[str, Any]:
-        """The generated dialogues, by the first seed's adapter of the clean ones."""
+    def make_generated(self, number: int = 1) -> dict[str, Any]:
+        """A round's dialogues: counts and rejects of its report.
+
+        The first seed's adapter of the round before asks; in round 1 that of the clean dialogues.
+        """
+        asker = CLEAN if number == 1 else arm_of(number - 1)
+        name = dialogues_of(number)
         o, ids = self.options, self.folder / "generated_scenes.txt"
         if not ids.exists():
             ids.write_text("".join(f"{name}\n" for name in self._further_scenes()))
         person = [] if o.oracle is None else ["--oracle", o.oracle]
-        return self.once(
-            "generated", "data", "generate", f"tabletop:{o.tabletop}", "--world", o.world, "--ids",
+        report = self.once(
+            name, "data", "generate", f"tabletop:{o.tabletop}", "--world", o.world, "--ids",
             ids, "--per-image", o.per_image, "--min-iou", o.min_iou, "--policy", o.policy,
-            "--model", o.model, "--ivg", self.adapter(CLEAN, o.seeds[0]), "--device", o.device,
-            "--out", self.folder / GENERATED, *person,
+            "--model", o.model, "--ivg", self.adapter(asker, o.seeds[0]), "--device", o.device,
+            "--out", self.folder / name, *person,
         )  # fmt: skip
+        return {k: report[k] for k in ("pictures", "dialogues", "rounds", "rejected")}
 
     def _further_scenes(self) -> list[str]:
         """The names of the training scenes after the clean ones."""
@@ -165,17 +193,18 @@ class Experiment:
         """The folder of an arm's adapter."""
         return self.folder / f"seed-{seed}" / _file_name(arm)
 
-    def train(self, arm: str, seed: int) -> None:
-        """Train an arm."""
+    def train(self, arm: str, seed: int, number: int = 1) -> None:
+        """Train an arm; number: of the round whose generated dialogues it begins with."""
         steps = self.options.steps
         if arm == UNTRAINED:
             self._train(arm, seed, self.adapter(arm, seed), CLEAN, 0)
             return
-        if arm != BOTH:
+        if arm in (CLEAN, GENERATED):
             self._train(arm, seed, self.adapter(arm, seed), arm, steps)
             return
-        first = self.folder / f"seed-{seed}" / "generated-half"
-        self._train("generated half", seed, first, GENERATED, steps // 2)
+        name = dialogues_of(number)
+        first = self.folder / f"seed-{seed}" / f"{name}-half"
+        self._train(f"{name} half", seed, first, name, steps // 2)
         self._train(arm, seed, self.adapter(arm, seed), CLEAN, steps // 2, "--init", first)
 
     def _train(self, name: str, seed: int, out: Path, data: str, steps: int, *more: object) -> None:
@@ -214,19 +243,25 @@ class Experiment:
         first = self.options.seeds[0]
         clean = self.make_clean()
         self.train(CLEAN, first)
-        generated = self.make_generated()
+        generated = [self.make_generated()]
         arms: dict[str, list[dict[str, float | None]]] = {arm: [] for arm in ARMS}
         for seed in self.options.seeds:
             for arm in ARMS:
                 self.train(arm, seed)
                 arms[arm].append(self.measure(arm, seed))
+        for number in range(2, self.options.rounds + 1):
+            arm = arm_of(number)
+            generated.append(self.make_generated(number))
+            arms[arm] = []
+            for seed in self.options.seeds:
+                self.train(arm, seed, number)
+                arms[arm].append(self.measure(arm, seed))
         self.train(UNTRAINED, first)
-        kept = {k: generated[k] for k in ("pictures", "dialogues", "rounds", "rejected")}
         return {
             "settings": self.options.settings(),
             "seeds": list(self.options.seeds),
             "clean": {"dialogues": clean["dialogues"]},
-            "generated": kept,
+            "generated": generated,
             "untrained": self.measure(UNTRAINED, first),
             "arms": arms,
             "order": {name: order_of(arms, name) for name in BEST},
@@ -240,13 +275,15 @@ def results_text(results: Mapping[str, Any]) -> str:
         [arm, *(_spread(figures[name] for figures in runs) for name in columns)]
         for arm, runs in {UNTRAINED: [results["untrained"]], **results["arms"]}.items()
     ]
-    generated, settings = results["generated"], results["settings"]
+    settings, kept = results["settings"], list[str]()
+    for made in results["generated"]:
+        tried = made["dialogues"] + sum(made["rejected"].values())
+        kept.append(f"{made['dialogues']} kept of {tried}")
     lines = [
         f"Model {settings['model']}, world {settings['world']}, {settings['steps']} steps of"
         f" {settings['batch']} pictures, {len(results['seeds'])} seeds,"
         f" {settings['test_scenes']} held-out scenes. Clean: {results['clean']['dialogues']}"
-        f" dialogues. Generated: {generated['dialogues']} kept of"
-        f" {generated['dialogues'] + sum(generated['rejected'].values())}.",
+        f" dialogues. Generated: {', then '.join(kept)}.",
         "",
         table(["trained on", *columns], rows, markdown=True),
         "",

@@ -7,8 +7,8 @@
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model for OpenVINO, quicker on a CPU
     clue review FOLDER                             review recorded episodes in a browser
-    clue eval it2p|tabletop|photos|dialogue        measure a model
-    clue train base|detector|ivg|oracle|policy|views|full       train one
+    clue eval it2p|tabletop|photos|dialogue|rec    measure a model
+    clue train base|detector|ivg|oracle|policy|views|wrapper|full       train one
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes

@@ -256,3 +256,29 @@ def test_a_task_that_needs_the_oracle_says_so(
     words = ["eval", "dialogue", "--data", "invig", "--source", str(root / "invig")]
     assert main([*words, "--task", "vqa"]) == 2
     assert "clue train oracle" in capsys.readouterr().err
+
+
+def test_the_oracle_plays_on_a_plain_world_beside_the_papers_success(
+    root: Path, oracle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--split", "val"]
+    words += ["--source", str(root / "scenes"), "--model", str(root / "model")]
+    capsys.readouterr()
+    assert main([*words, "--oracle", str(oracle), "--device", "cpu", "--markdown"]) == 0
+    own, *published = capsys.readouterr().out.splitlines()[2:]
+    assert own.startswith("| self-play |")
+    assert [line.split("|")[1:3] for line in published] == [
+        [" InViG-Base 21K (paper, InViG) ", " 0.356 "],
+        [" InViG-Base 500+21K (paper, InViG) ", " 0.456 "],
+    ]
+
+
+def test_a_wrapper_is_refused_where_a_decoder_is_needed(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "boxes.json").write_text("[]")
+    words = ["eval", "dialogue", "--data", "invig", "--source", str(root / "invig")]
+    words += ["--model", "wrapper", "--candidates", f"json:{tmp_path / 'boxes.json'}"]
+    for more in (["--task", "vg"], ["--task", "ivg", "--oracle", str(tmp_path)]):
+        assert main([*words, *more]) == 2
+        assert "need a PaliGemma 2" in capsys.readouterr().err

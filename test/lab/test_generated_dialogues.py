@@ -48,8 +48,8 @@ def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
 
     results = json.loads((out / "results.json").read_text())
     assert results["clean"]["dialogues"] > 0
-    assert results["generated"]["pictures"] == 3
-    assert results["generated"]["dialogues"] > 0
+    assert results["generated"][0]["pictures"] == 3
+    assert results["generated"][0]["dialogues"] > 0
     assert list(results["arms"]) == list(ARMS)
     for runs in results["arms"].values():
         assert len(runs) == 1
@@ -68,6 +68,16 @@ def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
     assert main([*argv, "--min-iou", "0.5"]) == 2
     assert "was begun with min_iou 0.0, not 0.5" in capsys.readouterr().err
 
+    assert main([*argv, "--rounds", "2"]) == 0
+    assert commands[20:] == ["data generate", *["train ivg"] * 2, *["eval dialogue"] * 3]
+    results = json.loads((out / "results.json").read_text())
+    assert [made["pictures"] for made in results["generated"]] == [3, 3]
+    assert list(results["arms"]) == [*ARMS, "generated, then clean, round 2"]
+    asked = json.loads((out / "generated-2" / "report.json").read_text())["settings"]
+    assert "generated-then-clean" in str(asked)
+    second = json.loads((out / "seed-3" / "generated-then-clean-round-2" / "ivg.json").read_text())
+    assert second["training"]["init"].endswith("generated-2-half")
+
 
 def test_arms_are_ordered_by_their_means_over_the_seeds() -> None:
     figures = dict.fromkeys(BEST, 0.5) | {QUESTIONS: 1.0}
@@ -81,11 +91,14 @@ def test_arms_are_ordered_by_their_means_over_the_seeds() -> None:
         "settings": {"model": "m", "world": "blocks", "steps": 2, "batch": 2, "test_scenes": 1},
         "seeds": [0, 1],
         "clean": {"dialogues": 8},
-        "generated": {"dialogues": 5, "rejected": {"box disagrees with the object": 3}},
+        "generated": [
+            {"dialogues": 5, "rejected": {"box disagrees with the object": 3}},
+            {"dialogues": 6, "rejected": {}},
+        ],
         "untrained": figures,
         "arms": arms,
         "order": {"vg": order_of(arms, "vg")},
     }
     text = results_text(found)
     assert "0.300 ± 0.141" in text
-    assert "5 kept of 8" in text
+    assert "Generated: 5 kept of 8, then 6 kept of 6." in text

@@ -13,6 +13,7 @@ import pytest
 import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
+from scene_helpers import thing
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.dialogues import DialogueState
@@ -33,9 +34,11 @@ from clue_ros.lab.training.samples import (
     box_suffix,
     dialogue_query,
     list_query,
+    oracle_query,
     scene_queries,
 )
 from clue_ros.lab.training.vision import DenseHeads, dense_targets
+from clue_ros.model.oracle import ANSWER
 from clue_ros.model.prompts import build_tokenizer
 
 SIZE = 32
@@ -128,6 +131,29 @@ def test_dense_targets_know_every_kind(data: TrainingData) -> None:
     heads = DenseHeads(8, data.kinds, data.colors)
     assert heads.kind(torch.zeros(1, 8)).shape == (1, len(RICH.kinds) + 1)
     assert heads.color(torch.zeros(1, 8)).shape == (1, len(RICH.colors))
+
+
+def test_the_oracle_learns_mostly_answers(data: TrainingData) -> None:
+    settings = TrainingSettings(steps=40, batch=4, lr=1.0, seed=1)
+    batches = [adapter_samples(data, settings, step, ANSWER) for step in range(40)]
+    queries = [q for samples in batches for _, queries in samples for q in queries]
+    asked = [q for q in queries if q.instruction.startswith(f"{ANSWER} ")]
+    assert 0.7 < len(asked) / len(queries) < 0.9
+    assert all(" assistant: " in q.context for q in asked)
+    assert {q.context for q in queries if q not in asked} == {""}
+
+
+def test_the_oracle_never_asks_for_what_is_not_there() -> None:
+    objects = [thing(0.2, 0.5), thing(0.8, 0.5, "fork")]
+    absent = DialogueState("the bowl", (), "i don ' t see a bowl .")
+    told = f"{absent.context} assistant: {absent.question} user: i mean the fork"
+    states = [absent, DialogueState(told, (1,), None)]
+    drawn = [oracle_query(states, objects, np.random.default_rng(i)) for i in range(60)]
+    assert None in drawn, "the request names no object that has a box"
+    assert {q.suffix for q in drawn if q} == {"i mean the fork"}
+    clear = [DialogueState("the fork", (1,), None)]
+    drawn = [oracle_query(clear, objects, np.random.default_rng(i)) for i in range(60)]
+    assert {q.suffix for q in drawn if q} == {"the fork"}
 
 
 def test_queries_are_in_the_rich_language(data: TrainingData) -> None:

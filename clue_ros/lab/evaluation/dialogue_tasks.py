@@ -79,6 +79,8 @@ PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 """Tables II and III of the InViG paper, in the order of TEXT_COLUMNS."""
+PUBLISHED_SUCCESS = {"InViG-Base 21K": 0.356, "InViG-Base 500+21K": 0.456}
+"""Success of I-VG among the boxes of Detic, from the text of the InViG paper (its figure 9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,8 +303,6 @@ def play_samples(
 
 
 def _target(request: DialogueRequest, width: int, height: int) -> Box:
-    if "truth" not in request.about:
-        raise ClueError("--oracle plays on the rich worlds and on photographs only")
     return _in_fractions(request.about["truth"][0], width, height)
 
 
@@ -371,7 +371,7 @@ def _known(problem: str) -> None:
 
 
 def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
-    """The result as a table; of vqa and vqg in Markdown with the paper's rows."""
+    """The result as a table; of vqa, vqg and ivg in Markdown with the paper's rows."""
     rows: list[list[Cell]]
     if task in PUBLISHED:
         rows = [["this model", *(result[name] for name in TEXT_COLUMNS), result["n"]]]
@@ -385,7 +385,11 @@ def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
             for how in ("box", "choice")
         ]
         return table(["vg, IoU of at least", *map(str, LEVELS), "n"], rows, markdown=markdown)
-    return table(["ivg", *result], [["self-play", *result.values()]], markdown=markdown)
+    rows = [["self-play", *result.values()]]
+    if markdown:
+        of_paper = {f"{k} (paper, InViG)": {"accuracy": v} for k, v in PUBLISHED_SUCCESS.items()}
+        rows += [[name, *map(figures.get, result)] for name, figures in of_paper.items()]
+    return table(["ivg", *result], rows, markdown=markdown)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -403,6 +407,11 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("no dialogues to evaluate: check the source and the split")
     note(problems)
     clue = options.model.load()
+    if not hasattr(clue, "checkpoint") and (options.task != "ivg" or options.oracle is not None):
+        raise ClueError(
+            "--model wrapper plays --task ivg with the rule-based person; the other tasks and the"
+            " oracle need a PaliGemma 2"
+        )
     oracle = None
     if options.oracle is not None:
         from clue_ros.model.oracle import Oracle

@@ -111,7 +111,8 @@ def _plain_sample(scene: Scene, index: int, per_image: int, seed: int) -> EvalSa
     for text, candidates in ambiguous:
         target = int(rng.choice(candidates))
         user = PlainUser(scene.objects, target, candidates, int(rng.integers(2**32)))
-        dialogues.append(DialogueRequest(text, grades_of(scene, target), user))
+        truth = {"truth": [_rounded_box(scene, target)]}
+        dialogues.append(DialogueRequest(text, grades_of(scene, target), user, truth))
     return EvalSample(
         name=f"scene {index}",
         load=lambda: scene.image,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -56,7 +57,8 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
-DESCRIBED = 0.15  # share of the oracle's samples that are requests, beside those drawn as answers
+DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
+ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
 
@@ -208,8 +210,11 @@ def _moments(
             return dialogue_query(state, scene.objects)
         return detect_query(state.context, state.candidates, instruction)
 
+    tries = count * ORACLE_TRIES if instruction == ANSWER else count
+
     def ask(picture: Picture, rng: np.random.Generator) -> list[Query]:
-        return [query for _ in range(count) if (query := one(picture, rng))]
+        drawn = (query for _ in range(tries) if (query := one(picture, rng)))
+        return list(islice(drawn, count))
 
     return ask
 
@@ -237,9 +242,10 @@ def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Quer
 def oracle_query(
     states: Sequence[DialogueState], objects: Sequence[SceneObject], rng: np.random.Generator
 ) -> Query | None:
-    """What the person says at a random moment of a dialogue: the request, or an answer.
+    """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
 
-    None where the dialogue leaves its object open, or the person changes their mind on the way.
+    None where the dialogue leaves its object open, where the person changes their mind on the way,
+    where there is no answer to learn, or where the request is for an object that is not there.
     """
     if states[-1].question is not None or len(states[-1].candidates) != 1:
         return None
@@ -247,10 +253,14 @@ def oracle_query(
     if any(state.candidates and target not in state.candidates for state in states):
         return None
     codes = box_suffix(objects[target])
-    at = 0 if rng.uniform() < DESCRIBED else int(rng.integers(len(states)))
-    if at == 0:
+    if rng.uniform() < DESCRIBED:
+        if target not in states[0].candidates:
+            return None
         instruction, context, said = f"{DESCRIBE} {codes}", "", states[0].context
+    elif len(states) == 1:
+        return None
     else:
+        at = int(rng.integers(1, len(states)))
         before = states[at - 1]
         instruction, context = f"{ANSWER} {codes}", f"{before.context} assistant: {before.question}"
         said = states[at].context.removeprefix(f"{context} user: ")
