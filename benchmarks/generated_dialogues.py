@@ -164,7 +164,7 @@ class Experiment:
         name = dialogues_of(number)
         o, ids = self.options, self.folder / "generated_scenes.txt"
         if not ids.exists():
-            ids.write_text("".join(f"{name}\n" for name in self._further_scenes()))
+            ids.write_text("".join(f"{scene}\n" for scene in self._further_scenes()))
         person = [] if o.oracle is None else ["--oracle", o.oracle]
         report = self.once(
             name, "data", "generate", f"tabletop:{o.tabletop}", "--world", o.world, "--ids",

@@ -182,9 +182,16 @@ def _any(words: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(words, key=lambda word: (-len(word), word)))}) "
 
 
-def _sort(tagged: str, spelled: Iterable[str]) -> str:
-    """A pattern of the words of a sort: the tagged ones, and those that patterns spell out."""
+def _word_class(tagged: str, spelled: Iterable[str]) -> str:
+    """The pattern of a word class: a tagged word, or one of `spelled`."""
     return f"(?:{'|'.join((tagged, *sorted(spelled)))}) "
+
+
+def _spelled_out(*patterns: str) -> frozenset[str]:
+    """The words in patterns; "thing" and "things" for "things?"."""
+    text = " ".join(re.sub(r"\\.", " ", pattern) for pattern in patterns)
+    found = re.findall(r"([a-z0-9]+)(\??)", text)
+    return frozenset(word for word, _ in found) | {word[:-1] for word, maybe in found if maybe}
 
 
 _DET = (
@@ -311,10 +318,9 @@ def _plural(noun: str) -> str:
 class _Patterns:
     """The pieces of an answer, or of a request: patterns of " "-ended words.
 
-    `_accepts` puts them together. A word that no pattern spells out is matched by its sort, which
-    `tagged` appends: a noun is "mug_n", a description "shiny_d", a word of no table "stapler_". So
-    a pattern spells out some hundred words, not two thousand, whose compilation would take half a
-    second.
+    `_accepts` puts them together. A word that no pattern spells out is matched by its word class,
+    which `tagged` appends: a noun is "mug_n", a description "shiny_d", a word of no table
+    "stapler_". Patterns that spell out all two thousand words take half a second to compile.
 
     spelled: the words that the patterns spell out.
     """
@@ -324,9 +330,9 @@ class _Patterns:
         self.nouns |= {_plural(word) for word in self.nouns}
         self.words = self.nouns | _DESCRIPTIONS | _GENERIC
         self.spelled = spelled
-        known = _sort(r"\w+_[nd]", spelled & self.words)
-        described = _sort(r"\w+_d", spelled & _DESCRIPTIONS)
-        unknown = _sort(r"[^\W_]+_", spelled - self.words - _NO_NAME)
+        known = _word_class(r"\w+_[nd]", spelled & self.words)
+        described = _word_class(r"\w+_d", spelled & _DESCRIPTIONS)
+        unknown = _word_class(r"[^\W_]+_", spelled - self.words - _NO_NAME)
         article = f"(?:{_INDEF}|{_DET})"
         own_body = rf"(?!(?:your|ta|tes|ton|vos|votre) (?:\w+ )?{_any(_BODY)})"
         # A thing of known words with articles or none; then one whose description no table has
@@ -375,16 +381,17 @@ class _Patterns:
         )
 
     def tagged(self, words: Sequence[str]) -> str:
-        """The words with the sorts of those that no pattern spells out, each with a " " after it.
+        """A text of words and their tags, with a " " after each word.
 
-        A name of several words is tagged whole, without those that are known by themselves.
+        Words that patterns spell out have no tag. In a name of several words, a word that no table
+        knows by itself is a noun.
         """
-        sorts = [self._tag(word) for word in words]
+        tags = [self._tag(word) for word in words]
         for begin, end in _names_in(words, self.nouns):
             for at in range(begin, end):
                 if words[at] not in self.words:
-                    sorts[at] = "_n"
-        return "".join(f"{word}{sort} " for word, sort in zip(words, sorts, strict=True))
+                    tags[at] = "_n"
+        return "".join(f"{word}{tag} " for word, tag in zip(words, tags, strict=True))
 
     def _tag(self, word: str) -> str:
         if word in self.spelled or not word.isalnum():
@@ -418,11 +425,8 @@ _JUDGED = re.compile(_VERDICT)
 _ENDING = re.compile("(?:up|to me|for me|here|there|over there|now|together|de la|la|ci|away) ")
 _PAUSE = re.compile(", ")
 # Words of these patterns are spelled right.
-_OWN_WORDS = frozenset(
-    re.findall(
-        "[a-z]+",
-        " ".join((_FILLER, _OFFER, _VERDICT, _INDIFFERENT, _EXCLUDING, _IDENTITY, _ASKING, _VERBS)),
-    )
+_OWN_WORDS = _spelled_out(
+    _FILLER, _OFFER, _VERDICT, _INDIFFERENT, _EXCLUDING, _IDENTITY, _ASKING, _VERBS
 ) - {"let"}  # "the let one" is the left one
 
 
@@ -430,14 +434,8 @@ _OWN_WORDS = frozenset(
 def _patterns(is_answer: bool) -> _Patterns:
     shared = (_WANTING, _IDENTIFYING, _NOT, _ORDER, _FILLING, _ANY_ONE, _JUDGED, _ENDING)
     own = (p for p in vars(_Patterns(is_answer)).values() if isinstance(p, re.Pattern))
-    return _Patterns(is_answer, _spelled_out(*shared, _FORBIDDING, *own))
-
-
-def _spelled_out(*patterns: re.Pattern[str]) -> frozenset[str]:
-    """The words in patterns, "thing" and "things" for "things?"."""
-    texts = (re.sub(r"\\.", " ", pattern.pattern) for pattern in patterns)
-    found = re.findall(r"([a-z0-9]+)(\??)", " ".join(texts))
-    return frozenset(word for word, _ in found) | {word[:-1] for word, maybe in found if maybe}
+    patterns = (*shared, _FORBIDDING, *own)
+    return _Patterns(is_answer, _spelled_out(*(p.pattern for p in patterns)))
 
 
 def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: bool) -> bool:

@@ -244,7 +244,7 @@ class LeanTokenizer:
 
 
 PLAIN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""The classes of transformers that take tokenizer.json as it is."""
+"""Classes of transformers that read tokenizer.json unchanged."""
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "image_token")
 PLAIN_SETTINGS: dict[str, tuple[Any, ...]] = {
     "clean_up_tokenization_spaces": (False,), "extra_special_tokens": ([], {}),
