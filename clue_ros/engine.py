@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clue_ros.dialogue.chooser import Standing
+    from clue_ros.dialogue.types import Peak
     from clue_ros.model.base_tasks import BaseTasks
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.decoding import Generation, Prefill
@@ -63,14 +64,14 @@ Image = npt.NDArray[np.uint8]
 
 @dataclass
 class _Encoded:
-    """An image's features; those of its further views (`Clue.num_views`) once they were needed.
+    """An image's features (1, N, D); those (N, D) of the further views that were needed last.
 
-    digest: of the pixels and their shape.
+    digest: of the pixels and their shape. See `Clue.num_views`.
     """
 
     digest: bytes
     features: Any
-    further: Any = None
+    further: dict[Window, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -281,8 +282,9 @@ class Clue:
     def num_views(self) -> int:
         """Number of views of a picture that agree on the box, 1 to 5 (test-time augmentation).
 
-        1 is the paper's. The further views shift or scale the picture a little; the box's score
-        falls where they disagree (`clue_ros.model.multi_view`). The first view alone decides
+        1 is the paper's. The further views shift or scale the picture a little, the third is zoomed
+        at what the words attend to; the box's score falls where they disagree
+        (`clue_ros.model.multi_view`). The first view alone decides
         whether the others are needed for the box (`doubtful_score`), and whether to ask, unless
         policy "both" was fitted to ask the others in doubt (`clue_ros.model.fusion`, `sure`). Set
         it to None for the model's own number.
@@ -359,12 +361,12 @@ class Clue:
 
     def _judge(self, view: View, context: str) -> tuple[AmbiguityEstimate, _Read]:
         """The estimate, and the context as the decoder has read it if it was asked too."""
-        from clue_ros.model.multi_view import windows
         from clue_ros.model.peaks import find_peaks
 
         start = time.perf_counter()
         features, context_read = self._features(view), _Read()
         probability, attention = self._checkpoint.judge(features, context)
+        peaks = find_peaks(attention, view.width, view.height)
         fusion = self._checkpoint.fusion
         if self.policy == "both" and fusion is not None:
             own, context_read.first = self._checkpoint.second_opinion(features, context)
@@ -372,11 +374,10 @@ class Clue:
             probability = fusion.agreed(opinions)
             further = None
             if not fusion.is_sure(probability):
-                further = self._further(view, windows(self.num_views, view.width, view.height)[1:])
+                further = self._further(view, self._windows(view, peaks)[1:])
             if further is not None:
                 more, context_read.further = self._checkpoint.opinions(further, context)
                 probability = fusion.agreed([*opinions, *more])
-        peaks = find_peaks(attention, view.width, view.height)
         seconds = time.perf_counter() - start
         estimate = AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds)
         return estimate, context_read
@@ -481,7 +482,7 @@ class Clue:
             said = self._checkpoint.speak(self._features(view), context, mode, context_read.first)
             if said.codes is None:
                 return self._question(self._checkpoint.words(said), estimate)
-            found = self._agreement(said, view, context, context_read.further)
+            found = self._agreement(said, view, context, estimate.peaks, context_read.further)
         label = named_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
 
@@ -512,13 +513,19 @@ class Clue:
         return Question(text, candidates, offered_answers(text), estimate)
 
     def _agreement(
-        self, said: Generation, view: View, context: str, prefill: Prefill | None
+        self,
+        said: Generation,
+        view: View,
+        context: str,
+        peaks: Sequence[Peak],
+        prefill: Prefill | None,
     ) -> Agreement:
         """The box of the first view, or where that leaves a doubt, that of all views together."""
-        from clue_ros.model.multi_view import agreed, windows
+        from clue_ros.model.multi_view import agreed
 
-        in_doubt = said.score <= self.doubtful_score
-        through = windows(self.num_views if in_doubt else 1, view.width, view.height)
+        through = self._windows(view, peaks)
+        if said.score > self.doubtful_score:
+            through = through[:1]
         further = self._further(view, through[1:])
         others = [] if further is None else self._checkpoint.point(further, context, prefill)
         return agreed([said, *others], through)
@@ -527,10 +534,22 @@ class Clue:
         """Features (n, N, D) of the views after the first; None if there are none."""
         if not through:
             return None
+        import torch
+
         encoded = self._encoded(view)
-        if encoded.further is None or len(encoded.further) != len(through):
-            encoded.further = self._checkpoint.look(*(w.onto(view.image) for w in through))
-        return encoded.further
+        known = {window: encoded.further.get(window) for window in through}
+        if missing := [window for window, features in known.items() if features is None]:
+            seen = self._checkpoint.look(*(window.onto(view.image) for window in missing))
+            known.update(zip(missing, seen, strict=True))
+            encoded.further = known
+        return torch.stack([known[window] for window in through])
+
+    def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
+        """The windows of all views of an image, where the words attend to these peaks."""
+        from clue_ros.model.multi_view import windows
+
+        attended = [peak.box for peak in peaks]
+        return windows(self.num_views, view.width, view.height, attended)
 
     def _features(self, view: View) -> Any:
         return self._encoded(view).features

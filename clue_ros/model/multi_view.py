@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking more than once: the box that several looks at one picture agree on.
 
-A look is a window onto the picture: all of it, a little less, or more with its rim repeated. Where
-the decoder sees the same thing in each, the median of its boxes is right more often than any of
-them; where it does not, the box is mostly wrong, so the score of a box falls with each look that
-finds another one. models/household/NOTES.md has the figures.
+A look is a window onto the picture: all of it, a little less, a square around what the words attend
+to, or more with the rim repeated. The square shows small objects larger, and a wide picture not
+squeezed. Where the decoder sees the same thing in each, the median of its boxes is right more often
+than any of them; where it does not, the box is mostly wrong, so the score of a box falls with each
+look that finds another one. models/household/NOTES.md has the figures.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ AGREEING = 0.4  # IoU of two boxes that are of the same thing
 WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (0.0, 0.0, 1.0, 1.0),
     (0.055, 0.055, 0.945, 0.945),
+    (0.03, 0.03, 1.03, 1.03),
     (-0.055, -0.055, 1.055, 1.055),
     (-0.03, -0.03, 0.97, 0.97),
-    (0.03, 0.03, 1.03, 1.03),
 )
 """Of each look in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
+ZOOMED = 2  # the look that is a square around what is attended to, where that is known
+ZOOM_MARGIN = 0.25  # on each side of the attended region, in shares of its longer side
+SMALLEST_ZOOM = 0.7  # side of the square, in shares of the picture's shorter side
 MAX_VIEWS = len(WINDOWS)
 
 
@@ -71,14 +75,36 @@ class Window:
         return box if box.area > 0 else None
 
 
-def windows(looks: int, width: int, height: int) -> list[Window]:
-    """The windows of the first `looks` looks at a picture; at least a pixel of it in each."""
+def windows(looks: int, width: int, height: int, attended: Sequence[Box] = ()) -> list[Window]:
+    """The windows of the first `looks` looks at a picture; at least a pixel of it in each.
+
+    attended: the boxes of the attention map's peaks (`clue_ros.model.peaks`), in pixels. The third
+    look is a square around all of them; where there are none, it moves the picture a little.
+    """
     found = []
     for x0, y0, x1, y1 in WINDOWS[:looks]:
         left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
         right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
         found.append(Window(left, top, right, bottom, width, height))
+    if attended and looks > ZOOMED:
+        found[ZOOMED] = zoomed(attended, width, height)
     return found
+
+
+def zoomed(attended: Sequence[Box], width: int, height: int) -> Window:
+    """A square around boxes in a picture, moved into it; as much as there is of a narrow picture.
+
+    >>> zoomed([Box(10, 20, 60, 40), Box(170, 20, 210, 40)], 640, 480)
+    Window(x_min=0, y_min=0, x_max=336, y_max=336, width=640, height=480)
+    """
+    x_min, y_min = min(box.x_min for box in attended), min(box.y_min for box in attended)
+    x_max, y_max = max(box.x_max for box in attended), max(box.y_max for box in attended)
+    longer = max(x_max - x_min, y_max - y_min)
+    side = max(longer * (1 + 2 * ZOOM_MARGIN), SMALLEST_ZOOM * min(width, height), 1.0)
+    across, down = min(round(side), width), min(round(side), height)
+    left = min(max(round((x_min + x_max - across) / 2), 0), width - across)
+    top = min(max(round((y_min + y_max - down) / 2), 0), height - down)
+    return Window(left, top, left + across, top + down, width, height)
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,8 @@ def test_further_views_decide_too_where_the_first_is_not_sure(
         return decoding.read_prompts(*args)
 
     monkeypatch.setattr(checkpoint, "read_prompts", counted)
-    through = windows(3, view.width, view.height)
+    attended = [peak.box for peak in clue.ambiguity(view, context).peaks]
+    through = windows(3, view.width, view.height, attended)
     features = parts.look(*(window.onto(view.image) for window in through))
     opinions, _ = parts.opinions(features, context)
     for sure, asked in ((0.5, 1), (1.0, 3)):

@@ -37,7 +37,7 @@ def test_the_first_look_is_the_picture_itself(picture: Image) -> None:
 
 
 def test_a_window_shows_a_part_and_repeats_the_rim(picture: Image) -> None:
-    _, closer, further, up, down = windows(5, 80, 60)
+    _, closer, down, further, up = windows(5, 80, 60)
     assert np.array_equal(closer.onto(picture), picture[3:57, 4:76])
     far = further.onto(picture)
     assert far.shape == (66, 88, 3)
@@ -45,6 +45,38 @@ def test_a_window_shows_a_part_and_repeats_the_rim(picture: Image) -> None:
     assert (far[:3, 4:84] == picture[0]).all()
     for window in (up, down):
         assert window.onto(picture).shape == picture.shape
+
+
+@pytest.mark.parametrize(
+    ("boxes", "seen"),
+    [
+        # As large as the smallest zoom, and moved into the picture.
+        ([Box(10, 20, 30, 40)], (0, 0, 336, 336)),
+        ([Box(600, 440, 640, 480)], (304, 144, 640, 480)),
+        # Around all boxes, with a margin of a quarter on each side.
+        ([Box(200, 200, 300, 240), Box(400, 100, 440, 160)], (140, 0, 500, 360)),
+        # No larger than the picture.
+        ([Box(0, 0, 640, 480)], (0, 0, 640, 480)),
+    ],
+)
+def test_a_zoom_is_a_square_around_what_is_attended_to(
+    boxes: list[Box], seen: tuple[int, int, int, int]
+) -> None:
+    through = windows(3, 640, 480, boxes)
+    window = through[2]
+    assert (window.x_min, window.y_min, window.x_max, window.y_max) == seen
+    assert through[:2] == windows(3, 640, 480)[:2]
+    assert windows(2, 640, 480, boxes) == windows(2, 640, 480)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
+def test_a_zoom_lies_in_any_picture(width: int, height: int) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        x, y = np.sort(rng.uniform(0, width, 2)), np.sort(rng.uniform(0, height, 2))
+        zoom = windows(3, width, height, [Box(x[0], y[0], x[1], y[1])])[2]
+        assert 0 <= zoom.x_min < zoom.x_max <= width
+        assert 0 <= zoom.y_min < zoom.y_max <= height
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
@@ -72,7 +104,7 @@ def test_a_box_lies_where_its_pixels_are(look: int) -> None:
 
 
 def test_a_box_beyond_the_rim_is_cut_or_none() -> None:
-    further = windows(3, WIDTH, HEIGHT)[2]
+    further = windows(4, WIDTH, HEIGHT)[3]
     assert further.box((0, 0, 1023, 1023)) == Box(0, 0, WIDTH, HEIGHT)
     assert further.box((0, 0, 1023, 40)) is None
 
@@ -105,7 +137,8 @@ def test_where_none_agree_it_is_the_first_look() -> None:
 
 
 def test_a_look_without_a_box_counts_against() -> None:
-    through = windows(3, WIDTH, HEIGHT)
+    whole, closer, _, further = windows(4, WIDTH, HEIGHT)
+    through = [whole, closer, further]
     lost = Generation((), (0.9,) * 4, (0, 0, 1023, 40))
     box = Box(50, 40, 90, 70)
     found = agreed([said(box, through[0], 0.8), said(box, through[1], 0.7), lost], through)
@@ -182,7 +215,7 @@ def test_three_looks_of_a_trained_model_agree_on_what_is_plain() -> None:
 
 
 def test_windows_are_what_was_measured() -> None:
-    """The first is the whole picture, the others move it by a patch at most."""
+    """The first is the whole picture, the others move it by a patch at most, without a zoom."""
     assert WINDOWS[0] == (0, 0, 1, 1)
     for window in WINDOWS[1:]:
         assert window != WINDOWS[0]

@@ -27,12 +27,12 @@ from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
+from clue_ros.lab.training.views import all_views
 from clue_ros.lab.training.zero_shot import train_zero_shot
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
-from clue_ros.model.multi_view import windows
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
@@ -114,10 +114,9 @@ def judge(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> OddsA
     odds: list[list[tuple[float, float]]] = []
     labels: list[float] = []
     for scene, queries in tqdm(samples, desc=name):
-        height, width = scene.image.shape[:2]
-        through = windows(checkpoint.ivg.num_views, width, height)
-        features = checkpoint.look(*(window.onto(scene.image) for window in through))
+        whole = checkpoint.look(scene.image)
         for query in queries:
+            features = all_views(checkpoint, scene.image, whole, query.context)[0]
             opinions, _ = checkpoint.opinions(features, query.context)
             odds.append([(log_odds(a), log_odds(b)) for a, b in opinions])
             labels.append(float(query.ambiguous))

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from clue_ros.dialogue.types import Box
@@ -27,7 +31,8 @@ from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.model.adapters import IVG
 from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
 from clue_ros.model.loading import read_json, write_json
-from clue_ros.model.multi_view import agreed, windows
+from clue_ros.model.multi_view import Window, agreed, windows
+from clue_ros.model.peaks import find_peaks
 
 MIN_STRETCH = 10  # hundredths
 
@@ -85,9 +90,9 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
         if not clear:
             continue
         height, width = scene.image.shape[:2]
-        through = windows(checkpoint.ivg.num_views, width, height)
-        features = checkpoint.look(*(window.onto(scene.image) for window in through))
+        whole = checkpoint.look(scene.image)
         for query in clear:
+            features, through = all_views(checkpoint, scene.image, whole, query.context)
             x0, y0, x1, y1 = scene.objects[query.meant[0]].box
             truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
             said = checkpoint.point(features, query.context)
@@ -96,6 +101,23 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
                 Found(said[0].score, one.iou(truth) >= MIN_IOU, every.iou(truth) >= MIN_IOU)
             )
     return found
+
+
+def all_views(
+    checkpoint: Checkpoint, image: npt.NDArray[np.uint8], whole: Tensor, context: str
+) -> tuple[Tensor, list[Window]]:
+    """Features (V, N, D) and windows of the views that the engine has of an image for a context.
+
+    image: uint8 RGB (H, W, 3). whole: (1, N, D), the features of all of it.
+    """
+    height, width = image.shape[:2]
+    attention = checkpoint.judge(whole, context)[1]
+    attended = [peak.box for peak in find_peaks(attention, width, height)]
+    through = windows(checkpoint.ivg.num_views, width, height, attended)
+    if len(through) == 1:
+        return whole, through
+    further = checkpoint.look(*(window.onto(image) for window in through[1:]))
+    return torch.cat([whole, further]), through
 
 
 def fit(seen: Sequence[Found]) -> float:
