@@ -8,7 +8,8 @@
     clue export M --out FOLDER                     write a model for OpenVINO, quicker on a CPU
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
-    clue train base|detector|ivg|oracle|policy|views|wrapper|full       train one
+    clue train base|average|detector|ivg           train a stage of a model
+    clue train oracle|policy|views|wrapper|full    train the rest, or all of it
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
@@ -87,6 +88,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     },
     "train": {
         "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),
+        "average": Command("clue_ros.lab.training.average", "the mean of several backbones"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),

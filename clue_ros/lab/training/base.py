@@ -255,7 +255,7 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     """
     folder = find_base(find_model(source))
     other = load_backbone(folder).model
-    theirs, mine = _weights(other), _weights(model)
+    theirs, mine = base_weights(other), base_weights(model)
     if has_stem(model.config.vision_config) and not has_stem(other.config.vision_config):
         # The features of a new stem are filled, and their projection is zero.
         theirs = {name.replace(_PATCHES, f"{_PATCHES}patches."): w for name, w in theirs.items()}
@@ -281,7 +281,7 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     return len(shared)
 
 
-def _weights(model: Any) -> dict[str, Tensor]:
+def base_weights(model: Any) -> dict[str, Tensor]:
     """Parameters, and the frozen features of a stem."""
     frozen = {name: b for name, b in model.named_buffers() if _PATCHES in name}
     return {**dict(model.named_parameters()), **frozen}
