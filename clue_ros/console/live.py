@@ -103,7 +103,7 @@ class LivePage:
     def show_status(self, status: Status) -> None:
         """What the robot is doing now. A question stays open while it is waiting or thinking."""
         if status.state in _ENDS_QUESTION:
-            self._set_question(None)
+            self.end_question()
         self._set(
             "status",
             state=status.state,
@@ -132,7 +132,7 @@ class LivePage:
         self._set_question(shown_question(text, candidates, suggested_answers, pixels, size))
 
     def show_grounding(self, found: ShownObject | None) -> None:
-        """The object that the last dialogue ended with; None removes it, as a new one begins."""
+        """The object that the last dialogue ended with; None: none."""
         self._set("grounding", object=None if found is None else _object(found))
 
     def show_attention(self, attention: npt.NDArray[np.float32] | None) -> None:
@@ -144,6 +144,10 @@ class LivePage:
         rows, columns = levels.shape
         values = base64.b64encode(levels.tobytes()).decode("ascii")
         self._set("attention", rows=rows, columns=columns, values=values)
+
+    def end_question(self) -> None:
+        """Remove the open question, if there is one."""
+        self._set_question(None)
 
     def show_options(self, options: Sequence[Option]) -> None:
         """The settings, with their values now."""
