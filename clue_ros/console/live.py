@@ -22,11 +22,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.console import SENT_SIDE
 from clue_ros.console.choosing import ShownQuestion, color_of, shown_question
 from clue_ros.console.robot import Diagnostics, Option, ShownObject, Status
 from clue_ros.dialogue.types import Speaker
 
-MAX_SIDE = 1600  # pixels of the longer side of a picture as it is sent
 JPEG_QUALITY = 85
 MAX_TURNS = 300  # lines of the chat that are kept
 MAX_NOTICES = 20
@@ -52,7 +52,7 @@ class Frame:
         return None if bgr is None else np.ascontiguousarray(bgr[:, :, ::-1], np.uint8)
 
     def message(self) -> bytes:
-        """Its number, width and height as little-endian uint32, then a JPEG of up to MAX_SIDE."""
+        """Its number, width and height as little-endian uint32, then a JPEG of up to SENT_SIDE."""
         with self._lock:
             if self._message is None:
                 head = np.array([self.number, *self.size], "<u4").tobytes()
@@ -343,7 +343,7 @@ def _size_of(candidates: Sequence[ShownObject]) -> tuple[int, int]:
 
 
 def _jpeg(image: npt.NDArray[np.uint8]) -> bytes:
-    scale = MAX_SIDE / max(image.shape[:2])
+    scale = SENT_SIDE / max(image.shape[:2])
     if scale < 1:
         size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
