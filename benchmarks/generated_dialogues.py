@@ -155,7 +155,7 @@ class Experiment:
             o.clean_scenes, "--per-image", o.per_image, "--out", self.folder / CLEAN,
         )  # fmt: skip
 
-    def make_generated(self, number: int = 1) -> dict[str, Any]:
+    def make_generated(self, number: int) -> dict[str, Any]:
         """A round's dialogues: counts and rejects of its report.
 
         The first seed's adapter of the round before asks; in round 1 that of the clean dialogues.
@@ -243,19 +243,16 @@ class Experiment:
         first = self.options.seeds[0]
         clean = self.make_clean()
         self.train(CLEAN, first)
-        generated = [self.make_generated()]
-        arms: dict[str, list[dict[str, float | None]]] = {arm: [] for arm in ARMS}
-        for seed in self.options.seeds:
-            for arm in ARMS:
-                self.train(arm, seed)
-                arms[arm].append(self.measure(arm, seed))
-        for number in range(2, self.options.rounds + 1):
-            arm = arm_of(number)
+        generated: list[dict[str, Any]] = []
+        arms: dict[str, list[dict[str, float | None]]] = {}
+        for number in range(1, self.options.rounds + 1):
             generated.append(self.make_generated(number))
-            arms[arm] = []
+            trained = ARMS if number == 1 else (arm_of(number),)
+            arms |= {arm: [] for arm in trained}
             for seed in self.options.seeds:
-                self.train(arm, seed, number)
-                arms[arm].append(self.measure(arm, seed))
+                for arm in trained:
+                    self.train(arm, seed, number)
+                    arms[arm].append(self.measure(arm, seed))
         self.train(UNTRAINED, first)
         return {
             "settings": self.options.settings(),

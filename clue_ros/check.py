@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from clue_ros.wrapper.preflight import WrapperReport
 
 WILL_NOT_LOAD = 2
-BASELINES = ("decoder-yes-no", "candidate-count", "decoder-first")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +53,6 @@ def _inspect(args: argparse.Namespace) -> Report:
         detector=args.detector,
         ivg=args.ivg,
         mask_decoder=args.mask_decoder,
-        baselines=BASELINES,
     )
     report.problem(misplaced(args.model, args.candidates, args.language_model))
     return report

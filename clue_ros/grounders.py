@@ -67,6 +67,11 @@ def load_grounder(
     return Wrapper.load(candidates or (DEFAULT_CANDIDATES,), language_model, **taken)
 
 
+def has_checkpoint(grounder: object) -> bool:
+    """Whether a grounder is a `Clue`: further adapters fit its PaliGemma 2. A wrapper is none."""
+    return hasattr(grounder, "checkpoint")
+
+
 def misplaced(
     model: str | Path,
     candidates: Sequence[Any] = (),

@@ -6,3 +6,6 @@
 what it asks a robot to do. A robot is a ROS node or, without ROS, `clue_ros.console.picture_robot`.
 This package imports no ROS, and torch only when a model is loaded.
 """
+
+SENT_SIDE = 1600
+"""Largest side of a picture as a page gets it, in pixels."""

@@ -22,11 +22,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.console import SENT_SIDE
 from clue_ros.console.choosing import ShownQuestion, color_of, shown_question
 from clue_ros.console.robot import Diagnostics, Option, ShownObject, Status
 from clue_ros.dialogue.types import Speaker
 
-MAX_SIDE = 1600  # pixels of the longer side of a picture as it is sent
 JPEG_QUALITY = 85
 MAX_TURNS = 300  # lines of the chat that are kept
 MAX_NOTICES = 20
@@ -52,7 +52,7 @@ class Frame:
         return None if bgr is None else np.ascontiguousarray(bgr[:, :, ::-1], np.uint8)
 
     def message(self) -> bytes:
-        """Its number, width and height as little-endian uint32, then a JPEG of up to MAX_SIDE."""
+        """Its number, width and height as little-endian uint32, then a JPEG of up to SENT_SIDE."""
         with self._lock:
             if self._message is None:
                 head = np.array([self.number, *self.size], "<u4").tobytes()
@@ -103,7 +103,7 @@ class LivePage:
     def show_status(self, status: Status) -> None:
         """What the robot is doing now. A question stays open while it is waiting or thinking."""
         if status.state in _ENDS_QUESTION:
-            self._set_question(None)
+            self.end_question()
         self._set(
             "status",
             state=status.state,
@@ -132,7 +132,7 @@ class LivePage:
         self._set_question(shown_question(text, candidates, suggested_answers, pixels, size))
 
     def show_grounding(self, found: ShownObject | None) -> None:
-        """The object that the last dialogue ended with; None removes it, as a new one begins."""
+        """The object that the last dialogue ended with; None: none."""
         self._set("grounding", object=None if found is None else _object(found))
 
     def show_attention(self, attention: npt.NDArray[np.float32] | None) -> None:
@@ -144,6 +144,10 @@ class LivePage:
         rows, columns = levels.shape
         values = base64.b64encode(levels.tobytes()).decode("ascii")
         self._set("attention", rows=rows, columns=columns, values=values)
+
+    def end_question(self) -> None:
+        """Remove the open question, if there is one."""
+        self._set_question(None)
 
     def show_options(self, options: Sequence[Option]) -> None:
         """The settings, with their values now."""
@@ -339,7 +343,7 @@ def _size_of(candidates: Sequence[ShownObject]) -> tuple[int, int]:
 
 
 def _jpeg(image: npt.NDArray[np.uint8]) -> bytes:
-    scale = MAX_SIDE / max(image.shape[:2])
+    scale = SENT_SIDE / max(image.shape[:2])
     if scale < 1:
         size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)

@@ -31,6 +31,7 @@ from typing import Any
 
 from PIL import Image
 
+from clue_ros.console import SENT_SIDE
 from clue_ros.console.pairs import PairError, PairSession, Role, Verdict
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadImageError, ClueError
@@ -39,7 +40,6 @@ from clue_ros.images import decode_image
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_FILE = 64_000_000  # bytes of a picture file
-SHOWN_SIDE = 1600  # pixels of the longest side of what a page is sent
 _LOG = logging.getLogger(__name__)
 _SKIP_FIELDS = ("date", "picture", "role", "reason")
 _DEFAULT_CONSENT = """\
@@ -196,7 +196,7 @@ def _read_picture(path: Path, name: str) -> Picture:
     pixels = decode_image(content, name)
     image = Image.fromarray(pixels)
     size = image.size
-    image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+    image.thumbnail((SENT_SIDE, SENT_SIDE))
     shown = io.BytesIO()
     image.save(shown, "JPEG", quality=90)
     return Picture(name, size, content, shown.getvalue())

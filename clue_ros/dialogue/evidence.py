@@ -311,8 +311,29 @@ _FORBIDDING = re.compile(
 )
 
 
-def _plural(noun: str) -> str:
-    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+_HISSING = ("s", "x", "ch", "sh")
+_SINGULAR_IN_S = re.compile("(?:ss|us|rhinoceros)$")
+
+
+def _plurals(noun: str) -> frozenset[str]:
+    """The plurals of a noun, also as they are often misspelt; none of a noun that is one.
+
+    >>> sorted(_plurals("lunch box")), sorted(_plurals("strawberry")), sorted(_plurals("loaf"))
+    (['lunch boxes'], ['strawberries', 'strawberrys'], ['loafs', 'loaves'])
+    >>> sorted(_plurals("pair of glasses")), sorted(_plurals("keys")), sorted(_plurals("ciseaux"))
+    (['pairs of glasses'], [], [])
+    """
+    thing, of, content = noun.partition(" of ")
+    if thing.endswith("aux") or (thing.endswith("s") and not _SINGULAR_IN_S.search(thing)):
+        return frozenset()
+    if thing.endswith(_HISSING):
+        many = f"{thing}es"
+    elif thing.endswith(("knife", "loaf")):
+        many = re.sub("fe?$", "ves", thing)
+    else:
+        many = re.sub("(?<![aeiou])ys$", "ies", f"{thing}s")
+    misspelt = () if noun.endswith(_HISSING) else (f"{noun}s",)
+    return frozenset((many + of + content, *misspelt))
 
 
 class _Patterns:
@@ -327,7 +348,7 @@ class _Patterns:
 
     def __init__(self, is_answer: bool, spelled: frozenset[str] = frozenset()) -> None:
         self.nouns = _KNOWN_NOUNS
-        self.nouns |= {_plural(word) for word in self.nouns}
+        self.nouns |= {many for word in self.nouns for many in _plurals(word)}
         self.words = self.nouns | _DESCRIPTIONS | _GENERIC
         self.spelled = spelled
         known = _word_class(r"\w+_[nd]", spelled & self.words)
@@ -591,7 +612,7 @@ def _spelled(word: str, described: bool) -> str:
     )
     if len(word) < 3 or word in other or word in ("put", "not", "now", "one", "hot"):
         return word
-    kinds = {_plural(kind) for kind in _KINDS} | _KINDS | _LONG_NOUNS
+    kinds = {many for kind in _KINDS for many in _plurals(kind)} | _KINDS | _LONG_NOUNS
     near = (k for k in sorted(known | kinds) if len(k) > 2 and k[0] == word[0])
     fits = (k for k in near if is_one_slip(word, k) and (len(word) > 3 or len(k) > 3))
     return next(fits, word)

@@ -354,7 +354,6 @@ def load_checkpoint(
         detector=detector,
         ivg=ivg,
         mask_decoder=mask_decoder,
-        baselines=tuple(BASELINES),
     )
     folder = find_model(model, revision)
     load = partial(

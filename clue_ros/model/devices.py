@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import torch
 
@@ -16,6 +17,22 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 MIXED = "mixed"
 """Mixed precision: weights of float32, and on a CPU matrix products in bfloat16."""
 NAMES = (*DTYPES, MIXED)
+
+
+class OnDevice:
+    """Where a torch module `model` is, and how much memory it takes."""
+
+    model: Any
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
 
 
 def choose_device(name: str) -> torch.device:

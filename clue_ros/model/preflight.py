@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -171,30 +171,30 @@ def inspect_model(
     detector: str | Path | None = None,
     ivg: str | Path | None = None,
     mask_decoder: str | Path | None = None,
-    baselines: tuple[str, ...] = (),
     thorough: bool = True,
 ) -> Report:
     """Collect what loading a model with these choices (those of `Clue.load`) needs.
 
-    baselines: detectors that need no folder. thorough: also the adapters' files, versions, and the
-    hub's answer about what is cached. Nothing is loaded, and nothing downloaded but a repository's
-    config.json and adapter_config.json. Never raises for what a person can mend: see
-    `Report.problems`.
+    thorough: also the adapters' files, versions, and the hub's answer about what is cached. Nothing
+    is loaded, and nothing downloaded but a repository's config.json and adapter_config.json. Never
+    raises for what a person can mend: see `Report.problems`.
     """
+    from clue_ros.model.detector_baselines import BASELINES
+
     report = Report(str(model), quantization=quantization)
     attempt(report, lambda: check_quantization(quantization))
     attempt(report, lambda: choose_place(report, device, dtype))
     is_model = attempt(report, lambda: _find(report, model, revision, ask=thorough))
     named = {"detector": detector, "ivg": ivg}
     for name, path in named.items():
-        if path is not None and str(path) not in baselines:
-            attempt(report, partial(_given, report, name, path, baselines))
+        if path is not None and str(path) not in BASELINES:
+            attempt(report, partial(_given, report, name, path, BASELINES))
     if mask_decoder is not None:
         report.mask_decoder = str(mask_decoder)
         if not Path(mask_decoder).expanduser().is_file():
             report.problem(f"there is no mask decoder {mask_decoder}")
     if thorough:
-        attempt(report, lambda: _check_adapters(report, named, baselines))
+        attempt(report, lambda: _check_adapters(report, named, BASELINES))
         attempt(report, lambda: _check_export(report, named))
         check_versions(report)
     if is_model:
@@ -324,7 +324,7 @@ def _check_kind(report: Report, base: Source) -> None:
 # Adapters and policy.
 
 
-def _given(report: Report, name: str, path: str | Path, baselines: tuple[str, ...]) -> None:
+def _given(report: Report, name: str, path: str | Path, baselines: Iterable[str]) -> None:
     """An adapter's folder that the caller named."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -336,7 +336,7 @@ def _given(report: Report, name: str, path: str | Path, baselines: tuple[str, ..
 def _check_adapters(
     report: Report,
     named: Mapping[str, str | Path | None],
-    baselines: tuple[str, ...],
+    baselines: Collection[str],
 ) -> None:
     """The adapters' files, and the policies that they allow (`Checkpoint.policies`)."""
     has_detector = "detector" in report.adapters or str(named["detector"]) in baselines

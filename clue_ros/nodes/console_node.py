@@ -87,6 +87,10 @@ class ConsoleNode(Node):
         self._diagnostics = GONE
         self._heard_at = float("-inf")  # the last message of perception, on the monotonic clock
         self._said = ""  # a person's last words in the chat
+        self._request = ("", "")  # dialogue id and words of the last request
+        self._over = ""  # the last dialogue that another request has followed
+        self._grounded = ""  # the dialogue whose object is shown
+        self._map_is_new = False  # it came after the last state
         self._photograph: npt.NDArray[np.uint8] | None = None
         self._task: GroundingTask | None = None  # the last dialogue about the photograph
         self._resampler = StreamResampler(RATE)
@@ -217,9 +221,13 @@ class ConsoleNode(Node):
         order = ">f4" if message.is_bigendian else "<f4"
         values = np.frombuffer(message.data, order).astype(np.float32)
         grid = values.reshape(message.height, message.width)
+        self._map_is_new = True
         self.page.show_attention(np.clip(np.nan_to_num(grid), 0.0, 1.0))
 
     def _on_grounding(self, message: GroundingResult) -> None:
+        if message.dialogue_id and message.dialogue_id == self._over:
+            return  # late: the next dialogue has begun
+        self._grounded = message.dialogue_id
         self.page.show_grounding(_shown(message.target))
 
     def _on_state(self, message: DialogueState) -> None:
@@ -233,21 +241,45 @@ class ConsoleNode(Node):
             now = self.get_clock().now().nanoseconds * 1e-9
             left = min(timeout, max(0.0, begin + timeout - now))
         error = error_name(message.error_code) if message.error_code else ""
-        # The topic keeps its newest message alone: a busy page can miss LOOKING.
-        known = self._status.state not in ("lost", "inactive")
-        missed = known and message.dialogue_id not in ("", self._status.dialogue_id)
+        begins = self._begins(message)
+        known = state == "looking" or self._status.state not in ("lost", "inactive")
         self._status = Status(state, message.dialogue_id, error, message.error_msg, left)
         if state in ("inactive", "idle"):  # not in a dialogue: the process may be another one
             self._settings.forget()
-        if (state == "looking" or missed) and message.expression.strip() != self._said:
-            self._show_turn("user", message.expression)  # of a caller of the action or `ground`
-        if state == "looking":
-            self.page.show_grounding(None)
-            self.page.show_attention(None)
+        if begins:
+            self._remove_last_dialogue(message)
+            if known and message.expression.strip() != self._said:
+                self._show_turn("user", message.expression)  # of a caller of the action or `ground`
+        self._map_is_new = False
         self.page.show_status(self._status)
         if state == "waiting":
             candidates = [_shown(found) for found in question.candidates]
             self.page.show_question(question.text, candidates, list(question.suggested_answers))
+
+    def _begins(self, message: DialogueState) -> bool:
+        """Return whether this is the first state that came of its request.
+
+        The topic keeps its newest message alone: a busy page can miss LOOKING, and others. Requests
+        of `ground` have no dialogue id.
+        """
+        if message.state == DialogueState.STATE_LOOKING:
+            return True
+        request = (message.dialogue_id, message.expression)
+        if not message.dialogue_id and self._status.state not in OPEN:
+            return bool(message.expression)
+        return request not in (self._request, ("", ""))
+
+    def _remove_last_dialogue(self, message: DialogueState) -> None:
+        """Remove from the picture what is not of the dialogue that begins with this message."""
+        if self._request[0] != message.dialogue_id:
+            self._over = self._request[0]
+        self._request = (message.dialogue_id, message.expression)
+        self.page.end_question()
+        if not message.dialogue_id or self._grounded != message.dialogue_id:
+            self.page.show_grounding(None)
+        # The map, which names no dialogue, is published after THINKING.
+        if message.state == DialogueState.STATE_LOOKING or not self._map_is_new:
+            self.page.show_attention(None)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:

@@ -16,7 +16,7 @@ import torch
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
-from clue_ros.model.devices import choose_device
+from clue_ros.model.devices import OnDevice, choose_device
 from clue_ros.model.loading import first_line, name_and_revision
 
 # Thresholds on a box's score, and Grounding DINO's on the words of its label: the paper's for
@@ -25,7 +25,7 @@ BOX_THRESHOLD = {"grounding-dino": 0.2, "owlv2": 0.1}
 TEXT_THRESHOLD = 0.05
 
 
-class OpenVocabularyDetector:
+class OpenVocabularyDetector(OnDevice):
     """A zero-shot object detector of transformers, "grounding-dino" or "owlv2".
 
     threshold: least score of a box.
@@ -36,7 +36,7 @@ class OpenVocabularyDetector:
     def __init__(
         self, model: Any, processor: Any, kind: str, name: str = "", threshold: float | None = None
     ) -> None:
-        self._model, self._processor, self._kind = model.eval(), processor, kind
+        self.model, self._processor, self._kind = model.eval(), processor, kind
         self.name = name or kind
         self.threshold = BOX_THRESHOLD[kind] if threshold is None else threshold
 
@@ -66,16 +66,6 @@ class OpenVocabularyDetector:
             raise ModelError(f"cannot load the detector {name}: {first_line(error)}") from error
         return cls(model.to(choose_device(device)), processor, kind, kind, threshold)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the detector runs."""
-        device: torch.device = next(self._model.parameters()).device
-        return device
-
-    def memory_bytes(self) -> int:
-        """Bytes of its weights."""
-        return sum(p.numel() * p.element_size() for p in self._model.parameters())
-
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
         """See `Source.find`."""
         return self.find_in([image], nouns)[0]
@@ -95,7 +85,7 @@ class OpenVocabularyDetector:
         inputs = self._processor(
             images=pictures, text=text, return_tensors="pt", padding=True, truncation=True
         ).to(self.device)
-        outputs = self._model(**inputs)
+        outputs = self.model(**inputs)
         sizes = [(picture.height, picture.width) for picture in pictures]
         if self._kind == "grounding-dino":
             results = self._processor.post_process_grounded_object_detection(

@@ -22,7 +22,7 @@ import torch
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.errors import ModelError
-from clue_ros.model.devices import choose_device, choose_dtype
+from clue_ros.model.devices import OnDevice, choose_device, choose_dtype
 from clue_ros.model.loading import (
     first_line,
     is_hub_id,
@@ -154,7 +154,7 @@ class Listing:
     length: int
 
 
-class LanguageModel:
+class LanguageModel(OnDevice):
     """A causal language model and its tokenizer, asked about boxes. Not thread-safe."""
 
     def __init__(
@@ -201,16 +201,6 @@ class LanguageModel:
         if quantization == "none":
             model = model.to(where)
         return cls(model.eval(), tokenizer, str(name), settings)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model runs."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
-
-    def memory_bytes(self) -> int:
-        """Bytes of its weights."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
 
     # Prompts.
 

@@ -12,7 +12,7 @@ import torch
 from check_machine import GB, NOBODY, Machine
 from hub_server import Hub, serve
 
-from clue_ros import check, memory
+from clue_ros import memory
 from clue_ros.cli import main
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
@@ -314,8 +314,15 @@ def test_a_large_decoder_is_not_mixed(random_model: Path, monkeypatch: pytest.Mo
     assert report.dtype == Clue.load(random_model, device="cpu", dtype="mixed").dtype == "float32"
 
 
-def test_the_names_of_the_baselines_are_those_of_the_model() -> None:
-    assert set(check.BASELINES) == set(BASELINES)
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_a_baseline_is_a_detector_without_a_folder(
+    random_model: Path, baseline: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["check", "--model", str(random_model), "--detector", baseline, "--device", "cpu"]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["problems"] == []
+    assert "detector" in found["policies"]
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

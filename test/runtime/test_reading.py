@@ -169,3 +169,11 @@ def test_a_first_request_with_a_sign_against_it_is_none(text: str) -> None:
 def test_dont_of_french_is_no_negation() -> None:
     for text in ("celui dont j'ai besoin", "la tasse dont je me sers"):
         assert read(text, RED_OR_GREEN, "mug").kind is Kind.OTHER
+
+
+@pytest.mark.parametrize(
+    "text", ["two strawberries", "candies please", "pairs of glasses", "the loaves", "the scissors"]
+)
+def test_a_plural_is_known_as_its_noun_is(text: str) -> None:
+    assert read(text).kind is Kind.OTHER
+    assert read(text, RED_OR_GREEN).kind is Kind.OTHER

@@ -258,7 +258,7 @@ def test_a_threshold_leaves_out_what_scores_less(make: Any) -> None:
 @pytest.mark.parametrize(("make", "kind"), [(dino, "grounding-dino"), (owl, "owlv2")])
 def test_a_detectors_folder_is_loaded_by_its_line(make: Any, kind: str, tmp_path: Path) -> None:
     made = make()
-    made._model.half().save_pretrained(tmp_path)  # as some are published
+    made.model.half().save_pretrained(tmp_path)  # as some are published
     made._processor.save_pretrained(tmp_path)
     source = open_source(f"{kind}:{tmp_path}", device="cpu")
     assert source.name == kind

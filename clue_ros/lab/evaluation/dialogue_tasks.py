@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
 from clue_ros.errors import ClueError
+from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.data.episodes import load_episodes
 from clue_ros.lab.data.invig import (
     InvigIndex,
@@ -35,7 +36,14 @@ from clue_ros.lab.data.invig import (
 )
 from clue_ros.lab.data.invig_layouts import STATUSES
 from clue_ros.lab.evaluation.metrics import ratio, rounded
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
+from clue_ros.lab.evaluation.options import (
+    PolicyOptions,
+    RecordsOptions,
+    note,
+    nouns_option,
+    objects_option,
+    with_progress,
+)
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evaluate
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.sentence_tasks import (
@@ -118,19 +126,10 @@ class TaskOptions:
         " default: the model's own features",
         metavar="NAME",
     )
-    objects: tuple[str, ...] = option(
-        (),
-        "with vg, detectors that propose the objects to choose among: base:MODEL,"
-        " grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION; default: the true objects",
-        nargs="+",
-        metavar="KIND:ARGUMENT",
+    objects: tuple[str, ...] = objects_option(
+        "with vg, detectors that propose the objects to choose among", "the true objects"
     )
-    nouns: tuple[str, ...] = option(
-        (),
-        "what an open-vocabulary detector is asked for; default: the household's nouns",
-        nargs="+",
-        metavar="NOUN",
-    )
+    nouns: tuple[str, ...] = nouns_option()
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
     model: PolicyOptions
     output: RecordsOptions
@@ -407,7 +406,7 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("no dialogues to evaluate: check the source and the split")
     note(problems)
     clue = options.model.load()
-    if not hasattr(clue, "checkpoint") and (options.task != "ivg" or options.oracle is not None):
+    if not has_checkpoint(clue) and (options.task != "ivg" or options.oracle is not None):
         raise ClueError(
             "--model wrapper plays --task ivg with the rule-based person; the other tasks and the"
             " oracle need a PaliGemma 2"

@@ -21,6 +21,27 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 
 
+def objects_option(use: str, default: str) -> Any:
+    """`--objects`: detectors, named as `clue_ros.wrapper.sources` does. use, default: its help."""
+    return option(
+        (),
+        f"{use}: base:MODEL, grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION;"
+        f" default: {default}",
+        nargs="+",
+        metavar="KIND:ARGUMENT",
+    )
+
+
+def nouns_option() -> Any:
+    """`--nouns`, beside `--objects`."""
+    return option(
+        (),
+        "what an open-vocabulary detector is asked for; default: the household's nouns",
+        nargs="+",
+        metavar="NOUN",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model is measured."""

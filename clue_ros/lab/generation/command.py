@@ -38,10 +38,11 @@ from tqdm import tqdm
 from clue_ros.dialogue.candidates import COLOR, Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
+from clue_ros.grounders import has_checkpoint
 from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
 from clue_ros.lab.evaluation.dialogue_tasks import OracleUser
-from clue_ros.lab.evaluation.options import PolicyOptions
+from clue_ros.lab.evaluation.options import PolicyOptions, nouns_option, objects_option
 from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
@@ -89,20 +90,11 @@ class GenerateOptions:
         None, "use only pictures with these names without suffix (`clue data select`)",
         metavar="FILE",
     )  # fmt: skip
-    objects: tuple[str, ...] = option(
-        (),
-        "where objects come from, a detector: base:MODEL,"
-        " grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION; default: the model's own task"
-        " `detect`, in simulated scenes the true objects",
-        nargs="+",
-        metavar="KIND:ARGUMENT",
+    objects: tuple[str, ...] = objects_option(
+        "where objects come from, a detector",
+        "the model's own task `detect`, in simulated scenes the true objects",
     )
-    nouns: tuple[str, ...] = option(
-        (),
-        "what an open-vocabulary detector is asked for; default: the household's nouns",
-        nargs="+",
-        metavar="NOUN",
-    )
+    nouns: tuple[str, ...] = nouns_option()
     oracle: str | None = option(
         None,
         "folder of `clue train oracle`, who answers; default in simulated scenes: by rules",
@@ -263,7 +255,7 @@ class Proposer:
     """Objects by detectors, with colours measured."""
 
     def __init__(self, grounder: Any, options: GenerateOptions) -> None:
-        if not options.objects and not hasattr(grounder, "checkpoint"):
+        if not options.objects and not has_checkpoint(grounder):
             raise ClueError("--model wrapper needs --objects KIND:ARGUMENT")
         self._detect = DetectedObjects(options.objects or [BaseSource(grounder)], options.nouns)
 
@@ -351,7 +343,7 @@ def load_parts(options: GenerateOptions) -> MachineParts:
     if options.oracle is not None:
         from clue_ros.model.oracle import Oracle
 
-        if not hasattr(grounder, "checkpoint"):
+        if not has_checkpoint(grounder):
             raise ClueError("the oracle is an adapter of a PaliGemma 2: --model wrapper has none")
         person = OraclePerson(Oracle(grounder.checkpoint, options.oracle))
     describe: Any = describe_by_words
