@@ -537,8 +537,8 @@ class Clue:
         import torch
 
         encoded = self._encoded(view)
-        known = {window: encoded.further.get(window) for window in through}
-        if missing := [window for window, features in known.items() if features is None]:
+        known = {window: encoded.further[window] for window in through if window in encoded.further}
+        if missing := [window for window in through if window not in known]:
             seen = self._checkpoint.look(*(window.onto(view.image) for window in missing))
             known.update(zip(missing, seen, strict=True))
             encoded.further = known
