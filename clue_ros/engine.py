@@ -534,15 +534,10 @@ class Clue:
         """Features (n, N, D) of the views after the first; None if there are none."""
         if not through:
             return None
-        import torch
+        from clue_ros.model.multi_view import window_features
 
-        encoded = self._encoded(view)
-        known = {window: encoded.further[window] for window in through if window in encoded.further}
-        if missing := [window for window in through if window not in known]:
-            seen = self._checkpoint.look(*(window.onto(view.image) for window in missing))
-            known.update(zip(missing, seen, strict=True))
-            encoded.further = known
-        return torch.stack([known[window] for window in through])
+        known = self._encoded(view).further
+        return window_features(view.image, through, known, self._checkpoint.look)
 
     def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
         """The windows of all views of an image, where the words attend to these peaks."""

@@ -11,10 +11,10 @@ look that finds another one. models/household/NOTES.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -105,6 +105,27 @@ def zoomed(attended: Sequence[Box], width: int, height: int) -> Window:
     left = min(max(round((x_min + x_max - across) / 2), 0), width - across)
     top = min(max(round((y_min + y_max - down) / 2), 0), height - down)
     return Window(left, top, left + across, top + down, width, height)
+
+
+def window_features(
+    image: npt.NDArray[np.uint8],
+    through: Sequence[Window],
+    known: dict[Window, Any],
+    look: Callable[..., Any],
+) -> Any:
+    """Features (n, N, D) of an image's windows, each looked at once.
+
+    image: uint8 RGB (H, W, 3). known: features (N, D) of this image's windows from the call before;
+    those of `through` are in it afterwards, and no others. look: `Checkpoint.look`.
+    """
+    import torch
+
+    if missing := [window for window in through if window not in known]:
+        seen = look(*(window.onto(image) for window in missing))
+        known.update(zip(missing, seen, strict=True))
+    for window in known.keys() - set(through):
+        del known[window]
+    return torch.stack([known[window] for window in through])
 
 
 @dataclass(frozen=True)

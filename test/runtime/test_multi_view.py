@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue, Image, View
@@ -11,7 +12,14 @@ from clue_ros.errors import ModelError
 from clue_ros.images import load_image
 from clue_ros.model.decoding import Generation
 from clue_ros.model.location_tokens import Codes, encode_box
-from clue_ros.model.multi_view import MAX_VIEWS, WINDOWS, Window, agreed, windows
+from clue_ros.model.multi_view import (
+    MAX_VIEWS,
+    WINDOWS,
+    Window,
+    agreed,
+    window_features,
+    windows,
+)
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 200, 100
@@ -107,6 +115,26 @@ def test_a_box_beyond_the_rim_is_cut_or_none() -> None:
     further = windows(4, WIDTH, HEIGHT)[3]
     assert further.box((0, 0, 1023, 1023)) == Box(0, 0, WIDTH, HEIGHT)
     assert further.box((0, 0, 1023, 40)) is None
+
+
+def test_each_window_is_looked_at_once(picture: Image) -> None:
+    looked: list[Image] = []
+
+    def look(*images: Image) -> torch.Tensor:
+        looked.extend(images)
+        return torch.tensor([[[float(image.mean())]] for image in images])
+
+    known: dict[Window, torch.Tensor] = {}
+    whole, closer, lower = windows(3, 80, 60)
+    first = window_features(picture, [whole, closer], known, look)
+    second = window_features(picture, [lower, closer], known, look)
+    assert first.shape == second.shape == (2, 1, 1)
+    assert [image.shape for image in looked] == [
+        w.onto(picture).shape for w in (whole, closer, lower)
+    ]
+    assert torch.equal(second[1], first[1])
+    assert second[0].item() == pytest.approx(lower.onto(picture).mean())
+    assert set(known) == {lower, closer}  # no other window's features are held
 
 
 def test_each_side_is_the_median_of_those_that_agree() -> None:

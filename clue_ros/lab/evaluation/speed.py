@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.errors import ClueError
+from clue_ros.lab.evaluation.options import with_progress
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
@@ -115,7 +117,6 @@ def run(args: argparse.Namespace) -> int:
     for size in sizes:
         with tempfile.TemporaryDirectory() as scratch:
             results.append(_measure(options, size, Path(scratch)))
-        print(_tables(results[-1], options.markdown), flush=True)
     if options.out is not None:
         content = results[0] if len(results) == 1 else results
         options.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str, Any]:
-    """All figures of one model."""
+    """All figures of one model; each table is printed as soon as it is measured."""
     import torch
 
     from clue_ros.model.devices import DTYPES, MIXED
@@ -147,15 +148,30 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
         "repeats": options.repeats,
         "load_before": os.getloadavg()[0],
     }
+
+    def show(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> None:
+        print(table(header, lines, markdown=options.markdown), end="\n\n", flush=True)
+
     # Before this process holds models of its own.
     result["start"] = _starts(folder, ours, dtype, options.starts) if options.starts else {}
     bench = Bench(folder, ours, dtype, options.doubtful_score, REQUESTS[: options.requests])
     result["dtype"] = bench.clue.dtype
+    print(
+        f"{result['model']} ({result['dtype']}), {result['machine']}, {result['threads']} threads,"
+        f" load {result['load_before']:.1f} before; {options.repeats} repetitions\n"
+    )
+    if result["start"]:
+        show(START_HEADER, _start_lines(result["start"]))
     result["rows"] = bench.rows(options.repeats)
+    show(ROWS_HEADER, _row_lines(result["rows"]))
     result["costs"] = bench.costs(max(1, options.repeats // 2))
+    show(COSTS_HEADER, _cost_lines(result["costs"]))
     products = torch.bfloat16 if bench.clue.dtype == MIXED else DTYPES[dtype]
-    result["floor"] = bench.floor(products)
+    floor = result["floor"] = bench.floor(products)
+    show(FLOOR_HEADER, _floor_lines(floor))
+    print(f"{floor['gigaflops']} GFLOP/s, {floor['gigabytes_per_second']} GB/s measured")
     result["load_after"] = os.getloadavg()[0]
+    print(f"load {result['load_after']:.1f} after", flush=True)
     return result
 
 
@@ -179,6 +195,7 @@ class Bench:
         self.clue = Clue.load(folder, device="cpu", dtype=ours, doubtful_score=doubtful_score)
         self.plain = PlainTransformers(folder, DTYPES[dtype])
         self.best = PlainTransformers(folder, DTYPES[dtype], best=True)
+        self.best.share_weights(self.plain)
         self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
@@ -212,17 +229,17 @@ class Bench:
         seconds: dict[str, dict[str, list[float]]] = {
             row: {name: [] for name in (PLAIN, BEST, OURS)} for row in plain
         }
-        for repeat in range(-1, repeats):  # the first one is not counted
-            for row in plain:
-                contenders = {PLAIN: plain[row], BEST: best[row], OURS: self._ours()[row]}
-                total = dict.fromkeys(contenders, 0.0)
-                for request in self._requests:
-                    image = self.images[request.image]
-                    for name, timed in contenders.items():
-                        total[name] += timed(self.fresh(image), request)
-                if repeat >= 0:
-                    for name, taken in total.items():
-                        seconds[row][name].append(taken / len(self._requests))
+        turns = list(product(range(-1, repeats), plain))  # repetition -1 is not counted
+        for repeat, row in with_progress(turns, "row"):
+            contenders = {PLAIN: plain[row], BEST: best[row], OURS: self._ours()[row]}
+            total = dict.fromkeys(contenders, 0.0)
+            for request in self._requests:
+                image = self.images[request.image]
+                for name, timed in contenders.items():
+                    total[name] += timed(self.fresh(image), request)
+            if repeat >= 0:
+                for name, taken in total.items():
+                    seconds[row][name].append(taken / len(self._requests))
         first = seconds["first answer, box"][PLAIN]
         return {row: _compared(taken, first) for row, taken in seconds.items()}
 
@@ -325,7 +342,8 @@ class Bench:
             "turns before": {str(n): partial(answer, turns=n) for n in (0, 1, 3)},
             "images at once, box alone": {str(n): partial(batch, n) for n in (1, 4)},
         }
-        found = {what: in_turns(cases, repeats) for what, cases in lists.items()}
+        listed = with_progress(lists.items(), "list", len(lists))
+        found = {what: in_turns(cases, repeats) for what, cases in listed}
         self.clue.num_views, self.clue.doubtful_score = None, self._doubtful_score
         return found
 
@@ -432,48 +450,47 @@ def time_to_first_line(command: Sequence[str]) -> tuple[float, float]:
     return taken, usage.ru_maxrss / 1024
 
 
-def _tables(result: Mapping[str, Any], markdown: bool) -> str:
-    """The figures as tables."""
-    head = (
-        f"{result['model']} ({result['dtype']}), {result['machine']}, {result['threads']} threads,"
-        f" load {result['load_before']:.1f} to {result['load_after']:.1f};"
-        f" {result['repeats']} repetitions"
-    )
-    rows: list[list[Cell]] = [
+ROWS_HEADER = (
+    *("", "plain, ms", "best, ms", "ours, ms"),
+    *("ours / plain", "ours / best", "ours / plain's first answer"),
+)
+START_HEADER = ("fresh process", "first answer, s", "memory, MB")
+COSTS_HEADER = ("our box", "", "ms", "of the first")
+FLOOR_HEADER = ("floor", "operations, 1e9", "weights, MB", "least, ms")
+
+
+def _row_lines(rows: Mapping[str, Any]) -> list[list[Cell]]:
+    return [
         [
             name,
             *(row[f"{who}_ms"] for who in (PLAIN, BEST, OURS)),
             *(_range(row[f"to_{base}"]) for base in (PLAIN, BEST, "first")),
         ]
-        for name, row in result["rows"].items()
+        for name, row in rows.items()
     ]
-    header = ["", "plain, ms", "best, ms", "ours, ms", "ours / plain", "ours / best"]
-    parts = [head, table([*header, "ours / plain's first answer"], rows, markdown=markdown)]
-    start = result["start"]
-    if start:
-        lines: list[list[Cell]] = [
-            [name, _range(start["seconds"][name]), start["megabytes"][name]]
-            for name in start["seconds"]
-        ]
-        lines.append(["ours / plain", _range(start["to_plain"]), None])
-        parts.append(
-            table(["fresh process", "first answer, s", "memory, MB"], lines, markdown=markdown)
-        )
-    costs: list[list[Cell]] = [
+
+
+def _start_lines(start: Mapping[str, Any]) -> list[list[Cell]]:
+    lines: list[list[Cell]] = [
+        [name, _range(start["seconds"][name]), start["megabytes"][name]]
+        for name in start["seconds"]
+    ]
+    return [*lines, ["ours / plain", _range(start["to_plain"]), None]]
+
+
+def _cost_lines(costs: Mapping[str, Mapping[str, float]]) -> list[list[Cell]]:
+    return [
         [what, case, ms, _share(ms, cases)]
-        for what, cases in result["costs"].items()
+        for what, cases in costs.items()
         for case, ms in cases.items()
     ]
-    parts.append(table(["our box", "", "ms", "of the first"], costs, markdown=markdown))
-    floor = result["floor"]
-    least: list[list[Cell]] = [
+
+
+def _floor_lines(floor: Mapping[str, Any]) -> list[list[Cell]]:
+    return [
         [name, part["operations"] / 1e9, part["bytes"] / 1e6, part["least_ms"]]
         for name, part in floor["parts"].items()
     ]
-    names = ["floor", "operations, 1e9", "weights, MB", "least, ms"]
-    rate = f"{floor['gigaflops']} GFLOP/s, {floor['gigabytes_per_second']} GB/s measured"
-    parts += [table(names, least, markdown=markdown), rate]
-    return "\n\n".join(parts) + "\n"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -27,7 +27,7 @@ from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
-from clue_ros.lab.training.views import all_views
+from clue_ros.lab.training.views import SceneViews
 from clue_ros.lab.training.zero_shot import train_zero_shot
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
@@ -114,10 +114,9 @@ def judge(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> OddsA
     odds: list[list[tuple[float, float]]] = []
     labels: list[float] = []
     for scene, queries in tqdm(samples, desc=name):
-        whole = checkpoint.look(scene.image)
+        views = SceneViews(checkpoint, scene.image)
         for query in queries:
-            features = all_views(checkpoint, scene.image, whole, query.context)[0]
-            opinions, _ = checkpoint.opinions(features, query.context)
+            opinions, _ = checkpoint.opinions(views.of(query.context)[0], query.context)
             odds.append([(log_odds(a), log_odds(b)) for a, b in opinions])
             labels.append(float(query.ambiguous))
     return torch.tensor(odds), torch.tensor(labels)

@@ -31,7 +31,7 @@ from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.model.adapters import IVG
 from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
 from clue_ros.model.loading import read_json, write_json
-from clue_ros.model.multi_view import Window, agreed, windows
+from clue_ros.model.multi_view import Window, agreed, window_features, windows
 from clue_ros.model.peaks import find_peaks
 
 MIN_STRETCH = 10  # hundredths
@@ -90,9 +90,9 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
         if not clear:
             continue
         height, width = scene.image.shape[:2]
-        whole = checkpoint.look(scene.image)
+        views = SceneViews(checkpoint, scene.image)
         for query in clear:
-            features, through = all_views(checkpoint, scene.image, whole, query.context)
+            features, through = views.of(query.context)
             x0, y0, x1, y1 = scene.objects[query.meant[0]].box
             truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
             said = checkpoint.point(features, query.context)
@@ -103,21 +103,28 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
     return found
 
 
-def all_views(
-    checkpoint: Checkpoint, image: npt.NDArray[np.uint8], whole: Tensor, context: str
-) -> tuple[Tensor, list[Window]]:
-    """Features (V, N, D) and windows of the views that the engine has of an image for a context.
+class SceneViews:
+    """The views that the engine has of an image, for one context after the other.
 
-    image: uint8 RGB (H, W, 3). whole: (1, N, D), the features of all of it.
+    image: uint8 RGB (H, W, 3).
     """
-    height, width = image.shape[:2]
-    attention = checkpoint.judge(whole, context)[1]
-    attended = [peak.box for peak in find_peaks(attention, width, height)]
-    through = windows(checkpoint.ivg.num_views, width, height, attended)
-    if len(through) == 1:
-        return whole, through
-    further = checkpoint.look(*(window.onto(image) for window in through[1:]))
-    return torch.cat([whole, further]), through
+
+    def __init__(self, checkpoint: Checkpoint, image: npt.NDArray[np.uint8]) -> None:
+        self._checkpoint, self._image = checkpoint, image
+        self._whole = checkpoint.look(image)
+        self._further: dict[Window, Tensor] = {}
+
+    def of(self, context: str) -> tuple[Tensor, list[Window]]:
+        """Features (V, N, D) and windows of the views for a context."""
+        height, width = self._image.shape[:2]
+        attention = self._checkpoint.judge(self._whole, context)[1]
+        attended = [peak.box for peak in find_peaks(attention, width, height)]
+        through = windows(self._checkpoint.ivg.num_views, width, height, attended)
+        if len(through) == 1:
+            return self._whole, through
+        look = self._checkpoint.look
+        further = window_features(self._image, through[1:], self._further, look)
+        return torch.cat([self._whole, further]), through
 
 
 def fit(seen: Sequence[Found]) -> float:
