@@ -34,8 +34,6 @@ from clue_ros.model.loading import read_json, write_json
 from clue_ros.model.multi_view import Window, agreed, window_features, windows
 from clue_ros.model.peaks import find_peaks
 
-MIN_STRETCH = 10  # hundredths
-
 
 @dataclass(frozen=True, kw_only=True)
 class ViewsOptions(SourceOptions):
@@ -128,19 +126,14 @@ class SceneViews:
 
 
 def fit(seen: Sequence[Found]) -> float:
-    """The middle of the widest stretch of scores in which none makes fewer boxes right; else 1.
+    """The middle between 1 and the lowest score from which on no score makes fewer boxes right.
 
-    In hundredths. Right boxes are compared with those of all views for every request; a stretch of
-    MIN_STRETCH is asked for, because single boxes make single scores look better than they are.
+    In hundredths. Right boxes are compared with those of all views for every request. The middle,
+    because a score that just suffices here loses boxes on other pictures.
     """
     every = sum(found.all for found in seen)
-    best = range(0)
-    low = 0
-    for step in range(102):
-        if step == 101 or _right(step / 100, seen) < every:
-            best = max(best, range(low, step), key=len)
-            low = step + 1
-    return (best[0] + best[-1]) // 2 / 100 if len(best) > MIN_STRETCH else 1.0
+    fewer = [step for step in range(101) if _right(step / 100, seen) < every]
+    return (max(fewer, default=-1) + 1 + 100) // 2 / 100
 
 
 def _right(score: float, seen: Sequence[Found]) -> int:
