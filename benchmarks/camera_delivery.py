@@ -129,7 +129,8 @@ def main() -> None:
     from rclpy.parameter import Parameter
 
     rows = []
-    with perception_process(options, use_depth=False, diagnostics_period=0.2) as (_, watcher):
+    parameters = {"use_depth": False, "diagnostics_period": 0.2, "image_rate": 0.0}
+    with perception_process(options, **parameters) as (_, watcher):
         watcher.transition("configure", 600.0)
         client = watcher.node.create_client(SetParameters, "perception/set_parameters")
         for mode in ("best_effort", "auto"):

@@ -94,9 +94,9 @@ def under_camera(watcher: Any, pid: int, options: NodeLoadOptions) -> dict[str, 
         percent = busy(pid, options.seconds)
         sent = json.loads(hear.readline())["sent"]
         time.sleep(LATE)
-        received = watcher.perception_sees - before
+        taken = watcher.perception_sees - before
         print("end", file=tell, flush=True)
-    return {"cpu_percent": percent, "images_sent": sent, "images_received": received}
+    return {"cpu_percent": percent, "images_sent": sent, "images_taken": taken}
 
 
 def main() -> None:

@@ -201,7 +201,7 @@ class Soak:
             self.call(self._ground, request)  # the first one warms up
             before, begin = self._watcher.perception_sees, sent.images
             idle = self._busy(seconds / 3)
-            received = (self._watcher.perception_sees - before) / max(1, sent.images - begin)
+            taken = (self._watcher.perception_sees - before) / max(1, sent.images - begin)
             self.threshold(0.0)
             self._asked.clear()
             goal = GroundWithDialogue.Goal(expression=REQUEST)
@@ -225,7 +225,7 @@ class Soak:
         return {
             "cpu_idle_percent": idle,
             "cpu_question_open_percent": asked,
-            "images_received_percent": round(100 * received),
+            "images_taken_percent": round(100 * taken),
             "requests": len(took),
             "failed": dict(failed),
             "cpu_s_per_request": round(used / len(took), 2),

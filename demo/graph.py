@@ -130,7 +130,7 @@ class Watcher:
         self.events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.attention: Image | None = None
         self.newest_stamp = 0.0  # of the camera's newest picture, seconds
-        self.perception_sees = 0  # pictures that perception has received
+        self.perception_sees = 0  # pictures that perception has taken
         self.state = ""
         self.dialogue_id = ""  # of the dialogue that perception has begun last
         self.on_question: Callable[[], object] = lambda: None
@@ -171,7 +171,7 @@ class Watcher:
         for status in message.status:
             values = {value.key: value.value for value in status.values}
             self.state = values.get("state", self.state)
-            self.perception_sees = int(values.get("images received", self.perception_sees))
+            self.perception_sees = int(values.get("images taken", self.perception_sees))
 
     def wait(self, condition: Any, what: str, seconds: float) -> None:
         """Wait until `condition()` is true.

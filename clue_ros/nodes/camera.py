@@ -59,16 +59,23 @@ class Camera:
         self._since = clock()
         self._warned_at: float | None = None
         self._subscription: CameraSubscription | None = None
-        self._timer: Any = None
+        self._take: Callable[[], None] | None = None
+        self._timers: list[Any] = []
         self._node: Node | None = None
-        self.count = 0  # frames received since the node started
+        self.count = 0  # frames taken since the node started
 
     def open(
-        self, node: Node, transport: str, callback_group: Any, reliability: str = "auto"
+        self,
+        node: Node,
+        transport: str,
+        callback_group: Any,
+        reliability: str = "auto",
+        rate: float = 0.0,
     ) -> None:
         """Subscribe to `image` or, with transport "compressed", to `image/compressed`.
 
-        reliability: of all subscriptions, see CameraSubscription.
+        reliability: of all subscriptions, see CameraSubscription. rate: how many images a second
+        are taken while nobody asks (`newest` takes one too); 0: each one, as it comes.
         """
         self._node = node
         with self._lock:
@@ -84,11 +91,17 @@ class Camera:
             name=image_topic(node, transport),
             reliability=reliability,
             callback_group=callback_group,
+            polled=rate > 0,
         )
+        self._take = self._subscription.take if rate > 0 else None
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(
-            FOLLOW, self._follow, callback_group=callback_group, clock=steady
-        )
+        timed = [(FOLLOW, self._follow)]
+        if self._take is not None:
+            timed.append((1 / rate, self._take))
+        self._timers = [
+            node.create_timer(period, call, callback_group=callback_group, clock=steady)
+            for period, call in timed
+        ]
 
     def _follow(self) -> None:
         """Follow the publishers, which come and go."""
@@ -99,13 +112,13 @@ class Camera:
 
     def close(self) -> None:
         """Unsubscribe and forget the last frame."""
-        if self._timer is not None:
+        for timer in self._timers:
             assert self._node is not None
-            self._node.destroy_timer(self._timer)
-            self._timer = None
+            self._node.destroy_timer(timer)
+        self._timers = []
         if self._subscription is not None:
             self._subscription.close()
-            self._subscription = None
+            self._subscription = self._take = None
         if self._depths is not None:
             self._depths.close()
         with self._lock:
@@ -131,6 +144,8 @@ class Camera:
 
     def newest(self, max_age: float) -> Frame | tuple[str, str]:
         """Return the newest frame, or an error's name (NO_IMAGE, STALE_IMAGE) and its message."""
+        if self._take is not None:
+            self._take()
         frame = self._frame
         if frame is None:
             return "NO_IMAGE", f"no image has arrived on {self.topic}: {self.silence_cause()}"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions, QoSPolicyKind
@@ -29,11 +30,28 @@ OVERRIDES = QoSOverridingOptions(
 )
 
 
+class Unscheduled(CallbackGroup):
+    """The group of what no executor looks at."""
+
+    def can_execute(self, entity: Any) -> bool:
+        """Never."""
+        return False
+
+    def beginning_execution(self, entity: Any) -> bool:
+        """Do not hold anything back."""
+        return True
+
+    def ending_execution(self, entity: Any) -> None:
+        """Nothing to do."""
+
+
 class CameraSubscription:
     """Subscribes to a topic of a camera, and again when `follow` finds other publishers.
 
     reliability: "auto" (reliable if every publisher offers it, else best effort), "reliable" or
-    "best_effort". The QoS overrides of ROS (`qos_overrides./image.subscription.reliability`,
+    "best_effort". polled: `take` hands the newest image to the callback, not the executor each one,
+    which costs CPU for images that nobody asks about; the queue then has a depth of 1. The QoS
+    overrides of ROS (`qos_overrides./image.subscription.reliability`,
     `depth`, `history`, `durability`) come first. Use it from the executor's thread alone.
 
     Raises BadParameterError: an override is none of the policies.
@@ -48,9 +66,12 @@ class CameraSubscription:
         name: str = "",
         reliability: str = "auto",
         callback_group: Any = None,
+        polled: bool = False,
     ) -> None:
         self._node, self._topic, self._callback = node, topic, callback
-        self._options = {"name": name, "callback_group": callback_group}
+        self._polled = polled
+        group = Unscheduled() if polled else callback_group
+        self._options = {"name": name, "callback_group": group}
         self.topic_name: str = node.resolve_topic_name(name or topic.name)
         self.message_type = topic.kind
         fixed = self._override() or reliability
@@ -68,6 +89,13 @@ class CameraSubscription:
         self._subscription = self._subscribe()
         kind = "reliable" if offered else "best effort"
         self._node.get_logger().info(f"{self.topic_name}: subscribed as {kind}, as it is published")
+
+    def take(self) -> None:
+        """Hand what waits in the queue of a polled subscription to the callback."""
+        subscription = self._subscription
+        with subscription.handle:
+            while taken := subscription.handle.take_message(subscription.msg_type, False):
+                self._callback(taken[0])
 
     def close(self) -> None:
         """Unsubscribe."""
@@ -97,7 +125,7 @@ class CameraSubscription:
         # A copy: rclpy writes the overrides into the profile that it is given.
         qos = QoSProfile(
             history=base.history,
-            depth=base.depth,
+            depth=1 if self._polled else base.depth,
             durability=base.durability,
             reliability=RELIABLE if self.reliable else BEST_EFFORT,
         )

@@ -187,7 +187,7 @@ class Reporter:
             "state": self._slot.state,
             "model": self._value("model"),
             "image topic": self._camera.topic,
-            "images received": self._camera.count,
+            "images taken": self._camera.count,
             "age of the last image (s)": _seconds(self._camera.age()),
             "dialogue open": self._slot.session is not None,
             **self._health.values(),

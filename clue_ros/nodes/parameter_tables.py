@@ -161,6 +161,15 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.NOT_ACTIVE,
     ),
     Parameter(
+        "image_rate",
+        5.0,
+        "Images a second that the node takes while nobody asks, which costs CPU; 0: each one. A "
+        "request takes the newest image in any case.",
+        range=(0.0, 1000.0),
+        unit="Hz",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
         "max_image_age",
         2.0,
         "Seconds since the newest image arrived after which a request gets STALE_IMAGE.",

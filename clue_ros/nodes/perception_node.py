@@ -184,6 +184,7 @@ class PerceptionNode(ManagedNode):
             self.value("image_transport"),
             self._image_group,
             self.value("image_reliability"),
+            self.value("image_rate"),
         )
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ from ros_fixtures import executor  # noqa: E402
 from ros_helpers import wait_until  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 
-from clue_ros.nodes.camera import Camera  # noqa: E402
+from clue_ros.nodes.camera import Camera, Frame  # noqa: E402
 from clue_ros.nodes.camera_subscription import CameraSubscription  # noqa: E402
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber  # noqa: E402
 from clue_ros.nodes.parameters import BadParameterError  # noqa: E402
@@ -205,3 +205,49 @@ def test_a_silent_camera_is_explained_by_who_publishes(graph: Graph) -> None:
     assert "image_reliability" in camera.silence_cause()
     camera.close()
     assert "closed" in camera.silence_cause()
+
+
+def test_a_polled_camera_has_the_newest_image_when_it_is_asked(
+    graph: Graph, executor: SingleThreadedExecutor
+) -> None:
+    camera = Camera()
+    camera.open(graph.node, "raw", None, "reliable", rate=1e-3)  # no timer fires in this test
+    graph.subscribed(RELIABLE)
+    publisher = graph.publisher(RELIABLE)
+    wait_until(lambda: publisher.get_subscription_count() == 1, "the camera to be matched")
+    executor.add_node(graph.node)
+    assert camera.newest(60.0)[0] == "NO_IMAGE"  # type: ignore[index]
+    for height in (1, 2, 3):
+        publisher.publish(Image(height=height))
+        executor.spin_once(timeout_sec=0.1)
+    assert camera.count == 0, "the executor leaves the images alone"
+
+    def height() -> int:
+        frame = camera.newest(60.0)
+        return int(frame.message.height) if isinstance(frame, Frame) else 0
+
+    wait_until(lambda: height() == 3, "the newest image")
+    assert height() == 3, "it is kept until there is another"
+    assert camera.age() is not None
+    camera.close()
+
+
+def test_a_polled_camera_takes_images_while_nobody_asks(
+    graph: Graph, executor: SingleThreadedExecutor
+) -> None:
+    camera = Camera()
+    camera.open(graph.node, "raw", None, "reliable", rate=50.0)
+    publisher = graph.publisher(RELIABLE)
+    wait_until(lambda: publisher.get_subscription_count() == 1, "the camera to be matched")
+    executor.add_node(graph.node)
+    publisher.publish(Image(height=7))
+
+    def taken() -> bool:
+        executor.spin_once(timeout_sec=0.1)
+        return camera.count == 1
+
+    wait_until(taken, "the image")
+    assert camera.age() is not None
+    camera.close()
+    executor.spin_once(timeout_sec=0.1)
+    assert camera.age() is None
