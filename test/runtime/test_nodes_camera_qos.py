@@ -222,12 +222,12 @@ def test_a_polled_camera_has_the_newest_image_when_it_is_asked(
         executor.spin_once(timeout_sec=0.1)
     assert camera.count == 0, "the executor leaves the images alone"
 
-    def height() -> int:
+    def shown() -> int:
         frame = camera.newest(60.0)
-        return int(frame.message.height) if isinstance(frame, Frame) else 0
+        return frame.message.height if isinstance(frame, Frame) else 0
 
-    wait_until(lambda: height() == 3, "the newest image")
-    assert height() == 3, "it is kept until there is another"
+    wait_until(lambda: shown() == 3, "the newest image")
+    assert shown() == 3, "it is kept until there is another"
     assert camera.age() is not None
     camera.close()
 
