@@ -24,6 +24,7 @@ from clue_ros.nodes.topics import Input
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 FIXED = {"reliable": RELIABLE, "best_effort": BEST_EFFORT}
+POLLED_DEPTH = 3  # a queue of one is empty while an image arrives in fragments (docs/results.md)
 UNSET = "system_default"  # of the QoS override: the parameter image_reliability counts
 OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.DURABILITY)
@@ -49,9 +50,9 @@ class CameraSubscription:
     """Subscribes to a topic of a camera, and again when `follow` finds other publishers.
 
     reliability: "auto" (reliable if every publisher offers it, else best effort), "reliable" or
-    "best_effort". polled: `take` hands the newest image to the callback, not the executor each one,
-    which costs CPU for images that nobody asks about; the queue then has a depth of 1. The QoS
-    overrides of ROS (`qos_overrides./image.subscription.reliability`,
+    "best_effort". polled: `take` hands the newest images to the callback, not the executor each
+    one, which costs CPU for images that nobody asks about; the queue then has a depth of
+    `POLLED_DEPTH`. The QoS overrides of ROS (`qos_overrides./image.subscription.reliability`,
     `depth`, `history`, `durability`) come first. Use it from the executor's thread alone.
 
     Raises BadParameterError: an override is none of the policies.
@@ -125,7 +126,7 @@ class CameraSubscription:
         # A copy: rclpy writes the overrides into the profile that it is given.
         qos = QoSProfile(
             history=base.history,
-            depth=1 if self._polled else base.depth,
+            depth=POLLED_DEPTH if self._polled else base.depth,
             durability=base.durability,
             reliability=RELIABLE if self.reliable else BEST_EFFORT,
         )
