@@ -85,7 +85,7 @@ def busy(pid: int, seconds: float) -> float:
 
 
 def under_camera(watcher: Any, pid: int, options: NodeLoadOptions) -> dict[str, Any]:
-    """CPU while a camera sends, and how many of its images came."""
+    """CPU while a camera sends, and how many of its images were taken."""
     before = watcher.perception_sees
     with camera_process(f"{options.size},reliable", options.seconds + 1, profile=True) as camera:
         tell, hear = camera

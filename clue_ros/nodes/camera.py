@@ -59,7 +59,6 @@ class Camera:
         self._since = clock()
         self._warned_at: float | None = None
         self._subscription: CameraSubscription | None = None
-        self._take: Callable[[], None] | None = None
         self._timers: list[Any] = []
         self._node: Node | None = None
         self.count = 0  # frames taken since the node started
@@ -93,11 +92,10 @@ class Camera:
             callback_group=callback_group,
             polled=rate > 0,
         )
-        self._take = self._subscription.take if rate > 0 else None
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         timed = [(FOLLOW, self._follow)]
-        if self._take is not None:
-            timed.append((1 / rate, self._take))
+        if self._subscription.polled:
+            timed.append((1 / rate, self._subscription.take))
         self._timers = [
             node.create_timer(period, call, callback_group=callback_group, clock=steady)
             for period, call in timed
@@ -118,7 +116,7 @@ class Camera:
         self._timers = []
         if self._subscription is not None:
             self._subscription.close()
-            self._subscription = self._take = None
+            self._subscription = None
         if self._depths is not None:
             self._depths.close()
         with self._lock:
@@ -144,8 +142,9 @@ class Camera:
 
     def newest(self, max_age: float) -> Frame | tuple[str, str]:
         """Return the newest frame, or an error's name (NO_IMAGE, STALE_IMAGE) and its message."""
-        if self._take is not None:
-            self._take()
+        subscription = self._subscription
+        if subscription is not None and subscription.polled:
+            subscription.take()
         frame = self._frame
         if frame is None:
             return "NO_IMAGE", f"no image has arrived on {self.topic}: {self.silence_cause()}"

@@ -32,7 +32,7 @@ OVERRIDES = QoSOverridingOptions(
 
 
 class Unscheduled(CallbackGroup):
-    """The group of what no executor looks at."""
+    """The callback group of a subscription that the executor takes nothing from."""
 
     def can_execute(self, entity: Any) -> bool:
         """Never."""
@@ -70,7 +70,7 @@ class CameraSubscription:
         polled: bool = False,
     ) -> None:
         self._node, self._topic, self._callback = node, topic, callback
-        self._polled = polled
+        self.polled = polled
         group = Unscheduled() if polled else callback_group
         self._options = {"name": name, "callback_group": group}
         self.topic_name: str = node.resolve_topic_name(name or topic.name)
@@ -126,7 +126,7 @@ class CameraSubscription:
         # A copy: rclpy writes the overrides into the profile that it is given.
         qos = QoSProfile(
             history=base.history,
-            depth=POLLED_DEPTH if self._polled else base.depth,
+            depth=POLLED_DEPTH if self.polled else base.depth,
             durability=base.durability,
             reliability=RELIABLE if self.reliable else BEST_EFFORT,
         )

@@ -342,7 +342,7 @@ class Bench:
             "turns before": {str(n): partial(answer, turns=n) for n in (0, 1, 3)},
             "images at once, box alone": {str(n): partial(batch, n) for n in (1, 4)},
         }
-        listed = with_progress(lists.items(), "list", len(lists))
+        listed = with_progress(lists.items(), "list")
         found = {what: in_turns(cases, repeats) for what, cases in listed}
         self.clue.num_views, self.clue.doubtful_score = None, self._doubtful_score
         return found
