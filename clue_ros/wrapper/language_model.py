@@ -40,6 +40,7 @@ from clue_ros.wrapper.prompt import (
     Answer,
     PromptFormat,
     list_boxes,
+    listed_order,
     question_text,
     read_answer,
 )
@@ -66,13 +67,14 @@ class WrapperSettings:
     units: str = PAPER_FORMAT.units
     scores: bool = PAPER_FORMAT.scores
     colors: bool = PAPER_FORMAT.colors
+    order: str = PAPER_FORMAT.order
     threshold: float = 0.5
     candidates: tuple[str, ...] = ()
 
     @property
     def form(self) -> PromptFormat:
         """How boxes are written."""
-        return PromptFormat(self.style, self.units, self.scores, self.colors)
+        return PromptFormat(self.style, self.units, self.scores, self.colors, self.order)
 
 
 def load_settings(folder: Path) -> WrapperSettings:
@@ -132,8 +134,9 @@ def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None
 class Choice:
     """What the language model makes of a dialogue about some boxes.
 
-    answer: its greedy answer; text: as it was written. probabilities: of each box to be the answer,
-    and of "ask" and "none", by the logits of the answers' tokens; they sum to 1.
+    answer: its greedy answer, with the candidates' indices; text: as it was written, with the
+    lines' numbers. probabilities: of each candidate to be the answer, and of "ask" and "none", by
+    the logits of the answers' tokens; they sum to 1.
     """
 
     answer: Answer
@@ -145,13 +148,24 @@ class Choice:
 
 @dataclass(frozen=True)
 class Listing:
-    """Boxes that the model has read. count: how many; cache: of their tokens; length: in tokens."""
+    """Boxes that the model has read.
 
-    count: int
-    system: str
+    order: index of the candidate on each line; cache: of the lines' tokens; length: in tokens.
+    """
+
+    order: tuple[int, ...]
     lines: str
     cache: Any
     length: int
+
+    @property
+    def count(self) -> int:
+        """How many boxes there are."""
+        return len(self.order)
+
+    def candidates_of(self, answer: Answer) -> Answer:
+        """The answer with the candidates' indices in place of the lines'."""
+        return Answer(answer.kind, tuple(self.order[line] for line in answer.indices))
 
 
 class LanguageModel(OnDevice):
@@ -214,12 +228,17 @@ class LanguageModel(OnDevice):
     def prompt(
         self, candidates: Sequence[Candidate], size: tuple[int, int], dialogue: str
     ) -> tuple[list[int], list[int]]:
-        """The tokens up to the boxes' last line, and those of the rest with the query."""
+        """The tokens up to the boxes' last line, and those of the rest with the query.
+
+        The lines are in the format's order (`listed_order`).
+        """
         before, after = self._halves(self._lines(candidates, size), dialogue)
         return before, after
 
     def _lines(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> str:
-        return self.plain(list_boxes(candidates, size, self.settings.form))
+        form = self.settings.form
+        listed = [candidates[index] for index in listed_order(candidates, form)]
+        return self.plain(list_boxes(listed, size, form))
 
     def _halves(self, lines: str, dialogue: str) -> tuple[list[int], list[int]]:
         query = "\n" + self.plain(question_text(dialogue, self.settings.form))
@@ -262,7 +281,8 @@ class LanguageModel(OnDevice):
         lines = self._lines(candidates, size)
         before, _ = self._halves(lines, "")
         out = self.model(input_ids=self._row(before), use_cache=True, logits_to_keep=1)
-        return Listing(len(candidates), SYSTEM, lines, out.past_key_values, len(before))
+        order = listed_order(candidates, self.settings.form)
+        return Listing(order, lines, out.past_key_values, len(before))
 
     @torch.inference_mode()
     def choose(self, listing: Listing, dialogue: str) -> Choice:
@@ -273,9 +293,10 @@ class LanguageModel(OnDevice):
         shares = self._probabilities(logits, cache, listing.count)
         most = max(MAX_ANSWER, 4 + 3 * listing.count)
         text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
-        answer = read_answer(text, listing.count)
-        *boxes, ask, none = shares
-        return Choice(answer, text.strip(), tuple(boxes), ask, none)
+        answer = listing.candidates_of(read_answer(text, listing.count))
+        *lines, ask, none = shares
+        boxes = dict(zip(listing.order, lines, strict=True))
+        return Choice(answer, text.strip(), tuple(boxes[i] for i in sorted(boxes)), ask, none)
 
     @torch.inference_mode()
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
@@ -285,7 +306,7 @@ class LanguageModel(OnDevice):
         logits = self._next([*rest, *self._tokens(ASK)], cache)
         tokens = self._greedy(logits, cache, 4 + 3 * listing.count)
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return read_answer(f"{ASK} {text}", listing.count).indices
+        return listing.candidates_of(read_answer(f"{ASK} {text}", listing.count)).indices
 
     @torch.inference_mode()
     def say(self, request: str) -> str:

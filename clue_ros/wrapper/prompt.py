@@ -21,6 +21,8 @@ from clue_ros.dialogue.candidates import COLOR, Candidate
 ASK, NONE = "ask", "none"
 STYLES = ("paper", "brief")
 UNITS = ("pixels", "percent")
+GIVEN, LEFT_TO_RIGHT = "given", "left-to-right"
+ORDERS = (GIVEN, LEFT_TO_RIGHT)
 
 SYSTEM = "You know where things are in an image. You answer questions about boxes around them."
 _QUESTION = (
@@ -38,13 +40,15 @@ class PromptFormat:
     corners, "pixels" with one decimal as in the paper, or whole "percent" of the image's sides.
     scores: whether each line has the detector's score. colors: whether the colour of a candidate
     stands before its label; detectors do not tell it, so it is measured (`clue_ros.wrapper.colors`)
-    and the paper has none.
+    and the paper has none. order: of the lines, as the candidates are "given", as in the paper, or
+    by the boxes' centres from "left-to-right", so that the answer does not depend on the given one.
     """
 
     style: str = "paper"
     units: str = "pixels"
     scores: bool = True
     colors: bool = True
+    order: str = GIVEN
 
     def problem(self) -> str:
         """What is wrong with a value; empty if nothing is."""
@@ -52,6 +56,8 @@ class PromptFormat:
             return f"style {self.style!r}: want one of {', '.join(STYLES)}"
         if self.units not in UNITS:
             return f"units {self.units!r}: want one of {', '.join(UNITS)}"
+        if self.order not in ORDERS:
+            return f"order {self.order!r}: want one of {', '.join(ORDERS)}"
         flags = {"scores": self.scores, "colors": self.colors}
         wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
         return f"{wrong[0]} must be true or false" if wrong else ""
@@ -60,12 +66,34 @@ class PromptFormat:
 PAPER_FORMAT = PromptFormat()
 
 
+def listed_order(
+    candidates: Sequence[Candidate], form: PromptFormat = PAPER_FORMAT
+) -> tuple[int, ...]:
+    """Indices of the candidates in the order of their lines.
+
+    >>> from clue_ros.dialogue.types import Box
+    >>> pair = [Candidate(Box(x, 0, x + 9, 9), "mug", 0.5) for x in (50, 10)]
+    >>> listed_order(pair), listed_order(pair, PromptFormat(order="left-to-right"))
+    ((0, 1), (1, 0))
+    """
+    indices = range(len(candidates))
+    if form.order == GIVEN:
+        return tuple(indices)
+
+    def place(index: int) -> tuple[object, ...]:
+        one = candidates[index]
+        return (*one.box.center, *one.box.as_list(), one.source, one.label, one.score)
+
+    return tuple(sorted(indices, key=place))
+
+
 def list_boxes(
     candidates: Sequence[Candidate], size: tuple[int, int], form: PromptFormat = PAPER_FORMAT
 ) -> str:
     """The lines about the boxes of an image of this size (width, height), numbered from 1.
 
-    Candidates of several sources (an ensemble) are told apart by their source's name.
+    They are listed as they come; `listed_order` gives the format's order. Candidates of several
+    sources (an ensemble) are told apart by their source's name.
 
     >>> from clue_ros.dialogue.types import Box
     >>> mug = Candidate(Box(10, 20, 30.25, 40), "mug", 0.5)

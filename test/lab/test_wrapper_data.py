@@ -25,6 +25,7 @@ from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.wrapper import epoch_order
 from clue_ros.lab.training.wrapper_data import ListingSample, listing_samples, meant_indices
 from clue_ros.wrapper.grounder import Wrapper
+from clue_ros.wrapper.prompt import PromptFormat
 from clue_ros.wrapper.sources import CallableSource
 
 
@@ -142,6 +143,16 @@ def test_an_epoch_has_each_sample_with_further_orders_and_easy_ones_first_if_wan
     epoch = epoch_order([many, few], 0, 1, easy_first=True)
     assert [len(s.candidates) for s, _ in epoch] == [2, 2, *[16] * 5]
     assert epoch == epoch_order([many, few], 0, 1, easy_first=True)
+    once = epoch_order([many, few], 0, 1, permuted=False, easy_first=True)
+    assert [len(s.candidates) for s, _ in once] == [2, 16]
+
+
+def test_a_sample_listed_from_left_to_right_means_the_same_boxes() -> None:
+    sample = ListingSample((MUGS[1], MUGS[0]), (100, 100), (("left", (1,)), ("both", (0, 1))))
+    listed = sample.listed(PromptFormat(order="left-to-right"))
+    assert listed.candidates == tuple(MUGS)
+    assert listed.queries == (("left", (0,)), ("both", (1, 0)))
+    assert sample.listed(PromptFormat()) == sample
 
 
 def test_the_simulated_detector_errs_as_told_and_the_same_way_each_time() -> None:

@@ -51,7 +51,7 @@ class ScriptedModel(LanguageModel):
     def read(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> Listing:
         """Count the reading."""
         self.read_count += 1
-        return Listing(len(candidates), "", "", None, 0)
+        return Listing(tuple(range(len(candidates))), "", None, 0)
 
     def choose(self, listing: Listing, dialogue: str) -> Choice:
         """Answer by the script."""

@@ -47,13 +47,13 @@ from clue_ros.wrapper.language_model import (
     load_causal,
     save_settings,
 )
-from clue_ros.wrapper.prompt import STYLES, UNITS
+from clue_ros.wrapper.prompt import GIVEN, ORDERS, STYLES, UNITS
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 HEAD = "lm_head"
 SMALL_RECIPE = {
     "rank": 32, "alpha": 64, "dropout": 0.0, "lr": 1e-3, "together": 8, "style": "brief",
-    "units": "percent", "final_rate": 0.05,
+    "units": "percent", "order": "left-to-right", "final_rate": 0.05,
 }  # fmt: skip
 HELD_OUT = 24  # packed validation samples that are measured at each saved state
 HELD_OUT_SCENES = 100  # simulated validation scenes
@@ -84,6 +84,9 @@ class WrapperTrainingOptions(ReferringOptions):
     steps: int | None = option(None, "optimizer steps; default: as the epochs need", metavar="N")
     style: str = option("paper", "wording of the prompt", choices=STYLES)
     units: str = option("pixels", "of the boxes' corners", choices=UNITS)
+    order: str = option(
+        "given", "of the boxes' lines: given, and permuted in training, or by place", choices=ORDERS
+    )
     no_scores: bool = option(False, "leave the detector's scores out of the prompt")
     no_colors: bool = option(False, "leave measured colours out of the prompt")
     quantization: str = option(
@@ -106,6 +109,7 @@ class WrapperTrainingOptions(ReferringOptions):
             self.units,
             not self.no_scores,
             not self.no_colors,
+            self.order,
             candidates=self.candidates or CANDIDATES,
         )
 
@@ -131,7 +135,13 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
     if not data.train:
         raise ClueError("no training samples: name data with --simulated, --it2p, --invig, ...")
     model = adapted_model(options, processes)
-    epoch = epoch_order(data.train, options.seed, options.epochs, easy_first=options.easy_first)
+    epoch = epoch_order(
+        data.train,
+        options.seed,
+        options.epochs,
+        permuted=options.order == GIVEN,
+        easy_first=options.easy_first,
+    )
     steps = options.steps or math.ceil(len(epoch) / options.batch)
     settings = TrainingSettings(
         steps=steps,
@@ -201,8 +211,8 @@ def load_data(options: WrapperTrainingOptions) -> WrapperData:
 
 def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:
     """What decides the run beside its settings and data."""
-    names = ("language_model", "rank", "alpha", "dropout", "style", "units", "no_scores",
-             "no_colors", "quantization", "easy_first")  # fmt: skip
+    names = ("language_model", "rank", "alpha", "dropout", "style", "units", "order",
+             "no_scores", "no_colors", "quantization", "easy_first")  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
 
@@ -251,16 +261,22 @@ Epoch = list[tuple[ListingSample, int]]
 
 
 def epoch_order(
-    samples: Sequence[ListingSample], seed: int, epochs: int, *, easy_first: bool = False
+    samples: Sequence[ListingSample],
+    seed: int,
+    epochs: int,
+    *,
+    permuted: bool = True,
+    easy_first: bool = False,
 ) -> Epoch:
-    """Every sample with further orders of its boxes, as many as the paper has, shuffled.
+    """Every sample, shuffled; permuted: with further orders of its boxes, as many as the paper has.
 
     easy_first: the first epoch goes from few boxes to many.
     """
     order: Epoch = []
     for number in range(epochs):
         rng = np.random.default_rng([seed, number])
-        copies = [s for s in samples for _ in range(1 + extra_permutations(len(s.candidates)))]
+        more = [extra_permutations(len(s.candidates)) if permuted else 0 for s in samples]
+        copies = [s for s, extra in zip(samples, more, strict=True) for _ in range(1 + extra)]
         places = [int(i) for i in rng.permutation(len(copies))]
         if easy_first and number == 0:
             places.sort(key=lambda i: len(copies[i].candidates) + rng.normal())

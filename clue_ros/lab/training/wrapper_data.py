@@ -2,7 +2,8 @@
 
 A sample's answer names the candidate with the highest IoU to each box that is meant. As in the
 paper a sample is left out if that IoU is not above 0.5, if there are 0 or 1 candidates, or if its
-prompt is too long; and the order of the boxes is permuted, so that an index tells nothing.
+prompt is too long; and the order of the boxes is permuted, so that an index tells nothing, unless
+the prompt's format has an order of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.evaluation.metrics import MIN_IOU
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import MAX_PROMPT, LanguageModel
-from clue_ros.wrapper.prompt import answer_text
+from clue_ros.wrapper.prompt import PromptFormat, answer_text, listed_order
 
 IGNORED = -100  # target of a token that is no part of an answer
 Query = tuple[str, tuple[int, ...]]
@@ -39,7 +40,13 @@ class ListingSample:
 
     def permuted(self, rng: np.random.Generator) -> ListingSample:
         """The same with the candidates in a random order."""
-        order = [int(i) for i in rng.permutation(len(self.candidates))]
+        return self._in_order([int(i) for i in rng.permutation(len(self.candidates))])
+
+    def listed(self, form: PromptFormat) -> ListingSample:
+        """The same with the candidates in the order of a prompt's lines."""
+        return self._in_order(listed_order(self.candidates, form))
+
+    def _in_order(self, order: Sequence[int]) -> ListingSample:
         place = {old: new for new, old in enumerate(order)}
         queries = tuple((text, tuple(place[i] for i in meant)) for text, meant in self.queries)
         return ListingSample(tuple(self.candidates[i] for i in order), self.size, queries)
@@ -141,6 +148,7 @@ def pack(model: LanguageModel, sample: ListingSample) -> PackedPrompt | None:
     positions: list[int] = []
     group: list[int] = []
     targets: list[int] = []
+    sample = sample.listed(model.settings.form)
     for number, (context, meant) in enumerate(sample.queries, start=1):
         before, rest = model.prompt(sample.candidates, sample.size, context)
         answer = model.answer_tokens(answer_text(meant))
