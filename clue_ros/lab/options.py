@@ -83,7 +83,10 @@ def add_recipe(parser: argparse.ArgumentParser, name: str, values: Mapping[str, 
 
     Options that are given after it change what it set.
     """
-    given = ", ".join(f"--{key.replace('_', '-')} {value}" for key, value in values.items())
+    flags = {key: f"--{key.replace('_', '-')}" for key in values}
+    given = ", ".join(
+        flags[key] if value is True else f"{flags[key]} {value}" for key, value in values.items()
+    )
     parser.add_argument(
         "--recipe",
         choices=("paper", name),

@@ -89,7 +89,13 @@ class ScriptedClue:
 
 
 class Scripted(PerceptionNode):
-    """The perception node with a ScriptedClue."""
+    """The perception node with a ScriptedClue, which counts what it hears on `speech`."""
+
+    speeches = 0
+
+    def _on_speech(self, message: Any) -> None:
+        super()._on_speech(message)
+        self.speeches += 1
 
     def load(self) -> Any:
         """Return the scripted model."""
@@ -216,17 +222,23 @@ def test_a_refusal_ends_the_dialogue_without_a_box(client: Client, text: str, wa
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_nothing_said_beside_an_open_question_ends_in_a_box(client: Client, force: bool) -> None:
+def test_nothing_said_beside_an_open_question_ends_in_a_box(
+    client: Client, node: Any, force: bool
+) -> None:
     assert client.set(force_grounding=force) == ""
     try:
         for number, text in enumerate(SAID_BESIDE[force::8]):
             client.clear()
+            heard = node.speeches
             goal = client.goal(REQUEST)
             client.next("question")
             for way in ("speech", "service") if number % 2 else ("service", "speech"):
                 tell(client, text, way)
             tell(client, "stop", "speech")
             assert client.result(goal).result.error_code != Result.NONE, text
+            # What was said after the dialogue's end must not reach the next one.
+            wait_until(lambda until=heard + 2: node.speeches == until, "all that was said")
+            wait_until(lambda: client.ground(REQUEST, force=True).error_code == 0, "the end")
             assert client.heard["grounding"] == [], text
     finally:
         client.set(force_grounding=False)
