@@ -127,13 +127,14 @@ def test_every_request_falls_into_one_slice_of_each(
 ) -> None:
     report = perfect[0]
     parts = slices_of(report)
-    assert set(parts) == {"reference", "light", "object", "look-alikes", "size", "seen"}
+    assert set(parts) == {"reference", "light", "object", "origin", "look-alikes", "size", "seen"}
     for by in ("reference", "light"):
         assert sum(len(p.records) for p in parts[by].values()) == len(report.records)
     with_target = [r for r in report.records if r["part"] != "absent"]
-    for by in ("object", "look-alikes", "size", "seen"):
+    for by in ("object", "origin", "look-alikes", "size", "seen"):
         assert sum(len(p.records) for p in parts[by].values()) == len(with_target)
     assert set(parts["seen"]) == {"much hidden", "partly hidden", "in full view"}
+    assert set(parts["origin"]) == {"generated"}
     told = [r["truth"] for r in report.records if r["part"] == "interactive"]
     assert all(len(boxes) == 1 for boxes in told), "one target"
     assert set(parts["size"]) <= {"small", "medium", "large"}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,7 @@ from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.simulator.object_catalogue import OBJECTS
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
@@ -210,6 +212,9 @@ def rich_requests(
     return list(found.values())
 
 
+CATALOGUED = Counter(entry.kind for entry in OBJECTS.values())  # objects of each kind
+
+
 def _about(scene: Scene, request: RichRequest) -> dict[str, Any]:
     """The slices that a request belongs to, and its true boxes in pixels."""
     light = _bucket(float(scene.image.mean()), LIGHT)
@@ -219,11 +224,22 @@ def _about(scene: Scene, request: RichRequest) -> dict[str, Any]:
         alike = max(sum(other.kind == o.kind for other in scene.objects) - 1 for o in meant)
         slices |= {
             "object": meant[0].kind,
+            "origin": _origin(meant[0]),
             "look-alikes": str(alike) if alike < 4 else "4 or more",
             "size": _bucket(min(_side(o) for o in meant), SIZES),
             "seen": _bucket(min(o.visible for o in meant), VISIBLE),
         }
     return {"slices": slices, "truth": [_rounded_box(scene, i) for i in request.candidates]}
+
+
+def _origin(o: SceneObject) -> str:
+    """Where an object comes from, and whether it can be one of training's.
+
+    Of scanned objects `table-unseen` has others than `table`, except where a kind has only one.
+    """
+    if not o.names:  # which all scanned objects have
+        return "generated"
+    return "scanned, one of several" if CATALOGUED[o.kind] > 1 else "scanned, the only one"
 
 
 def _rounded_box(scene: Scene, target: int) -> list[float]:
@@ -252,8 +268,8 @@ TILE = 300  # pixels
 class Slice:
     """The requests of one part (clear, ambiguous, interactive, absent) with one property.
 
-    by: "reference", "light", "object" (its kind), "look-alikes", "size" or "seen". right, n:
-    correct results, and all.
+    by: "reference", "light", "object" (its kind), "origin", "look-alikes", "size" or "seen".
+    right, n: correct results, and all.
     """
 
     by: str
