@@ -642,7 +642,7 @@ def mouse(rng: np.random.Generator) -> Shape:
     """A computer mouse: a low dome with a wheel and the gaps of its buttons."""
     half = rng.uniform((0.05, 0.029, 0.032), (0.06, 0.034, 0.04))
     curve = arc(10, 0, np.pi / 2) ** (1, 0.85)
-    dome = moved(lathe([(0, 0), (0.9, 0), *curve[:-1], (0, 1)]), (0, 0, 0), half)
+    dome = moved(lathe([(0, 0), (0.9, 0), *curve[:-1], (0, 1)]), (0, 0, 0), half.tolist())
     turn = np.linspace(0.12, np.pi / 2, 12)
     gap = tube(in_xz(half[0] * np.cos(turn), half[2] * np.sin(turn) ** 0.85), 0.0008, segments=6)
     parts = [Part(dome), Part(gap, DARK)]
