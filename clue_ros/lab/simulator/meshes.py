@@ -584,6 +584,12 @@ def _line(points: npt.ArrayLike, z: float, wide: float = 0.002) -> Mesh:
     return tube(path, wide / 2, 0.0004, 4)
 
 
+def _grounded(parts: Sequence[Part]) -> Shape:
+    """The parts, raised so that the lowest point lies on z = 0."""
+    low = min(float(p.mesh.vertices[:, 2].min()) for p in parts)
+    return shape(*(Part(moved(p.mesh, (0, 0, -low)), p.accent) for p in parts))
+
+
 def notebook(rng: np.random.Generator) -> Shape:
     """A closed notebook: covers, pale pages, and a wire spiral or an elastic band."""
     x, y, z = rng.uniform(0.12, 0.17), rng.uniform(0.09, 0.12), rng.uniform(0.008, 0.014)
@@ -603,7 +609,7 @@ def notebook(rng: np.random.Generator) -> Shape:
         label = moved(cuboid(0.4 * x, 0.3 * y, 0.0006), (-0.1 * x, 0.12 * y, z))
         lines = [_line([(-0.22 * x, h * y), (0.02 * x, h * y)], z + 0.0008) for h in (0.09, 0.15)]
         parts += [Part(label, WHITE), Part(joined(lines), DARK)]
-    return shape(*parts)
+    return _grounded(parts)
 
 
 def toothbrush(rng: np.random.Generator) -> Shape:
@@ -795,7 +801,7 @@ def cable(rng: np.random.Generator) -> Shape:
         tie = moved(_upright(ring(1.0, 0.12, 20, 6)), (0, 0, 0), (0.035, 0.011, 0.0075))
         at = (0, squeezed * (radius + 0.002), 0.0075 - float(tie.vertices[:, 2].max()) + 0.0045)
         parts.append(Part(moved(tie, at), _one(rng, (DARK, WHITE, *BRIGHT))))
-    return shape(*parts)
+    return _grounded(parts)
 
 
 def pliers(rng: np.random.Generator) -> Shape:
