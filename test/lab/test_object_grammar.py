@@ -17,7 +17,7 @@ from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.object_words import ABSENT_NOUNS, HELD_OUT_NOUNS, MATERIALS, USES
-from clue_ros.lab.language.public_tasks import QUESTIONS, tasks_of
+from clue_ros.lab.language.public_tasks import QUESTIONS, public_tasks, tasks_of
 from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import Landmark, Reference, has_color, is_called, referents
 from clue_ros.lab.language.vocabulary import vocabulary
@@ -175,6 +175,28 @@ def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[Dialogue
         assert unknown in tokenizer(noun)["input_ids"], noun
 
 
+def test_a_generated_kind_is_absent_only_where_it_is_not() -> None:
+    grammar = rich_grammar("table")
+    assert isinstance(grammar, ObjectGrammar)
+    assert {"notebook", "toothbrush"} <= grammar.single
+    assert "bottle" not in grammar.single
+    assert grammar.referents(Reference("notebook"), [thing(0.2, 0.5, "notebook")]) == (0,)
+    assert grammar.referents(Reference("notebook"), [thing(0.2, 0.5, "mug")]) == ()
+    tokenizer = build_tokenizer(vocabulary("table", public=True))
+    scene = [thing(x, 0.5, "notebook") for x in (0.2, 0.5, 0.8)]
+    rng = np.random.default_rng(0)
+    texts = [s.context for _ in range(200) for s in grammar.dialogue(scene, rng)]
+    texts += [text for text, _ in public_tasks("table").caption(scene)]
+    assert any("notebook" in text for text in texts)
+    for text in texts:
+        assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"], text
+
+
+def test_what_only_training_has_changes_no_measurement() -> None:
+    assert vocabulary("table", public=True) == vocabulary("table-unseen", public=True)
+    assert "notebook" not in rich_grammar("table-unseen").nouns
+
+
 def test_people_type_without_articles_politely_in_capitals_and_correct_themselves() -> None:
     rng = np.random.default_rng(0)
     said = [GRAMMAR.phrasing.request(Reference("mug", "blue"), rng) for _ in range(2000)]
@@ -285,7 +307,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_uses_and_materials_name_what_there_is() -> None:
-    kinds = {*GRAMMAR.names}
+    kinds = {*rich_grammar("table").names}
     for name, use in USES.items():
         assert use.kinds <= kinds, (name, use.kinds - kinds)
         assert use.perhaps <= kinds, (name, use.perhaps - kinds)

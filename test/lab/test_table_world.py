@@ -34,7 +34,7 @@ from clue_ros.lab.simulator.panoramas import (
 )
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
 from clue_ros.lab.simulator.table import RENDERERS
-from clue_ros.lab.simulator.worlds import RICH, TABLE, with_assets
+from clue_ros.lab.simulator.worlds import RICH, TABLE, TABLE_UNSEEN, with_assets
 
 DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
 QUADS = [(1, 2, 4, 3), (5, 7, 8, 6), (1, 5, 6, 2), (3, 4, 8, 7), (1, 3, 7, 5), (2, 6, 8, 4)]
@@ -174,6 +174,22 @@ def test_objects_come_to_rest_on_the_table(assets: Assets) -> None:
         for r in arranger.arrange():
             lowest = (r.model.points @ r.rotation.T + r.position)[:, 2].min()
             assert -0.02 < lowest < 0.2
+
+
+def test_only_the_training_world_has_desk_things_arms_and_portraits() -> None:
+    desk = set(TABLE.objects) - set(TABLE_UNSEEN.objects)
+    assert {"notebook", "toothbrush", "keyboard"} <= desk
+    assert desk == set(TABLE.nouns) - set(TABLE_UNSEEN.nouns)
+    assert (TABLE_UNSEEN.arms, TABLE_UNSEEN.portrait) == (0, 0)
+    assert TABLE.arms > 0
+    assert TABLE.portrait > 0
+    rng = np.random.default_rng(0)
+    for kind in sorted(desk):
+        made = TABLE.objects[kind].build(rng)
+        assert any(part.accent is None for part in made.parts), kind
+        assert any(part.accent is not None for part in made.parts), kind
+        assert made.points[:, 2].min() > -0.002, kind
+        assert 0.04 < made.extent < 0.35, kind
 
 
 # --- light

@@ -128,7 +128,8 @@ class ObjectGrammar(RichGrammar):
     It knows all kinds of `object_catalogue` and those of the world. An object that a scene gives no
     other names has those of its kind. nouns: kind -> the robot's noun, the kind itself. all_nouns:
     every noun that people use, the names of single objects (brands) among them. colors: the world's
-    and those of scanned objects.
+    and those of scanned objects. single: nouns of generated kinds whose plural and misspellings the
+    tokenizer does not know, because it was made when no world had such a kind.
     """
 
     sorts = OBJECT_SORTS
@@ -136,7 +137,8 @@ class ObjectGrammar(RichGrammar):
     form_tries = 20
 
     def __init__(self, spec: WorldSpec, *, via: bool = False) -> None:
-        super().__init__(spec, via=via)
+        spelt = {k: names for k, names in spec.nouns.items() if k not in ABSENT_NOUNS}
+        super().__init__(replace(spec, nouns=spelt), via=via)
         own = {
             k: tuple(dict.fromkeys(n for n in names if n != k)) for k, names in spec.nouns.items()
         }
@@ -147,9 +149,12 @@ class ObjectGrammar(RichGrammar):
         brands = [name for entry in OBJECTS.values() for name in entry.names]
         several = [name for names in self.names.values() for name in names]
         self.all_nouns = tuple(dict.fromkeys([*self.names, *several, *brands]))
+        known = {k: names for k, names in self.names.items() if k not in ABSENT_NOUNS}
+        counted = {*known, *brands, *(name for names in known.values() for name in names)}
+        self.single = frozenset(self.all_nouns) - counted
         self.phrasing = ObjectPhrasing(
             {},
-            _misspellings(self.names, self._colors, self.all_nouns)
+            _misspellings(known, self._colors, tuple(n for n in self.all_nouns if n in counted))
             | dict(self.phrasing.misspellings),
             wrong_nouns=tuple(self.names),
             wrong_colors=tuple(self._colors),
@@ -241,6 +246,8 @@ class ObjectGrammar(RichGrammar):
             uses = [name for name, use in USES.items() if o.kind in use.kinds]
             return Reference(use=pick(rng, uses)) if uses else Reference()
         noun = self.noun_of(o, rng)
+        if noun in self.single:
+            return Reference()
         same = sum(is_called(p, noun) and has_color(p, color) for p in objects)
         return Reference(noun, color, plural=same if rng.uniform() < 0.4 else 0)
 
@@ -291,7 +298,8 @@ class ObjectGrammar(RichGrammar):
 
     def words(self) -> list[str]:
         """See `Grammar.words`; with every misspelling."""
-        texts = [*super().words(), *self.all_nouns, *map(words.plural, self.all_nouns)]
+        several = [words.plural(noun) for noun in self.all_nouns if noun not in self.single]
+        texts = [*super().words(), *self.all_nouns, *several]
         texts += [*ABSENT_NOUNS, *USE_REQUESTS, *POLITE_REQUESTS, *CORRECTIONS]
         texts += [phrase for use in USES.values() for phrase in use.phrases]
         texts += [word for material, forms in MATERIALS.items() for word in (material, *forms)]

@@ -29,19 +29,20 @@ _BALLS = "tennis ball, golf ball, baseball, softball, soccer ball, racquetball, 
 USES: dict[str, Use] = {
     "cut": _use(
         "something to cut with, a thing to cut with, something that cuts, something sharp",
-        "knife, scissors", "knife block",
+        "knife, scissors", "knife block, pliers",
     ),
     "drink from": _use(
         "something to drink from, a thing to drink from, something to drink out of",
         "mug, cup, coffee cup, paper cup, glass",
-        "bottle, baby bottle, beer bottle, bowl, pitcher, wine bottle, yogurt bottle, milk carton",
+        "bottle, baby bottle, beer bottle, bowl, pitcher, wine bottle, yogurt bottle, milk carton,"
+        " ketchup",
     ),
     "eat": _use(
         "something to eat, a snack, something edible",
         f"{_FRUIT}, hamburger, hot dog, bread, cupcake, cake, roast chicken, steak, salad bowl,"
         " carrot, egg, donut",
         "cracker box, sugar box, pudding box, gelatin box, soup can, tuna can, meat can, butter,"
-        " yogurt bottle, mustard bottle, milk carton",
+        " yogurt bottle, mustard bottle, milk carton, ketchup",
     ),
     "eat from": _use(
         "something to eat from, something to put food on", "bowl, plate", "salad bowl, pan, jar"
@@ -51,13 +52,16 @@ USES: dict[str, Use] = {
         "marker, pen, pencil, highlighter", "crayon box, pen holder, pencil case",
     ),
     "hammer": _use(
-        "something to hit a nail with, something to hammer with", "hammer", "wrench, wood block"
+        "something to hit a nail with, something to hammer with", "hammer",
+        "wrench, wood block, pliers",
     ),
-    "screw": _use("something to turn a screw with, something for screws", "screwdriver", "drill"),
+    "screw": _use("something to turn a screw with, something for screws", "screwdriver",
+                  "drill, pliers"),
     "drill": _use("something to drill a hole with, something for drilling", "drill"),
     "wipe": _use(
         "something to wipe the table with, something to clean with",
-        "sponge, towel, paper towel roll", "bleach bottle, spray bottle, soap dispenser, sock",
+        "sponge, towel, paper towel roll",
+        "bleach bottle, spray bottle, soap dispenser, sock, toothbrush, eraser",
     ),
     "throw": _use("something to throw and catch, something that bounces", _BALLS, "marble, dice"),
     "time": _use("something that tells the time", "watch, alarm clock", "phone, tablet, radio"),
@@ -74,17 +78,18 @@ USES: dict[str, Use] = {
         "phone, tablet, security camera",
     ),
     "call": _use("something to call someone with", "phone, desk phone", "tablet"),
-    "read": _use("something to read", "book, newspaper", "calendar, tablet, banknote"),
+    "read": _use("something to read", "book, newspaper",
+                 "calendar, tablet, banknote, notebook, envelope"),
     "comb": _use("something for my hair, something to comb my hair with", "comb, hairbrush",
-                 "shampoo bottle, cap"),
+                 "shampoo bottle, cap, toothbrush"),
     "flowers": _use("something to put flowers in", "vase",
                     "pitcher, clay jug, jar, ceramic jar, glass, bottle, wine bottle, beer bottle"),
     "boil": _use("something to boil water in", "kettle", "cooking pot, moka pot, teapot, pan"),
     "light": _use("something that gives light, a light for the dark", "flashlight",
-                  "candle, phone, tablet"),
+                  "candle, phone, tablet, lighter"),
     "music": _use("something to listen to music with", "headphones, radio", "phone, tablet"),
     "wash": _use("something to wash my hands with", "soap dispenser", "sponge, shampoo bottle"),
-    "pay": _use("something to pay with", "banknote", "phone, handbag, watch"),
+    "pay": _use("something to pay with", "banknote", "phone, handbag, watch, wallet"),
     "channel": _use("something to change the channel with", "remote", "phone, game controller"),
     "pens": _use("something to keep pens in", "pen holder, pencil case", "cup, mug, glass, jar"),
     "scoop": _use("something to stir with, something to eat soup with", "spoon",
@@ -121,7 +126,8 @@ MATERIALS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Material -> its adjectives."""
 
-# Things that no collection holds: requests for them are part of training, and answered as absent.
+# Things that no collection holds: requests for them are part of training, and answered as absent
+# unless the world `table` has generated one of them in the scene.
 ABSENT_NOUNS: tuple[str, ...] = (
     "toothbrush", "notebook", "hair dryer", "guitar", "umbrella", "wallet", "lighter", "candy",
     "cheese", "pizza", "tomato", "potato", "onion", "grapes", "cucumber", "pineapple",

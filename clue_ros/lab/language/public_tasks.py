@@ -94,12 +94,17 @@ class PublicTasks:
     """The sentences of a world.
 
     nouns: kind -> its nouns, of which answers use the first. Where objects have names of their own
-    (`SceneObject.names`), each noun stands for itself.
+    (`SceneObject.names`), each noun stands for itself. single: nouns that have no plural here
+    (`ObjectGrammar.single`).
     """
 
     nouns: Mapping[str, tuple[str, ...]]
     colors: tuple[str, ...]
     grammar: Grammar
+    single: frozenset[str] = frozenset()
+
+    def _plural(self, noun: str) -> str:
+        return noun if noun in self.single else plural_of(noun)
 
     def name(self, kind: str) -> str:
         """The noun of a kind in answers, lists and captions."""
@@ -170,7 +175,7 @@ class PublicTasks:
 
     def _words(self, kind: str, color: str | None, rng: Rng, *, many: bool = False) -> str:
         noun = pick(rng, self.nouns.get(kind, (kind,)))
-        noun = plural_of(noun) if many else noun
+        noun = self._plural(noun) if many else noun
         return noun if color is None else f"{color} {noun}"
 
     # --- answer en
@@ -331,9 +336,10 @@ class PublicTasks:
             groups.setdefault((objects[i].color, objects[i].kind), []).append(i)
         parts = []
         for (color, kind), found in list(groups.items())[:LISTED]:
-            one = f"{color} {self.name(kind)}"
-            many = f"{NUMBERS.get(len(found), 'many')} {plural_of(one)}"
-            parts.append((many if len(found) > 1 else indefinite(one), tuple(found)))
+            noun = self.name(kind)
+            many = f"{NUMBERS.get(len(found), 'many')} {color} {self._plural(noun)}"
+            one = indefinite(f"{color} {noun}")
+            parts.append((many if len(found) > 1 else one, tuple(found)))
         return parts
 
     def words(self) -> list[str]:
@@ -360,7 +366,7 @@ def tasks_of(spec: WorldSpec, grammar: Grammar) -> PublicTasks:
     """The sentences of a world with a grammar. The object grammar has more nouns and colours."""
     if isinstance(grammar, ObjectGrammar):
         nouns = {noun: (noun,) for noun in grammar.all_nouns}
-        return PublicTasks(nouns, grammar.colors, grammar)
+        return PublicTasks(nouns, grammar.colors, grammar, grammar.single)
     return PublicTasks(dict(spec.nouns), tuple(spec.colors), grammar)
 
 

@@ -326,7 +326,7 @@ class Arranger:
         tops: list[tuple[Floats, float, float, bool]] = []  # place, height, room, hollow
         for index, model in enumerate(models):
             turn = rng.uniform(0, 2 * np.pi)
-            rotation = _about_z(turn)
+            rotation = about_z(turn)
             sides = np.ptp(model.points, axis=0)
             way = rng.uniform()
             if way < 0.16 and sides[2] > 0.6 * sides[:2].max():
@@ -422,7 +422,8 @@ def settle(
     return [(b.xpos.copy(), b.xmat.reshape(3, 3).copy()) for b in bodies_at]
 
 
-def _about_z(turn: float) -> Floats:
+def about_z(turn: float) -> Floats:
+    """The rotation matrix of a turn about the z axis, radians."""
     c, s = np.cos(turn), np.sin(turn)
     return np.array([[c, -s, 0], [s, c, 0], [0, 0, 1.0]])
 

@@ -177,7 +177,8 @@ class WorldSpec:
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
     hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
     objects fall. assets: for the worlds of `table.TableWorld`: what they are made of. unseen:
-    whether they take the part of it that training never has.
+    whether they take the part of it that training never has. portrait, arms: shares of their
+    pictures that are higher than wide, and that an arm may reach into.
     """
 
     name: str
@@ -199,6 +200,8 @@ class WorldSpec:
     settling: Settling | None = None
     assets: Assets | None = None
     unseen: bool = False
+    portrait: float = 0.0
+    arms: float = 0.0
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.lab.simulator import textures
-from clue_ros.lab.simulator.arrangement import Arranger, Piece, Resting
+from clue_ros.lab.simulator.arrangement import Arranger, Piece, Resting, about_z
 from clue_ros.lab.simulator.assets import Assets, read_texture
 from clue_ros.lab.simulator.classic import ClassicRenderer
 from clue_ros.lab.simulator.filament import Eye, FilamentRenderer, Lamp, Look, Thing
-from clue_ros.lab.simulator.meshes import Mesh, cuboid, lathe
+from clue_ros.lab.simulator.meshes import Mesh, arm, cuboid, lathe
 from clue_ros.lab.simulator.optics import (
     Masks,
     Size,
@@ -145,11 +145,15 @@ class TableWorld:
         named = [r for r in resting if r.model.kind]
         number = int(rng.choice(len(SHAPES), p=[share for _, share in SHAPES]))
         (high, wide), _ = SHAPES[number]
+        if self.spec.portrait and rng.uniform() < self.spec.portrait:
+            high, wide = wide, high
         size = (round(high * self.width), round(wide * self.width))
         eye = self._aim(named, size)
         if eye is None:
             return None
         things = self._objects(resting, named)
+        if self.spec.arms and rng.uniform() < self.spec.arms:
+            things += self._arm(named, eye)
         top = self._table(eye)
         surroundings = self._surroundings(eye)
         everything = [*things, *top[0], *surroundings]
@@ -196,6 +200,9 @@ class TableWorld:
             roll = np.deg2rad(rng.normal(0, 2.0))
             x = np.cos(roll) * right + np.sin(roll) * up
             y = -np.sin(roll) * right + np.cos(roll) * up
+            if size[0] > size[1]:  # the same lens, turned
+                half = np.tan(np.deg2rad(fovy) / 2) * size[0] / size[1]
+                fovy = float(np.rad2deg(2 * np.arctan(half)))
             eye = Eye(target + distance * away, np.stack([x, y, away], axis=1), fovy)
             boxes = [eye.project(p, size) / size[::-1] for p in points]
             low, high = np.min([b.min(0) for b in boxes]), np.max([b.max(0) for b in boxes])
@@ -225,6 +232,27 @@ class TableWorld:
                 mesh, texture = self._piece(piece, keep=not r.model.generated)
                 look = Look(piece.color or r.rgb, texture, piece.roughness, piece.metallic)
                 out.append(Thing(mesh, look, r.position, r.rotation, numbers.get(id(r), UNNAMED)))
+        return out
+
+    def _arm(self, named: list[Resting], eye: Eye) -> list[Thing]:
+        """An arm that reaches over a named object; nothing where it would touch the camera."""
+        rng, made = self.rng, arm(self.rng)
+        r = pick(rng, named)
+        points = r.model.points @ r.rotation.T + r.position
+        tip = (points.min(axis=0) + points.max(axis=0)) / 2
+        tip[:2] += rng.normal(0, 0.04, 2)
+        tip[2] = points[:, 2].max() + rng.uniform(0.01, 0.05)
+        turn, rise = rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.35)
+        c, s = np.cos(rise), np.sin(rise)
+        rotation = about_z(turn) @ np.array([[c, 0, -s], [0, 1.0, 0], [s, 0, c]])
+        at = made.points @ rotation.T + tip
+        if np.linalg.norm(at - eye.position, axis=1).min() < 0.2:
+            return []
+        out = []
+        for part in made.parts:
+            mesh = self._renderer.mesh(part.mesh.vertices, part.mesh.faces)
+            look = Look(part.accent or (1.0, 1.0, 1.0), None, 0.8)
+            out.append(Thing(mesh, look, tip, rotation, UNNAMED))
         return out
 
     def _laid(self, classes: tuple[str, ...], plain: float) -> Surface:

@@ -297,9 +297,40 @@ _TABLE_SHAPES = {
     if kind not in ("glass", "pan", "star", "donut")  # a glass that is not clear, and toys
 }
 
-TABLE = replace(
+OFFICE = ("black", "black", "gray", "white")
+_DESK_OBJECTS = {
+    "notebook": ObjectKind(meshes.notebook, None, ("matte", "matte", "glossy")),
+    "toothbrush": ObjectKind(meshes.toothbrush, None, ("matte", "glossy")),
+    "keyboard": ObjectKind(meshes.keyboard, (*OFFICE, "white", "pink"), ("matte",)),
+    "mouse": ObjectKind(meshes.mouse, (*OFFICE, "red", "blue", "pink"), ("matte", "glossy")),
+    "envelope": ObjectKind(
+        meshes.envelope, ("white", "white", "white", "brown", "yellow", "pink", "blue"), ("matte",)
+    ),
+    "eraser": ObjectKind(meshes.eraser, None, ("matte",)),
+    "glue": ObjectKind(meshes.glue, None, ("matte", "glossy")),
+    "battery": ObjectKind(meshes.battery, None, ("glossy",)),
+    "usb stick": ObjectKind(meshes.usb_stick, None, ("matte", "glossy")),
+    "wallet": ObjectKind(
+        meshes.wallet, ("brown", "brown", "black", "black", "red", "blue", "pink"), ("matte",)
+    ),
+    "cable": ObjectKind(meshes.cable, (*OFFICE, "white", "red", "blue"), ("matte",)),
+    "pliers": ObjectKind(meshes.pliers, None, ("matte", "glossy")),
+    "charger": ObjectKind(meshes.charger, ("white", "white", "black"), ("matte", "glossy")),
+    "lighter": ObjectKind(meshes.lighter, None, ("glossy",)),
+    "ketchup": ObjectKind(meshes.ketchup, ("red",), ("matte", "glossy")),
+}
+_DESK_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "mouse": ("mouse", "computer mouse"),
+    "wallet": ("wallet", "purse"),
+    "cable": ("cable", "usb cable"),
+    "pliers": ("pliers", "pair of pliers", "tool"),
+    "charger": ("charger", "phone charger"),
+    "ketchup": ("ketchup", "ketchup bottle", "bottle of ketchup", "bottle"),
+}
+
+TABLE_UNSEEN = replace(
     RICH,
-    name="table",
+    name="table-unseen",
     language="objects",
     objects=_TABLE_SHAPES,  # the language keeps all of rich's nouns, for a `--mix` of both
     width=448,
@@ -308,9 +339,19 @@ TABLE = replace(
     min_visible=0.35,
     settling=None,
     assets=Assets(),
+    unseen=True,
 )
 
-TABLE_UNSEEN = replace(TABLE, name="table-unseen", unseen=True)
+# What only training has: its measurements stay those of the other world.
+TABLE = replace(
+    TABLE_UNSEEN,
+    name="table",
+    nouns=dict(RICH.nouns) | {kind: (kind,) for kind in _DESK_OBJECTS} | _DESK_SYNONYMS,
+    objects=_TABLE_SHAPES | _DESK_OBJECTS,
+    unseen=False,
+    portrait=0.2,
+    arms=0.12,
+)
 
 
 DEFAULT_WORLD = BLOCKS.name
@@ -329,7 +370,8 @@ def world_spec(name: str) -> WorldSpec:
 def with_assets(spec: WorldSpec, assets: Assets) -> WorldSpec:
     """The world made of these assets, with the kinds of all objects, in order of their names.
 
-    The kinds of the seen and the unseen world are the same. ClueError for a world without assets.
+    The scanned kinds of the seen and the unseen world are the same. ClueError for a world
+    without assets.
     """
     if spec.assets is None:
         raise ClueError(f"the world {spec.name!r} takes no assets; --world table does")
