@@ -346,7 +346,18 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
         assert row["to_plain"][0] == pytest.approx(row["ours_ms"] / row["plain_ms"], rel=0.02)
     assert list(result["costs"]["views"]) == ["1", "3", "5"]
     assert all(part["least_ms"] > 0 for part in result["floor"]["parts"].values())
-    assert "| first answer, box | " in capsys.readouterr().out
+    replies = result["floor"]["replies"]
+    assert {*replies} == {"first answer, box, 3 views", *result["rows"]} - {
+        "two turns",
+        "p_amb, both",
+    }
+    for reply in replies.values():
+        assert reply["to_least"] == pytest.approx(
+            reply["measured_ms"] / reply["least_ms"], abs=0.01
+        )
+    printed = capsys.readouterr().out
+    assert "| first answer, box | " in printed
+    assert "| first answer, box, 3 views | " in printed
 
 
 def test_records_that_cannot_be_written_are_one_line(

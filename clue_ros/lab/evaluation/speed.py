@@ -38,6 +38,7 @@ from clue_ros.lab.options import add_options, at_least, option, output_file, rea
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
 
 if TYPE_CHECKING:
+    from clue_ros.lab.evaluation.floor import Work
     from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
 
 Image = npt.NDArray[np.uint8]
@@ -167,8 +168,9 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
     result["costs"] = bench.costs(max(1, options.repeats // 2))
     show(COSTS_HEADER, _cost_lines(result["costs"]))
     products = torch.bfloat16 if bench.clue.dtype == MIXED else DTYPES[dtype]
-    floor = result["floor"] = bench.floor(products)
-    show(FLOOR_HEADER, _floor_lines(floor))
+    floor = result["floor"] = bench.floor(products, DTYPES[dtype], max(1, options.repeats // 2))
+    show(FLOOR_HEADER, _floor_lines(floor["parts"]))
+    show((*FLOOR_HEADER, "measured, ms", "measured / least"), _floor_lines(floor["replies"]))
     print(f"{floor['gigaflops']} GFLOP/s, {floor['gigabytes_per_second']} GB/s measured")
     result["load_after"] = os.getloadavg()[0]
     print(f"load {result['load_after']:.1f} after", flush=True)
@@ -347,24 +349,67 @@ class Bench:
         self.clue.num_views, self.clue.doubtful_score = None, self._doubtful_score
         return found
 
-    def floor(self, dtype: Any) -> dict[str, Any]:
-        """The least ms of each part of a first answer with one view, and what was measured."""
-        from clue_ros.lab.evaluation.floor import measure_machine, reply_work
+    def floor(self, products: Any, rest: Any, repeats: int) -> dict[str, Any]:
+        """The least ms of each part and of each reply to the first request, and what ours take.
+
+        products: the dtype of matrix products; rest: that of the other weights.
+        """
+        from clue_ros.lab.evaluation.floor import measure_machine, reply_parts, reply_work
         from clue_ros.lab.training.plan import ModelSizes
 
-        checkpoint = self.clue.checkpoint
+        checkpoint, request = self.clue.checkpoint, REQUESTS[0]
         sizes = ModelSizes.of(checkpoint.backbone.config)
-        machine = measure_machine(sizes, dtype)
-        prompts = checkpoint.detector.prompts(checkpoint.processor, [REQUESTS[0].clear])
-        tokens, said = prompts.input_ids.shape[1], self._tokens[REQUESTS[0], False]
-        parts = reply_work(sizes, checkpoint.detector.settings.block, tokens, said, dtype.itemsize)
+        machine = measure_machine(sizes, products)
+
+        def parts(context: str, said: int) -> dict[str, Any]:
+            prompts = checkpoint.detector.prompts(checkpoint.processor, [context])
+            return reply_parts(
+                sizes,
+                checkpoint.detector.settings.block,
+                prompts.input_ids.shape[1],
+                said,
+                products.itemsize,
+                rest.itemsize,
+            )
+
+        # Where there is one box at most, no <eos> is waited for.
+        sides = self._tokens[request, False] - (checkpoint.ivg.max_boxes == 1)
+        box = parts(request.clear, sides)
+        works = {
+            ("p_amb, detector", 1): box["look"] + box["detector"],
+            ("p_amb, both", 1): box["look"] + box["detector"] + box["prompt"],
+            ("first answer, question", 1): reply_work(
+                parts(request.ambiguous, self._tokens[request, True])
+            ),
+            ("first answer, box", 1): reply_work(box),
+            ("first answer, box", 3): reply_work(box, 3),
+            ("later turn, box", 1): reply_work(
+                parts(later_turn(request).context(), sides), looked=True
+            ),
+        }
+        if "both" not in checkpoint.policies:
+            del works["p_amb, both", 1]
+
+        def timed(row: str, views: int) -> float:
+            self.clue.num_views, self.clue.doubtful_score = views, 1.0
+            return self._ours()[row](self.fresh(self.images[request.image]), request)
+
+        names = {case: case[0] + (f", {case[1]} views" if case[1] > 1 else "") for case in works}
+        taken = in_turns({names[case]: partial(timed, *case) for case in works}, repeats)
+        self.clue.num_views, self.clue.doubtful_score = None, self._doubtful_score
+
+        def least(work: Work) -> dict[str, float]:
+            return {**asdict(work), "least_ms": round(1000 * machine.seconds(work), 2)}
+
+        replies = {names[case]: least(work) for case, work in works.items()}
+        for name, reply in replies.items():
+            reply["measured_ms"] = taken[name]
+            reply["to_least"] = round(taken[name] / reply["least_ms"], 2)
         return {
             "gigaflops": round(machine.rate / 1e9, 1),
             "gigabytes_per_second": round(machine.bandwidth / 1e9, 1),
-            "parts": {
-                name: {**asdict(work), "least_ms": round(1000 * machine.seconds(work), 2)}
-                for name, work in parts.items()
-            },
+            "parts": {name: least(work) for name, work in box.items()},
+            "replies": replies,
         }
 
 
@@ -456,7 +501,7 @@ ROWS_HEADER = (
 )
 START_HEADER = ("fresh process", "first answer, s", "memory, MB")
 COSTS_HEADER = ("our box", "", "ms", "of the first")
-FLOOR_HEADER = ("floor", "operations, 1e9", "weights, MB", "least, ms")
+FLOOR_HEADER = ("least work", "operations, 1e9", "weights, MB", "least, ms")
 
 
 def _row_lines(rows: Mapping[str, Any]) -> list[list[Cell]]:
@@ -486,10 +531,15 @@ def _cost_lines(costs: Mapping[str, Mapping[str, float]]) -> list[list[Cell]]:
     ]
 
 
-def _floor_lines(floor: Mapping[str, Any]) -> list[list[Cell]]:
+def _floor_lines(works: Mapping[str, Mapping[str, float]]) -> list[list[Cell]]:
     return [
-        [name, part["operations"] / 1e9, part["bytes"] / 1e6, part["least_ms"]]
-        for name, part in floor["parts"].items()
+        [
+            name,
+            f"{work['operations'] / 1e9:.2f}",
+            f"{work['bytes'] / 1e6:.1f}",
+            *(work[key] for key in ("least_ms", "measured_ms", "to_least") if key in work),
+        ]
+        for name, work in works.items()
     ]
 
 
