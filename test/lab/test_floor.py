@@ -61,12 +61,16 @@ def test_the_parts_of_a_reply_are_counted() -> None:
 
 def test_a_reply_is_the_sum_of_its_parts_and_further_views_read_the_weights_once_more() -> None:
     parts = reply_parts(SIZES, block=1, tokens=6, said=3, each=2, exact=4)
-    assert reply_work(parts) == Work(25844, 7780)
-    assert reply_work(parts, 3) == Work(25844 + 2 * (6128 + 10116 + 4920), 7780 + 7192)
-    assert reply_work(parts, looked=True) == Work(25844 - 6128, 7780 - 1612)
+    works = [reply_work(parts), reply_work(parts, 3), reply_work(parts, looked=True)]
+    assert works[0] == [*parts.values()]
+    one, three, later = (sum(work, Work(0, 0)) for work in works)
+    assert one == Work(25844, 7780)
+    assert three == Work(25844 + 2 * (6128 + 10116 + 4920), 7780 + 7192)
+    assert later == Work(25844 - 6128, 7780 - 1612)
 
 
 def test_the_least_time_is_that_of_the_scarcer_means() -> None:
     machine = Machine(rate=100.0, bandwidth=10.0)
     assert machine.seconds(Work(500.0, 20.0)) == 5.0
     assert machine.seconds(Work(100.0, 20.0)) == 2.0
+    assert machine.seconds(Work(500.0, 20.0), Work(100.0, 20.0)) == 7.0

@@ -45,9 +45,9 @@ class Machine:
     rate: float
     bandwidth: float
 
-    def seconds(self, work: Work) -> float:
-        """The least time: the longer one of computing and of reading weights."""
-        return max(work.operations / self.rate, work.bytes / self.bandwidth)
+    def seconds(self, *works: Work) -> float:
+        """The least time of works one after the other: of each, computing or reading weights."""
+        return sum(max(w.operations / self.rate, w.bytes / self.bandwidth) for w in works)
 
 
 def measure_machine(sizes: ModelSizes, dtype: torch.dtype) -> Machine:
@@ -102,19 +102,17 @@ def reply_parts(
     }
 
 
-def reply_work(parts: dict[str, Work], views: int = 1, *, looked: bool = False) -> Work:
-    """A question or a box: the first view's parts, then those of the further views in one batch.
+def reply_work(parts: dict[str, Work], views: int = 1, *, looked: bool = False) -> list[Work]:
+    """A question or a box, in its order: the first view's parts, then those of the further views in one batch.
 
     looked: the image is encoded already, as on a later turn. What the detector says of the further
     views, which policy "both" asks where it is not sure, is not counted.
     """
-    point = parts["prompt"] + parts["tokens"]
-    work = parts["detector"] + point
-    if not looked:
-        work += parts["look"]
+    look, point = parts["look"], [parts["prompt"], parts["tokens"]]
+    works = [*([] if looked else [look]), parts["detector"], *point]
     if views > 1:
-        work += (parts["look"] + point).batch(views - 1)
-    return work
+        works += [work.batch(views - 1) for work in (look, *point)]
+    return works
 
 
 def _blocks(sizes: ModelSizes, count: int, tokens: int, past: int, each: int) -> Work:

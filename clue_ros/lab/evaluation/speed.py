@@ -39,7 +39,6 @@ from clue_ros.lab.options import add_options, at_least, option, output_file, rea
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
 
 if TYPE_CHECKING:
-    from clue_ros.lab.evaluation.floor import Work
     from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
 
 Image = npt.NDArray[np.uint8]
@@ -373,7 +372,7 @@ class Bench:
 
         products: the dtype of matrix products; rest: that of the other weights.
         """
-        from clue_ros.lab.evaluation.floor import measure_machine, reply_parts, reply_work
+        from clue_ros.lab.evaluation.floor import Work, measure_machine, reply_parts, reply_work
         from clue_ros.lab.training.plan import ModelSizes
 
         checkpoint, request = self.clue.checkpoint, REQUESTS[0]
@@ -395,8 +394,8 @@ class Bench:
         sides = self._tokens[request, False] - (checkpoint.ivg.max_boxes == 1)
         box = parts(request.clear, sides)
         works = {
-            ("p_amb, detector", 1): box["look"] + box["detector"],
-            ("p_amb, both", 1): box["look"] + box["detector"] + box["prompt"],
+            ("p_amb, detector", 1): [box["look"], box["detector"]],
+            ("p_amb, both", 1): [box["look"], box["detector"], box["prompt"]],
             ("first answer, question", 1): reply_work(
                 parts(request.ambiguous, self._tokens[request, True])
             ),
@@ -417,10 +416,11 @@ class Bench:
         taken = in_turns({names[case]: partial(timed, *case) for case in works}, repeats)
         self.clue.num_views, self.clue.doubtful_score = None, self._doubtful_score
 
-        def least(work: Work) -> dict[str, float]:
-            return {**asdict(work), "least_ms": round(1000 * machine.seconds(work), 2)}
+        def least(*works: Work) -> dict[str, float]:
+            total = asdict(sum(works, Work(0, 0)))
+            return {**total, "least_ms": round(1000 * machine.seconds(*works), 2)}
 
-        replies = {names[case]: least(work) for case, work in works.items()}
+        replies = {names[case]: least(*work) for case, work in works.items()}
         for name, reply in replies.items():
             reply["measured_ms"] = taken[name]
             reply["to_least"] = round(taken[name] / reply["least_ms"], 2)
