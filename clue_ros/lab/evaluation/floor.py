@@ -103,7 +103,7 @@ def reply_parts(
 
 
 def reply_work(parts: dict[str, Work], views: int = 1, *, looked: bool = False) -> list[Work]:
-    """A question or a box, in its order: the first view's parts, then those of the further views in one batch.
+    """A question or a box, in its order: the first view's parts, then the others' in one batch.
 
     looked: the image is encoded already, as on a later turn. What the detector says of the further
     views, which policy "both" asks where it is not sure, is not counted.
