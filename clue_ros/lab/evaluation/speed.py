@@ -418,7 +418,7 @@ class Bench:
 
         def least(*works: Work) -> dict[str, float]:
             total = asdict(sum(works, Work(0, 0)))
-            return {**total, "least_ms": round(1000 * machine.seconds(*works), 2)}
+            return {**total, "least_ms": round(1000 * machine.seconds(*works), 4)}
 
         replies = {names[case]: least(*work) for case, work in works.items()}
         for name, reply in replies.items():
@@ -554,8 +554,8 @@ def _floor_lines(works: Mapping[str, Mapping[str, float]]) -> list[list[Cell]]:
     return [
         [
             name,
-            f"{work['operations'] / 1e9:.2f}",
-            f"{work['bytes'] / 1e6:.1f}",
+            work["operations"] / 1e9,
+            work["bytes"] / 1e6,
             *(work[key] for key in ("least_ms", "measured_ms", "to_least") if key in work),
         ]
         for name, work in works.items()
