@@ -12,7 +12,6 @@ from typing import Any
 
 from clue_ros.errors import ClueError
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.conv_stem import stem_cost
 
 GB = 1e9
 RESERVE = 2.0 * GB  # CUDA's context, workspaces, fragments
@@ -46,6 +45,8 @@ class ModelSizes:
     @classmethod
     def of(cls, config: Any) -> ModelSizes:
         """The sizes in a PaliGemmaConfig."""
+        from clue_ros.model.conv_stem import stem_cost  # which imports torch
+
         text, vision = config.get_text_config(), config.vision_config
         return cls(
             (vision.image_size // vision.patch_size) ** 2,
