@@ -313,12 +313,26 @@ class Clue:
         self._doubtful_score = score if score is None else float(score)
 
     def warm_up(self) -> None:
-        """Make the first request as quick as the second: look, judge and point once.
+        """Make the first request as quick as the second: judge, ask, and point in all views once.
 
-        What a first run prepares (the merged weights of both adapters, kernels of a GPU) stays.
+        By the policy and the number of views that are set. What a first run prepares (the merged
+        weights of both adapters, kernels for one image and for a batch) stays.
         """
         image: Image = np.full((64, 64, 3), 127, np.uint8)
-        self.reply(self.look(image), Dialogue("the object"), force_grounding=True)
+        view, dialogue = self.look(image), Dialogue("the object")
+        estimate = self.reply(view, dialogue, force_grounding=True).ambiguity
+        if self.policy == "zero-shot":
+            return
+        checkpoint, context = self._checkpoint, dialogue.context()
+        with self._lock:
+            self._unknown(dialogue, estimate)
+            said = checkpoint.speak(self._features(view), context, "question")
+            self._question(checkpoint.words(said), estimate)
+            # Whatever the first view left in doubt above.
+            further = self._further(view, self._windows(view, estimate.peaks)[1:])
+            if further is not None:
+                read = checkpoint.opinions(further, context)[1] if self.policy == "both" else None
+                checkpoint.point(further, context, read)
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""

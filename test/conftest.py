@@ -55,6 +55,14 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def fresh_seed() -> int:
+    """A seed of random inputs that no run had; pytest shows it where a test fails."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    return seed
+
+
+@pytest.fixture
 def picture() -> npt.NDArray[np.uint8]:
     """A noise image, uint8 RGB, 60 rows and 80 columns."""
     return np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)

@@ -142,6 +142,34 @@ def has_stem(vision_config: Any) -> bool:
     return getattr(vision_config, "conv_stem", None) is not None
 
 
+def stem_cost(vision_config: Any) -> tuple[int, int]:
+    """Weights of a stem without SigLIP's patches and any bias, and its operations for a picture.
+
+    Two operations for a multiplication and an addition. (0, 0) where there is no stem.
+    """
+    if not has_stem(vision_config):
+        return 0, 0
+    sizes, patch = vision_config.conv_stem, vision_config.patch_size
+    side, channels, reduced = -(-vision_config.image_size // 2), int(sizes["first"]), 2
+    weights, features = 3 * 9 * channels, 0
+    products = weights * side**2
+    for number, (blocks, kernel, stride, expansion, out) in enumerate(sizes["stages"]):
+        reduced *= stride
+        for block in range(blocks):
+            wide = channels * expansion
+            expand = channels * wide if expansion > 1 else 0
+            rest = wide * kernel**2 + wide * out  # each channel's convolution, and to narrow
+            products += expand * side**2
+            side = side if block else -(-side // stride)
+            products += rest * side**2
+            weights, channels = weights + expand + rest, out
+        if number in sizes["read"]:
+            features += out * max(1, patch // reduced) ** 2
+    projection = features * vision_config.hidden_size
+    grid = vision_config.image_size // patch
+    return weights + projection, 2 * (products + projection * grid**2)
+
+
 def patch_embedding(vision_config: Any) -> nn.Conv2d:
     """A stem with empty features, or SigLIP's convolution, as a vision_config asks for it."""
     width, patch = vision_config.hidden_size, vision_config.patch_size

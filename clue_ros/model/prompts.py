@@ -153,11 +153,12 @@ class LeanProcessor:
         mean, std = (
             np.array(self._settings[name], np.float32) for name in ("image_mean", "image_std")
         )
+        levels = (np.arange(256.0) * scale).astype(np.float32)
+        values = (levels[:, None] - mean) / std  # of each channel's 256 levels
         out = np.empty((len(images), 3, size[1], size[0]), np.float32)
         for place, image in zip(out, images, strict=True):
             resized = np.asarray(Image.fromarray(image).resize(size, resample=resample))
-            scaled = (resized.astype(np.float64) * scale).astype(np.float32)
-            place[:] = ((scaled - mean) / std).transpose(2, 0, 1)
+            place[:] = values[resized, range(3)].transpose(2, 0, 1)
         return torch.from_numpy(out)
 
     @cached_property

@@ -15,9 +15,10 @@ import pytest
 from it2p_files import write_it2p
 from PIL import Image
 from safetensors.numpy import load_file, save_file
-from tiny_model import write_random_model
+from tiny_model import SMALL_STEM, write_random_model
 
 from clue_ros.cli import main
+from clue_ros.lab.evaluation.speed import REQUESTS, Bench
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import shard_path, write_shard
 
@@ -346,7 +347,33 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
         assert row["to_plain"][0] == pytest.approx(row["ours_ms"] / row["plain_ms"], rel=0.02)
     assert list(result["costs"]["views"]) == ["1", "3", "5"]
     assert all(part["least_ms"] > 0 for part in result["floor"]["parts"].values())
-    assert "| first answer, box | " in capsys.readouterr().out
+    replies = result["floor"]["replies"]
+    assert {*replies} == {"first answer, box, 3 views", *result["rows"]} - {
+        "two turns",
+        "p_amb, both",
+    }
+    for reply in replies.values():
+        assert reply["to_least"] == pytest.approx(
+            reply["measured_ms"] / reply["least_ms"], abs=0.01
+        )
+    printed = capsys.readouterr().out
+    assert "| first answer, box | " in printed
+    assert "| first answer, box, 3 views | " in printed
+
+
+def test_transformers_at_its_best_answers_in_float32_and_in_bfloat16(tmp_path: Path) -> None:
+    """As every contender of `clue bench`: two types of one model, with a stem."""
+    folder = write_random_model(tmp_path / "model", conv_stem=SMALL_STEM)
+    bench = Bench(folder, "float32", "float32", None, REQUESTS[:1])
+    request = REQUESTS[0]
+    image = bench.images[request.image]
+    chances = {name: best.probability(image, request.clear) for name, best in bench.bests.items()}
+    assert bench.best is bench.bests[bench.best_dtype]
+    assert [*chances] == ["float32", "bfloat16"]
+    assert chances["bfloat16"] == pytest.approx(chances["float32"], abs=0.1)
+    for name, best in bench.bests.items():
+        assert str(best.base.dtype) == f"torch.{name}"
+        assert len(best.reply(image, request.clear, 3)) == 3
 
 
 def test_records_that_cannot_be_written_are_one_line(

@@ -473,6 +473,26 @@ def test_the_same_pixels_are_encoded_once_and_changed_ones_again(
     assert len(seen) == 3, "the same bytes in another shape are another image"
 
 
+@pytest.mark.parametrize("views", [1, 3])
+def test_a_warm_up_asks_and_points_in_all_views(
+    clue: Clue, monkeypatch: pytest.MonkeyPatch, views: int
+) -> None:
+    said = []
+    speak = checkpoint.Checkpoint._speak
+
+    def spoken(
+        self: checkpoint.Checkpoint, features: Any, context: str, mode: str, left: Any
+    ) -> Any:
+        said.append((mode, len(features)))
+        return speak(self, features, context, mode, left)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "_speak", spoken)
+    monkeypatch.setattr(clue, "_num_views", views)
+    monkeypatch.setattr(clue, "_doubtful_score", 0.0)  # no doubt: the first view alone replies
+    clue.warm_up()
+    assert said == [("grounding", 1), ("question", 1), ("grounding", 2)][: 2 + (views > 1)]
+
+
 def test_a_warm_up_leaves_no_trace_in_replies(clue: Clue, picture: Image) -> None:
     request = Dialogue("pick up the block")
     before = clue.reply(clue.look(picture), request, force_grounding=True)

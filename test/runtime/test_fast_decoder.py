@@ -56,14 +56,18 @@ def attended(backbone: Backbone, block: int, features: torch.Tensor, prompts: Pr
 
 
 @pytest.mark.parametrize("merged", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("_draw", range(3))
 def test_attention_and_hidden_states_are_the_plain_ones(
-    random_model: Path, processor: Any, monkeypatch: pytest.MonkeyPatch, seed: int, merged: bool
+    random_model: Path,
+    processor: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    fresh_seed: int,
+    _draw: int,
+    merged: bool,
 ) -> None:
     if not merged:
         monkeypatch.setattr(fast_decoder, "MERGED_BYTES", 0)
-    backbone, adapters = parts(random_model, seed)
-    torch.manual_seed(100 + seed)
+    backbone, adapters = parts(random_model, fresh_seed)
     for contexts in ([CONTEXTS[1]], [CONTEXTS[0]] * 3, CONTEXTS):  # the last ones are padded
         prompts = encode_prompts(processor, "detect", contexts)
         features = torch.randn(len(contexts), backbone.grid**2, backbone.text.hidden_size)
@@ -82,13 +86,14 @@ def test_attention_and_hidden_states_are_the_plain_ones(
             torch.testing.assert_close(prefill.logits, slow.logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_replies_are_the_plain_ones(random_model: Path, processor: Any, seed: int) -> None:
+@pytest.mark.parametrize("_draw", range(3))
+def test_replies_are_the_plain_ones(
+    random_model: Path, processor: Any, fresh_seed: int, _draw: int
+) -> None:
     """Longer ones than a cache has room for at first, and those of padded prompts."""
-    backbone, adapters = parts(random_model, seed)
+    backbone, adapters = parts(random_model, fresh_seed)
     vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
     adapters.use(IVG)
-    torch.manual_seed(200 + seed)
     prompts = encode_prompts(processor, "clarify", CONTEXTS)
     features = torch.randn(len(CONTEXTS), backbone.grid**2, backbone.text.hidden_size)
     modes: tuple[Mode, ...] = ("unconstrained", "question", "grounding")
@@ -101,9 +106,9 @@ def test_replies_are_the_plain_ones(random_model: Path, processor: Any, seed: in
             assert one.probabilities == pytest.approx(other.probabilities, abs=1e-4)
 
 
-def test_changed_weights_are_noticed(random_model: Path, processor: Any) -> None:
+def test_changed_weights_are_noticed(random_model: Path, processor: Any, fresh_seed: int) -> None:
     """Merged copies are made anew where training, or a loaded file, has written to a weight."""
-    backbone, adapters = parts(random_model, 0)
+    backbone, adapters = parts(random_model, fresh_seed)
     prompts = encode_prompts(processor, "detect", CONTEXTS[:1])
     features = torch.randn(1, backbone.grid**2, backbone.text.hidden_size)
     adapters.use(DETECTOR)

@@ -71,10 +71,10 @@ def test_features_maps_and_replies_are_those_of_transformers(
         assert ours[3] == theirs[3]
 
 
-def test_the_base_alone_and_each_adapter_stay_apart(random_model: Path) -> None:
+def test_the_base_alone_and_each_adapter_stay_apart(random_model: Path, fresh_seed: int) -> None:
     checkpoint, backbone = lean(random_model)
     prompts = checkpoint.detector.prompts(checkpoint.processor, REQUESTS[:1])
-    features = checkpoint.look(image(3))
+    features = checkpoint.look(image(fresh_seed))
 
     def maps() -> list[torch.Tensor]:
         found = []
@@ -97,20 +97,20 @@ def test_the_base_alone_and_each_adapter_stay_apart(random_model: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(60, 80), (300, 200), (31, 7), (1, 1)])
 def test_pixels_are_bit_by_bit_those_of_transformers(
-    random_model: Path, shape: tuple[int, int]
+    random_model: Path, shape: tuple[int, int], fresh_seed: int
 ) -> None:
     processor = load_checkpoint(random_model, "cpu").processor
     assert isinstance(processor, LeanProcessor)
-    pixels = image(4, *shape)
+    pixels = image(fresh_seed, *shape)
     theirs = processor.whole.image_processor([Image.fromarray(pixels)], return_tensors="pt")
     assert torch.equal(processor.pixels([pixels]), theirs["pixel_values"])
     assert processor.whole.image_token_id == processor.image_token_id
     assert len(processor.whole.tokenizer) == len(processor.tokenizer)
 
 
-def random_texts(words: list[str], count: int) -> list[str]:
+def random_texts(words: list[str], count: int, seed: int) -> list[str]:
     """Words of a tokenizer, its special tokens, and characters that it lacks, in any order."""
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed)
     odd = ["", " ", "\n", "Zebra", "éÉ", "\U0001f34c", "a_b", "<loc", "<LOC0007>", "don't", "１２"]
     pieces = [*words, *odd]
     return [
@@ -120,7 +120,9 @@ def random_texts(words: list[str], count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("model", [*EMBEDDED, "random"])
-def test_texts_get_the_tokens_of_transformers(model: str, random_model: Path) -> None:
+def test_texts_get_the_tokens_of_transformers(
+    model: str, random_model: Path, fresh_seed: int
+) -> None:
     folder = random_model if model == "random" else find_model(model)
     ours, theirs = open_processor(folder).tokenizer, load_processor(folder).tokenizer
     assert isinstance(ours, LeanTokenizer)
@@ -134,8 +136,8 @@ def test_texts_get_the_tokens_of_transformers(model: str, random_model: Path) ->
         assert getattr(ours, f"{name}_id") == getattr(theirs, f"{name}_id")
     tokens = [IMAGE, "<loc0001>", "\n", "no such token"]
     assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
-    rng = np.random.default_rng()
-    for text in random_texts(list(ours.get_vocab()), 200):
+    rng = np.random.default_rng(fresh_seed)
+    for text in random_texts(list(ours.get_vocab()), 200, fresh_seed):
         for special in (False, True):
             settings = {"add_special_tokens": special, "return_offsets_mapping": True}
             mine, their = ours(text, **settings), theirs(text, **settings)

@@ -32,8 +32,10 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.mark.parametrize(
     ("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.01)]
 )
-def test_a_product_is_the_linear_layer(rows: int, dtype: torch.dtype, close: float) -> None:
-    torch.manual_seed(rows)
+def test_a_product_is_the_linear_layer(
+    rows: int, dtype: torch.dtype, close: float, fresh_seed: int
+) -> None:
+    torch.manual_seed(fresh_seed)
     hidden, weight, bias = torch.randn(2, rows, 48), torch.randn(40, 48) / 7, torch.randn(40)
     plain = functional.linear(hidden, weight, bias)
     with torch.inference_mode():
@@ -48,8 +50,8 @@ def test_a_product_is_the_linear_layer(rows: int, dtype: torch.dtype, close: flo
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("rows", ROWS)
-def test_the_tanh_of_a_product_is_that(rows: int) -> None:
-    torch.manual_seed(rows)
+def test_the_tanh_of_a_product_is_that(rows: int, fresh_seed: int) -> None:
+    torch.manual_seed(fresh_seed)
     left, right = torch.randn(4, rows, 24), torch.randn(4, 24, 77).transpose(1, 2)
     with torch.inference_mode():
         found = tanh_product(left, right)
@@ -83,10 +85,10 @@ def test_auto_is_mixed_where_the_cpu_multiplies_faster_in_bfloat16(
     assert not devices.wants_mixed("auto", torch.device("cuda"))
 
 
-def test_mixed_precision_stays_near_float32(random_model: Path) -> None:
+def test_mixed_precision_stays_near_float32(random_model: Path, fresh_seed: int) -> None:
     exact, mixed = (Clue.load(random_model, device="cpu", dtype=d) for d in ("float32", "mixed"))
     assert mixed.memory_bytes() < exact.memory_bytes()
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(fresh_seed)
     for text in ("pick up the red block", "the cup on the left"):
         image = rng.integers(0, 256, (60, 80, 3), np.uint8)
         judged, replies = [], []
@@ -104,7 +106,7 @@ def test_mixed_precision_stays_near_float32(random_model: Path) -> None:
 
 
 def test_mixed_precision_makes_the_same_of_weights_in_16_and_in_32_bits(
-    random_model: Path, tmp_path: Path
+    random_model: Path, tmp_path: Path, fresh_seed: int
 ) -> None:
     clues = []
     for dtype in (torch.bfloat16, torch.float32):
@@ -115,7 +117,7 @@ def test_mixed_precision_makes_the_same_of_weights_in_16_and_in_32_bits(
         clues.append(Clue.load(folder, device="cpu", dtype="mixed"))
     small, large = clues
     assert small.memory_bytes() < large.memory_bytes()
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(fresh_seed)
     for text in ("pick up the red block", "the cup on the left"):
         image = rng.integers(0, 256, (60, 80, 3), np.uint8)
         one, other = (

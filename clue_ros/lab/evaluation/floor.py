@@ -1,9 +1,11 @@
 """How long a reply must take at least: its operations and bytes over what the machine can do.
 
-Operations are those of the matrix products (two for a multiplication and an addition); bytes are
-those of the weights, read once for the prompt and once for each further token. The machine's rate
-and bandwidth are measured (`measure_machine`): a product of the decoder's widest matrix with a
-prompt's tokens, and the sum of a tensor that no cache holds.
+Operations are those of matrix products and convolutions (two for a multiplication and an addition);
+bytes are those of the weights in the types that they have, read once for each image or batch of
+images, once for the prompt and once for each further token. The machine's rate and bandwidth are
+measured (`measure_machine`): a product of the decoder's widest matrix with a prompt's tokens, and
+the sum of a tensor that no cache holds. In mixed precision the rate is that of bfloat16, also for
+what runs in float32.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ class Work:
         """Both, one after the other."""
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
-    def __mul__(self, count: float) -> Work:
-        """The same `count` times."""
-        return Work(self.operations * count, self.bytes * count)
+    def batch(self, count: int) -> Work:
+        """The same for `count` inputs at once: each weight is read once."""
+        return Work(self.operations * count, self.bytes)
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class Machine:
     rate: float
     bandwidth: float
 
-    def seconds(self, work: Work) -> float:
-        """The least time: the longer one of computing and of reading weights."""
-        return max(work.operations / self.rate, work.bytes / self.bandwidth)
+    def seconds(self, *works: Work) -> float:
+        """The least time of works one after the other: of each, computing or reading weights."""
+        return sum(max(w.operations / self.rate, w.bytes / self.bandwidth) for w in works)
 
 
 def measure_machine(sizes: ModelSizes, dtype: torch.dtype) -> Machine:
@@ -69,27 +71,48 @@ def _best(work: Callable[[], object]) -> float:
     return min(taken)
 
 
-def reply_work(
-    sizes: ModelSizes, block: int, tokens: int, said: int, each: int, views: float = 1.0
+def reply_parts(
+    sizes: ModelSizes, block: int, tokens: int, said: int, each: int, exact: int
 ) -> dict[str, Work]:
-    """The parts of a first answer: `tokens` tokens of prompt with the image's, `said` of reply.
+    """What replies consist of: `tokens` tokens of prompt with the image's, `said` of reply.
 
-    block: the detector's; the blocks before it run whole. each: bytes of a weight. views: how many
-    views of the picture are looked at, and pointed in.
+    block: the detector's; the blocks before it run whole, of itself the keys are counted alone.
+    each: bytes of a weight of the blocks and the projector; exact: of the others, which are larger
+    in mixed precision: what stands before the tower's blocks, and the head.
     """
     head = sizes.width * sizes.vocab
-    logits = Work(2 * head, head * each)
+    logits = Work(2 * head, head * exact)
     steps = Work(0, 0)
     for past in range(tokens, tokens + said - 1):
         steps += _blocks(sizes, sizes.layers, 1, past, each) + logits
     attention = 4 * sizes.vision_layers * sizes.tokens**2 * sizes.vision_width
-    look = Work(2 * sizes.vision * sizes.tokens + attention, sizes.vision * each)
+    inputs = sizes.vision_input
+    keys = sizes.width * sizes.kv_heads * sizes.head_dim
     return {
-        "look": look * views,
-        "detector": _blocks(sizes, block, tokens, 0, each),
-        "prompt": (_blocks(sizes, sizes.layers, tokens, 0, each) + logits) * views,
-        "tokens": steps * views,
+        "look": Work(
+            sizes.vision_operations + attention,
+            (sizes.vision - inputs) * each + inputs * exact,
+        ),
+        "detector": _blocks(sizes, block, tokens, 0, each) + Work(2 * keys * tokens, keys * each),
+        "prompt": _blocks(sizes, sizes.layers - 1, tokens, 0, each)
+        + Work(4 * keys * (tokens - 1), 0)  # the top block: keys and values of all tokens,
+        + _blocks(sizes, 1, 1, tokens - 1, each)  # the rest of the last one alone
+        + logits,
+        "tokens": steps,
     }
+
+
+def reply_work(parts: dict[str, Work], views: int = 1, *, looked: bool = False) -> list[Work]:
+    """A question or a box, in its order: the first view's parts, then the others' in one batch.
+
+    looked: the image is encoded already, as on a later turn. What the detector says of the further
+    views, which policy "both" asks where it is not sure, is not counted.
+    """
+    look, point = parts["look"], [parts["prompt"], parts["tokens"]]
+    works = [*([] if looked else [look]), parts["detector"], *point]
+    if views > 1:
+        works += [work.batch(views - 1) for work in (look, *point)]
+    return works
 
 
 def _blocks(sizes: ModelSizes, count: int, tokens: int, past: int, each: int) -> Work:

@@ -39,10 +39,14 @@ class ModelSizes:
     kv_heads: int
     head_dim: int
     vocab: int
+    stem: int = 0  # weights of the vision tower's convolutional stem
+    stem_operations: int = 0  # of it, for a picture
 
     @classmethod
     def of(cls, config: Any) -> ModelSizes:
         """The sizes in a PaliGemmaConfig."""
+        from clue_ros.model.conv_stem import stem_cost  # which imports torch
+
         text, vision = config.get_text_config(), config.vision_config
         return cls(
             (vision.image_size // vision.patch_size) ** 2,
@@ -57,6 +61,7 @@ class ModelSizes:
             text.num_key_value_heads,
             text.head_dim,
             text.vocab_size,
+            *stem_cost(vision),
         )
 
     @property
@@ -73,14 +78,20 @@ class ModelSizes:
 
     @property
     def vision(self) -> int:
-        """Weights of the vision tower and the projector."""
+        """Weights of the vision tower, with its stem, and the projector."""
         v, m = self.vision_width, self.vision_mlp
-        return (
-            self.vision_layers * (4 * v * v + 2 * v * m)
-            + 3 * self.patch**2 * v
-            + self.tokens * v
-            + v * self.width
-        )
+        return self.vision_layers * (4 * v * v + 2 * v * m) + self.vision_input + v * self.width
+
+    @property
+    def vision_input(self) -> int:
+        """Weights before the tower's blocks: stem, patches and positions."""
+        return self.stem + (3 * self.patch**2 + self.tokens) * self.vision_width
+
+    @property
+    def vision_operations(self) -> int:
+        """Operations of the tower and the projector for a picture, attention left out."""
+        each = self.vision - self.stem - self.tokens * self.vision_width  # positions are added
+        return 2 * each * self.tokens + self.stem_operations
 
     @property
     def parameters(self) -> int:
@@ -168,8 +179,8 @@ def step_flops(sizes: ModelSizes, work: Workload) -> float:
     block = 2 * length * sizes.block + attention
     passes = work.run + 2 * work.adapted
     logits = 6 * work.suffix * sizes.width * sizes.vocab
-    vision = 2 * sizes.tokens * sizes.vision
-    return work.pictures * (work.sequences * (passes * block + logits) + vision)
+    each = work.sequences * (passes * block + logits) + sizes.vision_operations
+    return work.pictures * each
 
 
 @dataclass(frozen=True)
