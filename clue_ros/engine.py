@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.decoding import Generation, Prefill
     from clue_ros.model.multi_view import Agreement, Window
+    from clue_ros.model.unknown_words import Unknown
 
 POLICIES = ("detector", "decoder", "both", "zero-shot")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
@@ -461,7 +462,9 @@ class Clue:
         """Ask, say that there is no such thing (NotFound, a Question), or point.
 
         What the tokenizer has no word for is never pointed at: the robot says that it does not know
-        it (NotFound; `clue_ros.model.unknown_words`), unless `force_grounding` is set.
+        it, and asks by what it sees (NotFound), unless `force_grounding` is set. Without a modifier
+        or a landmark that it does not know the robot points or asks by the rest, and its box is not
+        firm (`clue_ros.model.unknown_words`).
 
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
@@ -473,39 +476,62 @@ class Clue:
         at a refusal, and asks again for what names nothing.
         """
         from clue_ros.dialogue.words import named_object
+        from clue_ros.model.unknown_words import UNSURE, unknown_words
 
         with self._lock:
+            unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
+            if unknown.thing and not force_grounding:
+                return self._ask_instead(view, unknown)
             if self.policy == "zero-shot":
-                from clue_ros.model.zero_shot import reply_to
+                reply = self._reply_zero_shot(view, unknown.known, force_grounding)
+            else:
+                label = named_object(dialogue.turns)
+                reply = self._reply(view, unknown.known, label, force_grounding)
+        if isinstance(reply, Grounding):
+            return replace(reply, score=min(reply.score, UNSURE)) if unknown.words else reply
+        return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
 
-                estimate, standing = self._judge_zero_shot(view, dialogue)
-                if not force_grounding and (doubt := self._unknown(dialogue, estimate)):
-                    return doubt
-                return reply_to(
-                    self._base(view),
-                    standing,
-                    estimate,
-                    self._checkpoint.zero_shot,
-                    force_grounding=force_grounding,
-                )
-            context = dialogue.context()
-            estimate, context_read = self._judge(view, context)
-            if not force_grounding and (doubt := self._unknown(dialogue, estimate)):
-                return doubt
-            mode = self._mode(estimate, force_grounding)
-            said = self._checkpoint.speak(self._features(view), context, mode, context_read.first)
-            if said.codes is None:
-                return self._question(self._checkpoint.words(said), estimate)
-            found = self._agreement(said, view, context, estimate.peaks, context_read.further)
-        label = named_object(dialogue.turns)
+    def _reply_zero_shot(
+        self, view: View, dialogue: Dialogue, force_grounding: bool
+    ) -> Question | Grounding:
+        from clue_ros.model.zero_shot import reply_to
+
+        estimate, standing = self._judge_zero_shot(view, dialogue)
+        settings = self._checkpoint.zero_shot
+        return reply_to(
+            self._base(view), standing, estimate, settings, force_grounding=force_grounding
+        )
+
+    def _reply(
+        self, view: View, dialogue: Dialogue, label: str, force_grounding: bool
+    ) -> Question | Grounding:
+        """The reply of the adapters."""
+        context = dialogue.context()
+        estimate, context_read = self._judge(view, context)
+        mode = self._mode(estimate, force_grounding)
+        said = self._checkpoint.speak(self._features(view), context, mode, context_read.first)
+        if said.codes is None:
+            return self._question(self._checkpoint.words(said), estimate)
+        found = self._agreement(said, view, context, estimate.peaks, context_read.further)
         return Grounding(found.box, label, found.score, estimate, found.via)
 
-    def _unknown(self, dialogue: Dialogue, estimate: AmbiguityEstimate) -> NotFound | None:
-        """The reply to a word that the tokenizer lacks, None where it has the noun."""
-        from clue_ros.model.unknown_words import unknown_object
+    def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
+        """The reply to a thing that the tokenizer has no word for: what the base sees instead."""
+        from clue_ros.model.unknown_words import ask_instead, in_sight
+        from clue_ros.model.zero_shot import share_of_map
 
-        thing, text = unknown_object(self._checkpoint.processor.tokenizer, dialogue.turns)
-        return NotFound(text, (), (), estimate, thing) if thing else None
+        if self.policy == "zero-shot":
+            estimate = self._judge_zero_shot(view, unknown.known)[0]
+        else:
+            estimate = self._judge(view, unknown.known.context())[0]
+        seen = in_sight(self._base(view))
+        text, answers = ask_instead(unknown.doubt, seen)
+        boxes = tuple(c.box for c in seen)
+        size = view.width, view.height
+        # The peaks are those of the candidates, as of every question's (`peak_masks`).
+        peaks = tuple(share_of_map(estimate.attention, box, *size) for box in boxes)
+        estimate = replace(estimate, peaks=peaks) if peaks else estimate
+        return NotFound(text, boxes, answers, estimate, unknown.thing)
 
     def _mode(
         self, estimate: AmbiguityEstimate, force_grounding: bool

@@ -24,7 +24,7 @@ from pathlib import Path
 import yaml
 
 from clue_ros.dialogue.types import Box
-from clue_ros.dialogue.words import missing_thing
+from clue_ros.dialogue.words import UNKNOWN, missing_thing
 
 FOLDER = Path(__file__).resolve().parent
 SCENES, VOICE_SCENES = FOLDER / "scenes.yaml", FOLDER / "voice.yaml"
@@ -63,8 +63,8 @@ class Played:
         words = self.questions[0] if self.questions else self.last_words
         if missing_thing(words):
             return ABSENT
-        # "I don't know what a stapler is." reaches the topic `question` too, and asks for nothing.
-        return ASKS if "?" in words else f"says {words!r}"
+        # "I don't know what a stapler is. I see ..." reaches the topic `question` too.
+        return ASKS if "?" in words and not UNKNOWN.match(words) else f"says {words!r}"
 
 
 # name: (what the scene should do, whether it did)

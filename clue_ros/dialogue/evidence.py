@@ -129,7 +129,7 @@ _STOPWORDS = _set(
     "moins aussi alors ici voila voici ca cela ce c s l d j m t n qu laisse laissez touche pose "
     "remets range lache enleve retire arrete"
 )
-_NO_NAME = (
+NO_NAME = (
     FUNCTION
     | _NEGATORS
     | _SPEECH
@@ -159,7 +159,7 @@ _GENERIC = _set("one ones celui celle ceux celles thing things object objects it
 _KNOWN_NOUNS = NOUNS | _KINDS | {plain(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
 _LONGEST_NAME = max(noun.count(" ") + 1 for noun in _KNOWN_NOUNS)
-THINGS = _NAME_WORDS - _NO_NAME
+THINGS = _NAME_WORDS - NO_NAME
 _LONG_NOUNS = frozenset(word for word in _KNOWN_NOUNS if len(word) > 5 and " " not in word)
 _DESCRIPTIONS = (
     ADJECTIVES
@@ -353,7 +353,7 @@ class _Patterns:
         self.spelled = spelled
         known = _word_class(r"\w+_[nd]", spelled & self.words)
         described = _word_class(r"\w+_d", spelled & _DESCRIPTIONS)
-        unknown = _word_class(r"[^\W_]+_", spelled - self.words - _NO_NAME)
+        unknown = _word_class(r"[^\W_]+_", spelled - self.words - NO_NAME)
         article = f"(?:{_INDEF}|{_DET})"
         own_body = rf"(?!(?:your|ta|tes|ton|vos|votre) (?:\w+ )?{_any(_BODY)})"
         # A thing of known words with articles or none; then one whose description no table has
@@ -421,7 +421,7 @@ class _Patterns:
             return "_d"
         if word in self.words:
             return "_n"
-        return "" if word in _NO_NAME else "_"
+        return "" if word in NO_NAME else "_"
 
 
 def _names_in(words: Sequence[str], nouns: frozenset[str]) -> Iterator[tuple[int, int]]:
@@ -470,7 +470,7 @@ def is_explained(words: Sequence[str], named: Iterable[str] = (), *, is_answer: 
     if not words or len(words) > MAX_WORDS:
         return False
     patterns = _patterns(is_answer)
-    nouns = set(named) - _NO_NAME - patterns.words
+    nouns = set(named) - NO_NAME - patterns.words
     said = _known_spelling(["thing" if word in nouns else word for word in words])
     if _denies_a_thing(said, patterns):
         return False
@@ -585,7 +585,7 @@ def _known_spelling(words: Sequence[str]) -> list[str]:
     """The words with the misspelt ones corrected, and "stop" of "stop sign" as a thing."""
     found: list[str] = []
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
-        if word == "s" and before and before not in _NO_NAME and after not in _AFTER_FRENCH_S:
+        if word == "s" and before and before not in NO_NAME and after not in _AFTER_FRENCH_S:
             continue  # "the baby's bottle"
         if word in SIGNS or (word in _SHOWN and (after in SIGNS or before == "bus")):
             word = "thing"
@@ -608,7 +608,7 @@ def _spelled(word: str, described: bool) -> str:
         | _NAME_WORDS
         | _GENERIC
         | known
-        | (frozenset() if described else _NO_NAME)
+        | (frozenset() if described else NO_NAME)
     )
     if len(word) < 3 or word in other or word in ("put", "not", "now", "one", "hot"):
         return word

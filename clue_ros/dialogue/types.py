@@ -66,9 +66,9 @@ class Box:
 class Peak:
     """A place the words attend to.
 
-    score: the map's value at its top, 0..1; with policy "zero-shot", whose peaks are the
-    boxes of the candidates, the share of the map in the box. point: the top, (x, y) in pixels; None
-    where it is not known.
+    score: the map's value at its top, 0..1; where the peaks are the boxes that the base found
+    (policy "zero-shot", what is offered for an unknown word), the share of the map in the box.
+    point: the top, (x, y) in pixels; None where it is not known.
     """
 
     box: Box
@@ -122,8 +122,8 @@ class Question:
 class NotFound(Question):
     """The robot says that it sees no such thing, and could be told of another one.
 
-    A question to whoever only tells questions from groundings. `missing`: what it does not see, "a
-    banana".
+    A question to whoever only tells questions from groundings. `missing`: what it does not see, or
+    has no word for, "a banana". Candidates and answers, if any, are what it sees instead.
     """
 
     missing: str = ""

@@ -220,7 +220,7 @@ def _content(text: str) -> frozenset[str]:
 # -------------------------------------------------------------------------------------------------
 # Small, general readings of English: what a request names, what a question offers.
 
-_DETERMINERS = frozenset(
+DETERMINERS = frozenset(
     ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
 )
 # Words that come before what a request names: politeness, verbs and their particles.
@@ -231,7 +231,8 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
-_UNKNOWN = re.compile(r"^I don't know (what|the word)\b")
+# "I don't know what a stapler is. I see a mug. Is it that?": the next words name something else.
+UNKNOWN = re.compile(r"^I don't know [^.]*\. (I see|Say)\b")
 ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
@@ -250,7 +251,7 @@ def noun_phrase(request: str) -> str:
     words = text.split()
     while words and _LEAD.fullmatch(words[0]):
         words.pop(0)
-    if len(words) > 1 and words[0].lower() in _DETERMINERS:
+    if len(words) > 1 and words[0].lower() in DETERMINERS:
         words.pop(0)
     return " ".join(words) or request.strip()
 
@@ -265,18 +266,23 @@ def with_article(noun: str) -> str:
 
 
 def named_object(turns: Sequence[Turn]) -> str:
-    """What a dialogue is about: what its request names, or what replaced it.
+    """What a dialogue is about: what its request names, or what replaced it."""
+    return noun_phrase(current_turns(turns)[0].text)
 
-    Once the robot has said that it does not see that, or does not know the word, the person's next
-    words name something else.
+
+def current_turns(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns about the present object, from the words that name it on.
+
+    Once the robot has said that it does not see what was named, or does not know it, the person's
+    next words name something else.
     """
-    said = turns[0].text
-    for asked, answered in pairwise(turns):
+    begin = 0
+    for at, (asked, _) in enumerate(pairwise(turns)):
         if asked.speaker != "robot":
             continue
-        if _UNSEEN.search(asked.text) or _UNKNOWN.match(asked.text):
-            said = answered.text
-    return noun_phrase(said)
+        if _UNSEEN.search(asked.text) or UNKNOWN.match(asked.text):
+            begin = at + 1
+    return turns[begin:]
 
 
 def missing_thing(text: str) -> str | None:
@@ -335,8 +341,8 @@ def _tail_like(words: list[str], model: list[str]) -> list[str]:
     """The end of `words` built like `model`: it begins with the same word, or is as long."""
     starts = [i for i, word in enumerate(words) if word.lower() == model[0].lower()]
     if not starts:
-        determiners = [i for i, word in enumerate(words) if word.lower() in _DETERMINERS]
-        starts = determiners if model[0].lower() in _DETERMINERS else []
+        determiners = [i for i, word in enumerate(words) if word.lower() in DETERMINERS]
+        starts = determiners if model[0].lower() in DETERMINERS else []
     if starts:
         best = min(starts, key=lambda i: abs(len(words) - i - len(model)))
         return words[best:]

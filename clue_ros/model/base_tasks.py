@@ -30,10 +30,14 @@ from clue_ros.model.tasks import (
     ANSWER_TOKENS,
     DETECT,
     DETECT_TOKENS,
+    LIST_TOKENS,
+    MAX_BOXES,
+    WHAT_OBJECTS,
     Detection,
     ListedBox,
     clean_label,
     read_boxes,
+    short_answer,
 )
 
 if TYPE_CHECKING:
@@ -76,6 +80,15 @@ class BaseTasks:
             for box, generation in zip(new, said, strict=True):
                 self._answers[question, box] = self._checkpoint.words(generation)
         return [self._answers[question, box] for box in boxes]
+
+    def list_objects(self) -> list[str]:
+        """What the base says is in the image: up to `MAX_BOXES` different names."""
+        (said,) = self.generate(ANSWER, [WHAT_OBJECTS], None, LIST_TOKENS)
+        # An answer that was cut off may end in half a name.
+        names = self._checkpoint.words(said).split(",")
+        names = names[:-1] if len(said.tokens) >= LIST_TOKENS else names
+        found = filter(None, (short_answer(name) for name in names))
+        return list(dict.fromkeys(found))[:MAX_BOXES]
 
     def yes_or_no(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
         """Log odds of yes over no, about the crop of each box (None: the whole image).

@@ -22,6 +22,7 @@ ANSWER = "answer en"
 # Questions for ANSWER; {} is a noun phrase without an article.
 WHAT_COLOR = "what color is the {}?"
 WHAT_IS = "what is this?"
+WHAT_OBJECTS = "what objects are in the image?"
 IS_THERE = "is there a {} in the image?"
 IS_THIS = "is this {}?"
 
@@ -30,6 +31,7 @@ MAX_BOXES = 8  # of one answer
 BOX_TOKENS = 9  # of a box with its label, and what stands between two
 DETECT_TOKENS = MAX_BOXES * BOX_TOKENS
 ANSWER_TOKENS = 6
+LIST_TOKENS = 24  # of an answer that lists things
 THINNEST = 3  # steps of 1023: a thinner box encloses nothing
 
 

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from object_scenes import random_table
 
 from clue_ros import cli
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
@@ -24,6 +25,7 @@ from clue_ros.lab.evaluation.tabletop import (
     slices_of,
     worst_slices,
 )
+from clue_ros.lab.language.object_words import HELD_OUT_NOUNS
 from clue_ros.lab.language.questions import ask
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
@@ -178,3 +180,51 @@ def test_the_command_measures_the_rich_world(
     found = json.loads(capsys.readouterr().out)
     assert {"clear", "ambiguity", "interactive", "slices", "worst"} <= set(found)
     assert "reference" in found["slices"]
+
+
+class Unsure:
+    """Says of every second thing that it does not know it, and points firmly at every fourth."""
+
+    policy = "decoder"
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def look(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """See nothing."""
+        return image
+
+    def ambiguity(self, view: Any, expression: str | Dialogue) -> AmbiguityEstimate:
+        """Is of no use."""
+        return ESTIMATE
+
+    def reply(
+        self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Take turns."""
+        self._asked += 1
+        if self._asked % 2:
+            return NotFound("I don't know what that is.", (), (), ESTIMATE, "that")
+        return Grounding(Box(0, 0, 3, 3), "it", 0.5 if self._asked % 4 else 0.49, ESTIMATE)
+
+
+def test_a_scene_of_scanned_objects_has_a_request_with_a_held_out_noun() -> None:
+    rng, image = np.random.default_rng(0), np.full((120, 160, 3), 90, np.uint8)
+    tables = [Scene(image, tuple(random_table(rng)), np.zeros((56, 56), np.uint8))] * 8
+    samples = rich_samples(tables, "table")
+    told = [text.lower() for sample in samples for text in sample.held_out]
+    assert len(told) == 8
+    assert all(any(noun in text for noun in HELD_OUT_NOUNS) for text in told)
+    assert len(set(told)) > 4
+    only = [EvalSample(s.name, s.load, held_out=s.held_out) for s in samples]
+    report = evaluate(Unsure(), only)
+    assert report.summary()["held_out"] == {"unknown": 0.5, "firm": 0.25, "n": 8}
+    assert "held-out nouns  unknown   firm  n\n                  0.500  0.250  8" in report.text()
+
+
+def test_the_rich_grammar_has_no_held_out_nouns(
+    perfect: tuple[EvaluationReport, list[EvalSample]],
+) -> None:
+    assert not any(sample.held_out for sample in perfect[1])
+    assert "held_out" not in perfect[0].summary()
+    assert "held-out" not in perfect[0].text()

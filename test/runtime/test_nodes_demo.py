@@ -166,6 +166,7 @@ def test_expectations_are_about_form() -> None:
 
 
 NEAR, FAR = Box(11, 10, 50, 50), Box(60, 60, 90, 90)
+NOT_KNOWN_BUT = "I don't know what a stapler is. I see a mug and a pen. Which one is it?"
 NOT_KNOWN = "I don't know what a stapler is. Say its colour, or where it is."
 
 
@@ -176,6 +177,7 @@ NOT_KNOWN = "I don't know what a stapler is. Say its colour, or where it is."
         ("clear", (), FAR, "not on the object"),
         ("clear", ("the red one?",), NEAR, "it asks, but one object fits"),
         ("clear", (NOT_KNOWN,), None, "it says"),
+        ("ambiguous", (NOT_KNOWN_BUT,), None, "it says"),
         ("ambiguous", ("the red one or the blue one?",), NEAR, ""),
         ("ambiguous", ("the red one or the blue one?",), FAR, "not on the object"),
         ("ambiguous", ("the red one or the blue one?",), None, "does not point"),

@@ -57,6 +57,7 @@ class Counts:
 
 
 MIN_IOU = 0.5
+FIRM = 0.5  # score from which a box is firm
 """A box is right from this IoU on (Acc@0.5)."""
 
 DECISION_METRICS = ("accuracy", "precision", "recall", "f1")

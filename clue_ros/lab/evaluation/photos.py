@@ -22,6 +22,7 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.lab.evaluation.metrics import (
+    FIRM,
     MIN_IOU,
     auroc,
     calibration,
@@ -35,7 +36,6 @@ from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import demo_folder
 
-FIRM = 0.5
 """A box with at least this score counts as firm."""
 
 POINTS, ASKS, NOT_THERE = "points", "asks", "not there"

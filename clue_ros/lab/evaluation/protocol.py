@@ -30,7 +30,7 @@ from clue_ros.dialogue.types import (
     Question,
 )
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.lab.evaluation.metrics import Counts, count, ratio, rounded, wilson
+from clue_ros.lab.evaluation.metrics import FIRM, Counts, count, ratio, rounded, wilson
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note, with_progress
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import at_least, option
@@ -64,8 +64,9 @@ class DialogueRequest:
 class EvalSample:
     """One image and the requests about it. ``load`` returns uint8 RGB (H, W, 3).
 
-    ``absent``: requests for objects that are not in the image. ``about``: more fields of the
-    record of a request, from its text.
+    ``absent``: requests for objects that are not in the image. ``held_out``: requests for things
+    that the model has no word for. ``about``: more fields of the record of a request, from its
+    text.
     """
 
     name: str
@@ -75,14 +76,16 @@ class EvalSample:
     interactive: tuple[DialogueRequest, ...] = ()
     about: Callable[[str], Mapping[str, Any]] = lambda text: {}
     absent: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
     """The results: one record for each request, in the order they were measured.
 
-    Every record has "part" (clear, ambiguous, interactive or absent), "image", "text", "right" and
-    "box" (pixels; of the forced reply where the reply was a question; None where none was given).
+    Every record has "part" (clear, ambiguous, interactive, absent or held out), "image", "text",
+    "right" and "box" (pixels; of the forced reply where the reply was a question; None where none
+    was given). Held out: "unknown", whether the robot says so, and "firm", of its box.
     Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
     Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
     questions that separated no candidates, where the user counts them.
@@ -121,10 +124,13 @@ class EvaluationReport:
         }
         if absent:
             scores["absent"] = {**_shares(absent), "n": len(absent)}
+        if held_out := self.of("held out"):
+            shares = {key: _mean_of(held_out, key) for key in ("unknown", "firm")}
+            scores["held_out"] = {**shares, "n": len(held_out)}
         return scores
 
     def text(self, *, markdown: bool = False) -> str:
-        """The same as two tables, with 95 % intervals."""
+        """The same as tables, with 95 % intervals."""
         clear, dialogues, absent = self.of("clear"), self.of("interactive"), self.of("absent")
         rows = [
             ("clear", clear, "grades", None),
@@ -143,12 +149,14 @@ class EvaluationReport:
             found = [shares.get(grade) for grade in more]
             lines.append([name, shares["accuracy"], *interval, *found, questions, n])
         counts = self.counts.summary() | {"n": self.counts.n}
-        return "\n\n".join(
-            [
-                table(header, lines, markdown=markdown),
-                table(["ambiguity", *counts], [["", *counts.values()]], markdown=markdown),
-            ]
-        )
+        tables = [
+            table(header, lines, markdown=markdown),
+            table(["ambiguity", *counts], [["", *counts.values()]], markdown=markdown),
+        ]
+        if held_out := self.summary().get("held_out"):
+            header = ["held-out nouns", *held_out]
+            tables.append(table(header, [["", *held_out.values()]], markdown=markdown))
+        return "\n\n".join(tables)
 
 
 def _shares(records: list[Record], grades: str = "grades") -> dict[str, float | None]:
@@ -195,6 +203,7 @@ def evaluate(
             found.append(
                 {"part": "absent", "text": text, "right": right, "box": None, "grades": grades}
             )
+        found += [_measure_held_out(clue, view, text) for text in sample.held_out]
         for dialogue in sample.interactive:
             try:
                 conversation = Conversation(
@@ -211,6 +220,18 @@ def evaluate(
                 {"image": sample.name, **record, **sample.about(record["text"]), **about}
             )
     return EvaluationReport(records)
+
+
+def _measure_held_out(clue: Grounder[Any], view: Any, text: str) -> Record:
+    """Whether the robot says that it lacks the word, and whether it points firmly nevertheless."""
+    reply = clue.reply(view, Dialogue(text))
+    unknown = isinstance(reply, NotFound) and reply.text.startswith("I don't know ")
+    firm = isinstance(reply, Grounding) and reply.score >= FIRM
+    box = _corners(reply)
+    return {
+        "part": "held out", "text": text, "right": unknown, "unknown": unknown, "firm": firm,
+        "box": box,
+    }  # fmt: skip
 
 
 def _measure_clear(clue: Grounder[Any], view: Any, request: ClearRequest) -> Record:

@@ -41,6 +41,7 @@ from clue_ros.lab.evaluation.protocol import (
 )
 from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.plain_grammar import (
     named_by,
     plain_reference,
@@ -155,7 +156,8 @@ def rich_samples(
 ) -> list[EvalSample]:
     """Clear and ambiguous requests about each scene, and requests for absent objects.
 
-    ``per_image`` of each where the scene allows so many.
+    ``per_image`` of each where the scene allows so many; of scanned objects one more, with a noun
+    that training never had (`HELD_OUT_NOUNS`).
     """
     grammar = rich_grammar(world)
     return [_rich_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
@@ -194,7 +196,18 @@ def _rich_sample(
         interactive=tuple(dialogues),
         about=lambda text: about.get(text, {}),
         absent=tuple(r.text for r in absent),
+        held_out=_held_out(grammar, [seed, number]),
     )
+
+
+def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
+    """A request for a thing that training never named, where the grammar knows some.
+
+    Drawn apart, so that a scene's other requests do not depend on it.
+    """
+    if not isinstance(grammar, ObjectGrammar):
+        return ()
+    return (grammar.held_out_request(np.random.default_rng([*seed, 1]))[0],)
 
 
 def rich_requests(
