@@ -326,7 +326,6 @@ class Clue:
             return
         checkpoint, context = self._checkpoint, dialogue.context()
         with self._lock:
-            self._unknown(dialogue, estimate)
             said = checkpoint.speak(self._features(view), context, "question")
             self._question(checkpoint.words(said), estimate)
             # Whatever the first view left in doubt above.
