@@ -193,8 +193,30 @@ def test_objects_are_drawn_by_area() -> None:
         ("which cup?", "which cup", False),
         ("the cup", "well, if you ask me then i would really like the cup, if you please", False),
         ("the cup", "", False),
+        ("that is correct", "that is incorrect", False),
+        ("left of the giraffe?", "left of the zebra?", False),
+        ("near the window", "near the door", False),
+        ("the tan cup", "the teal cup", False),
+        ("the dark mug", "the light mug", False),
+        ("inside the box", "outside the box", False),
+        ("red mug next to the blue cup", "blue mug next to the red cup", False),
+        ("the red mug next to the blue cup", "the red cup next to the blue mug", False),
+        ("left of the cup", "the left cup", False),
+        ("the cup on the plate", "the cup in the plate", False),
+        ("on my left", "on your left", False),
+        ("which color is it?", "which one is it?", False),
+        ("i can see it", "i cannot see it", False),
+        ("the red or the blue one?", "the red and the blue one?", False),
+        ("that is correct", "yes, that is it", True),
+        ("no, it is wrong", "no, it's not", True),
+        ("near the window", "near that window, please", True),
+        ("is it the red mug next to the blue cup?", "do you mean the red mug beside the blue cup?",
+         True),
+        ("what color is it?", "which colour is that?", True),
+        ("please give me the big tan mug at the top", "hand me the large tan mug, top", True),
+        ("it isn't the second one", "not the 2nd one", True),
     ],
-)
+)  # fmt: skip
 def test_a_rephrasing_keeps_what_was_said(original: str, other: str, same: bool) -> None:
     assert is_same(original, other, ["cup", "zebra"]) == same
 
@@ -205,6 +227,42 @@ def test_the_original_stays_where_the_language_model_changes_the_meaning() -> No
     outcome = talk(machine(["which?"], sure_with("which"), rephrase=rephrase))
     assert outcome.refs[0]["dialog"] == [["", "Grab the cup"], ["what?!", "about which?"]]
     assert (rephrase.tried, rephrase.changed, rephrase.refused) == (3, 2, 1)
+
+
+def test_a_rephrased_dialogue_is_grounded_again() -> None:
+    other = Box(124, 10, 180, 90)
+    moves = {"grab the cup": LEFT, "hand me the cup": other}
+
+    class Reader(ScriptedGrounder):
+        def reply(self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False) -> Any:
+            self._box = lambda said: (moves.get(dialogue.turns[0].text, RIGHT), 0.5)
+            return super().reply(view, dialogue, force_grounding=force_grounding)
+
+    cups = [Candidate(RIGHT, "cup")]
+    for said, kept, iou in (
+        ("hand me the cup", "hand me the cup", 56 / 60),
+        ("grab the cup", "take the cup", 1),
+    ):
+        rephrase = Rephraser(lambda prompt, said=said: said)
+        made = MachineParts(
+            Reader([], sure_with("x")), lambda p, i, v: cups, lambda case: ("take the cup", ()),
+            lambda case, request: str, rephrase,
+        )  # fmt: skip
+        (ref,) = talk(DialogueMachine(made, MachineSettings())).refs
+        assert ref["dialog"] == [["", kept]]
+        assert ref["iou"] == pytest.approx(iou, abs=1e-3)
+        assert (rephrase.changed, rephrase.taken_back) == ((1, 0) if kept == said else (0, 1))
+
+
+def test_the_labels_of_all_candidates_are_names() -> None:
+    cans = [Candidate(RIGHT, "cup"), Candidate(Box(0, 0, 5, 5), "can")]
+    rephrase = Rephraser(lambda prompt: "it is by the it")
+    made = MachineParts(
+        ScriptedGrounder([], sure_with("x")), lambda p, i, v: cans,
+        lambda case: ("it is by the can", ()), lambda case, request: str, rephrase,
+    )  # fmt: skip
+    assert talk(DialogueMachine(made, MachineSettings())).refs[0]["dialog"][0][1].endswith("can")
+    assert rephrase.refused == 1
 
 
 # --- a folder of pictures, killed and gone on with ---
