@@ -378,6 +378,44 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     assert generate(options, parts)["pictures"] == 3
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"shards": 2}, "shards 1 and not 2"),
+        ({"shards": 2, "shard": 1, "seed": 4}, "seed 0 and not 4"),
+        ({"model": PolicyOptions(views=1)}, "views None and not 1"),
+        ({"model": PolicyOptions(threshold=0.2)}, "threshold None and not 0.2"),
+        ({"model": PolicyOptions(doubtful_score=0.5)}, "doubtful_score None and not 0.5"),
+        ({"model": PolicyOptions(detector="cnn")}, "detector None and not 'cnn'"),
+        ({"model": PolicyOptions(language_model="llm")}, "language_model None and not 'llm'"),
+        ({"model": PolicyOptions(candidates=("base:x",))}, r"candidates \[\] and not \['base:x'\]"),
+    ],
+)
+def test_a_folder_begun_with_other_options_is_refused(
+    photographs: Path, tmp_path: Path, more: dict[str, Any], told: str
+) -> None:
+    begun = options_for(photographs, tmp_path, limit=1)
+    generate(begun, parts)
+    files = set(tmp_path.iterdir())
+    with pytest.raises(ClueError, match=f"other settings, .*{told}"):
+        generate(replace(begun, **more), parts)
+    assert set(tmp_path.iterdir()) == files
+
+
+@pytest.mark.parametrize("changed", ["model", "model/ivg"])
+def test_a_folder_begun_with_other_weights_is_refused(
+    photographs: Path, tmp_path: Path, changed: str
+) -> None:
+    (tmp_path / "model" / "ivg").mkdir(parents=True)
+    model = PolicyOptions(model=str(tmp_path / "model"))
+    begun = replace(options_for(photographs, tmp_path / "out", limit=1), model=model)
+    generate(begun, parts)
+    generate(begun, parts)
+    (tmp_path / changed / "adapter_config.json").write_text("{}")
+    with pytest.raises(ClueError, match="other settings, weights"):
+        generate(begun, parts)
+
+
 def test_pictures_of_the_same_name_in_two_folders_are_two(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
