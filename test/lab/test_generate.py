@@ -142,6 +142,17 @@ def test_a_turn_without_which_the_box_is_as_sure_is_taken_out() -> None:
     assert [ref["dialog"][1:] for ref in talk(moved).refs] == [[["which?", "about which?"]]]
 
 
+@pytest.mark.parametrize(("min_iou", "turns", "iou"), [(0.78, 1, 0.8), (0.7, 0, 0.75)])
+def test_a_turn_stays_where_the_box_without_it_disagrees_with_the_object(
+    min_iou: float, turns: int, iou: float
+) -> None:
+    def box(said: list[str]) -> tuple[Box, float]:  # 0.8 and 0.75 of the right cup's width
+        return Box(120, 10, 168 if said else 165, 90), 0.5
+
+    (ref,) = talk(machine(["which?"], box, min_iou=min_iou)).refs
+    assert (len(ref["dialog"]) - 1, ref["iou"]) == (turns, pytest.approx(iou))
+
+
 def test_a_repeated_question_ends_the_dialogue_and_is_taken_out() -> None:
     outcome = talk(machine(["which?", "Which ?", "left?"], sure_with("which")))
     assert outcome.refs[0]["dialog"][1:] == [["which?", "about which?"]]

@@ -171,12 +171,12 @@ class DialogueMachine:
             final = self._point(case, text, exchanges)
         except ClueError:
             raise Rejected("a sentence cannot be used") from None
-        iou = final.box.iou(case.box)
-        if iou < self._settings.min_iou:
+        if final.box.iou(case.box) < self._settings.min_iou:
             raise Rejected("box disagrees with the object")
-        kept, useless = self._useful(case, text, exchanges, final)
+        kept, iou = self._useful(case, text, exchanges, final)
         if len(kept) < self._settings.min_rounds:
             raise Rejected("too few rounds")
+        useless = len(exchanges) - len(kept)
         dropped.update({"repeated question": repeated, "useless turn": useless})
         text, kept, iou = self._rephrased(case, text, kept, iou)
         box = [round(v, 5) for v in case.box_in_fractions.as_list()]
@@ -242,18 +242,20 @@ class DialogueMachine:
 
     def _useful(
         self, case: Case, request: str, exchanges: list[tuple[str, str]], final: Grounding
-    ) -> tuple[list[tuple[str, str]], int]:
-        """The turns without which the grounder's box moves or is less sure, and how many are not.
+    ) -> tuple[list[tuple[str, str]], float]:
+        """The turns without which the grounder's box moves or is less sure, and the box's IoU.
 
-        The last turns are tried first.
+        The last turns are tried first. The box stays near the one of all turns, so that it cannot
+        drift step by step, and agrees with the object.
         """
-        kept = list(exchanges)
+        kept, iou = list(exchanges), final.box.iou(case.box)
         for number in reversed(range(len(exchanges))):
             without = kept[:number] + kept[number + 1 :]
             other = self._point(case, request, without)
-            if other.box.iou(final.box) >= SAME_BOX and other.score >= final.score:
-                kept = without
-        return kept, len(exchanges) - len(kept)
+            stays = other.box.iou(final.box) >= SAME_BOX and other.score >= final.score
+            if stays and (moved := other.box.iou(case.box)) >= self._settings.min_iou:
+                kept, iou = without, moved
+        return kept, iou
 
 
 def talk(
