@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import load_invig
+from clue_ros.lab.data.picture_selection import write_selection
 from clue_ros.lab.evaluation.options import PolicyOptions
 from clue_ros.lab.generation.command import (
     GenerateOptions,
@@ -387,6 +389,10 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     options = options_for(photographs, tmp_path / "few", ids=tmp_path / "ids.txt", limit=2)
     assert generate(options, parts)["pictures"] == 2
     assert generate(options, parts)["pictures"] == 3
+    kept = [("3", 4, 0.9), ("5", 2, math.nan)]
+    write_selection(tmp_path / "selected.csv", kept)
+    options = options_for(photographs, tmp_path / "chosen", ids=tmp_path / "selected.csv")
+    assert generate(options, parts)["pictures"] == 2
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ class GenerateOptions:
     images: tuple[str, ...] = ()
     out: Path = required("folder to write, or to go on with", metavar="DIR")
     ids: Path | None = option(
-        None, "use only pictures with these names without suffix (`clue data select`)",
+        None,
+        "use only pictures with these names without suffix: the CSV of `clue data select`, or one"
+        " a line",
         metavar="FILE",
     )  # fmt: skip
     objects: tuple[str, ...] = objects_option(
