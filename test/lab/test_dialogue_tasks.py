@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from drawn_scenes import random_scenes
 from tiny_model import write_random_model
 from transformers.models.clip.configuration_clip import CLIPVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
 
+import clue_ros.model.oracle
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
+from clue_ros.lab.evaluation import sentence_tasks
 from clue_ros.lab.evaluation.clip_features import ClipFeatures
 from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
 from clue_ros.lab.evaluation.sentence_tasks import (
@@ -49,12 +52,16 @@ def test_the_truth_is_ranked_by_its_score_and_ties_share_their_rank() -> None:
     assert rank_of_first([0.5, 0.5, 0.5]) == 2, "a constant score is no knowledge"
 
 
-def test_a_model_that_copies_the_truth_has_recall_one_and_rank_one() -> None:
-    record = {"said": "the red one", "truth": "the red one", "rank": 1.0}
+def test_recall_at_one_and_five_and_the_mean_rank() -> None:
+    record = {"said": "the red one", "truth": "the red one", "rank": 1.0, "among": 2}
     scores = sentence_summary([record, record | {"said": "no way", "truth": "no way"}])
     assert (scores["r@1"], scores["r@5"], scores["rank"]) == (100, 100, 1)
-    scores = sentence_summary([record, record | {"rank": 7.0}])
-    assert (scores["r@1"], scores["r@5"], scores["rank"]) == (50, 50, 4)
+    ranks = ((1.0, 30), (3.0, 30), (7.0, 9))
+    scores = sentence_summary([record | {"rank": r, "among": n} for r, n in ranks])
+    assert scores["r@1"] == pytest.approx(100 / 3, abs=1e-3)
+    assert scores["r@5"] == pytest.approx(200 / 3, abs=1e-3)
+    assert scores["rank"] == pytest.approx(11 / 3, abs=1e-3)
+    assert scores["among"] == 23
 
 
 def test_candidates_come_from_the_most_similar_other_images() -> None:
@@ -219,6 +226,40 @@ def test_dialogues_and_pictures_are_held_one_at_a_time(root: Path) -> None:
     assert {record["among"] for record in records} <= {2, 3, 4}
     assert samples.pictures == 2 * 20, "once for the features, once for the questions"
     assert samples.most <= 4
+
+
+@pytest.mark.parametrize("better", [0, 2, 6])
+def test_the_truth_is_ranked_by_its_mean_log_probability_among_the_candidates(
+    root: Path, monkeypatch: pytest.MonkeyPatch, better: int
+) -> None:
+    samples = [
+        replace(sample(str(n), (f"is it number {n}?", "no")), request=f"cup {n}") for n in range(9)
+    ]
+    asked = list[list[str]]()
+
+    def copier(
+        parts: Any, adapter: str, features: Any, instruction: str, context: str, texts: list[str]
+    ) -> Any:
+        """Knows what was asked; by the sum of a sentence it would take any other."""
+        truth = f"is it number {context.split()[1]}?"
+        assert truth in texts
+        lengths = torch.tensor([10.0 if text == truth else 1.0 for text in texts])
+        means = [-0.5 if text == truth else -1.0 for text in texts]
+        wrong = [n for n, text in enumerate(texts) if text != truth]
+        for number in wrong[:better]:
+            means[number] = -0.1
+        asked.append(texts)
+        return torch.tensor(means) * lengths, lengths
+
+    monkeypatch.setattr(clue_ros.model.oracle, "suffix_log_probs", copier)
+    monkeypatch.setattr(sentence_tasks, "text_scores", lambda pairs: {})
+    clue = Clue.load(str(root / "model"), device="cpu")
+    found, records = measure_sentences(clue, None, samples, "vqg", ranked_among=7, seed=0)
+    assert {record["rank"] for record in records} == {1 + better}
+    assert (found["rank"], found["r@1"]) == (1 + better, 100 * (better == 0))
+    assert found["r@5"] == (100 if better < 5 else 0)
+    assert found["among"] == 8
+    assert all(len(set(texts)) == 8 for texts in asked)
 
 
 def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(

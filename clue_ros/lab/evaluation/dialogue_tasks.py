@@ -373,10 +373,11 @@ def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
     """The result as a table; of vqa, vqg and ivg in Markdown with the paper's rows."""
     rows: list[list[Cell]]
     if task in PUBLISHED:
-        rows = [["this model", *(result[name] for name in TEXT_COLUMNS), result["n"]]]
+        names = (*TEXT_COLUMNS, "among", "n")
+        rows = [["this model", *(result[name] for name in names)]]
         if markdown:
-            rows += [[f"{k} (paper, InViG)", *v, None] for k, v in PUBLISHED[task].items()]
-        return table([task, *TEXT_COLUMNS, "n"], rows, markdown=markdown)
+            rows += [[f"{k} (paper, InViG)", *v, None, None] for k, v in PUBLISHED[task].items()]
+        return table([task, *names], rows, markdown=markdown)
     if task == "vg":
         rows = [
             [f"{name}, {how}", *part[how].values(), part["n"]]
