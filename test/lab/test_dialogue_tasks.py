@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
 from clue_ros.lab.evaluation import sentence_tasks
 from clue_ros.lab.evaluation.clip_features import ClipFeatures
-from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
+from clue_ros.lab.evaluation.dialogue_tasks import choose_box, grounding_summary, task_table
 from clue_ros.lab.evaluation.sentence_tasks import (
     MomentsOnDisk,
     measure_sentences,
@@ -37,6 +38,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
 )
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.model.location_tokens import encode_box, to_text
 
 
 def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
@@ -137,6 +139,9 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["vg"]["turn-0"]["n"] == 3
     assert found["vg"]["turn-2"]["n"] == 1
     assert found["ivg"]["n"] == 3
+    levels = [str(n / 10) for n in range(1, 11)]
+    assert list(found["ivg"]["box"]) == list(found["ivg"]["choice"]) == levels
+    assert found["ivg"]["box"]["0.5"] == found["ivg"]["accuracy"]
 
 
 def left_half(image: Any, nouns: Sequence[str]) -> list[Candidate]:
@@ -262,6 +267,60 @@ def test_the_truth_is_ranked_by_its_mean_log_probability_among_the_candidates(
     assert all(len(set(texts)) == 8 for texts in asked)
 
 
+def test_a_box_is_chosen_after_the_boxes_that_the_decoder_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, right = Box(0, 0, 0.5, 1), Box(0.5, 0, 1, 1)
+    counted = (1, 2, 3, 4)
+    parts = SimpleNamespace(
+        ivg=SimpleNamespace(instruction="clarify"),
+        speak=lambda features, context, mode: SimpleNamespace(via=(counted,)),
+    )
+
+    def scores(parts: Any, adapter: str, features: Any, *words: Any) -> Any:
+        instruction, context, suffixes = words
+        assert (instruction, context) == ("clarify", "the right cup")
+        assert suffixes == [
+            f"{to_text(counted)};{to_text(encode_box(box, 1, 1))}" for box in (left, right)
+        ]
+        return torch.tensor([-3.0, -2.0]), torch.tensor([10, 10])
+
+    monkeypatch.setattr(clue_ros.model.oracle, "suffix_log_probs", scores)
+    clue: Any = SimpleNamespace(checkpoint=parts)
+    assert choose_box(clue, None, "the right cup", [left, right]) == right
+
+
+def test_self_play_has_both_curves(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--split", "val", "--json"]
+    words += ["--source", str(root / "scenes"), "--model", str(root / "model"), "--device", "cpu"]
+    capsys.readouterr()
+    assert main([*words, "--records", str(tmp_path / "records")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [json.loads(row) for row in (tmp_path / "records").read_text().splitlines()]
+    assert found["box"]["0.5"] == pytest.approx(found["accuracy"], abs=1e-3)
+    assert list(found["box"]) == [str(n / 10) for n in range(1, 11)]
+    for how, level in (("box", 0.1), ("choice", 1.0)):
+        right = [
+            row["grades"][str(level)] if how == "box" else row["iou_chosen"] >= level
+            for row in rows
+        ]
+        assert found[how][str(level)] == pytest.approx(sum(right) / len(rows), abs=1e-3)
+    pointed = [row for row in rows if row["outcome"] == "NONE"]
+    assert all(row["iou_chosen"] == 0 for row in rows if row not in pointed)
+    assert {row["position"] for row in rows} == {0, 1}
+
+
+def test_the_papers_choice_among_true_boxes_stands_beside_ours() -> None:
+    found = grounding_summary([{"id": "a", "dropped": 0, "iou": 0.5, "iou_chosen": 1.0}])
+    assert "paper" not in task_table("vg", found, markdown=False)
+    head, _, *rows = task_table("vg", found, markdown=True).splitlines()
+    column = [cell.strip() for cell in head.split("|")].index("0.5")
+    assert [float(row.split("|")[column]) for row in rows] == [1, 1, 0.6, 0.551, 0.597]
+    assert len({row.count("|") for row in (head, *rows)}) == 1
+
+
 def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
     root: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,7 +365,7 @@ def test_the_oracle_plays_on_a_plain_world_beside_the_papers_success(
     words += ["--source", str(root / "scenes"), "--model", str(root / "model")]
     capsys.readouterr()
     assert main([*words, "--oracle", str(oracle), "--device", "cpu", "--markdown"]) == 0
-    own, *published = capsys.readouterr().out.splitlines()[2:]
+    own, *published = capsys.readouterr().out.split("\n\n")[0].splitlines()[2:]
     assert own.startswith("| self-play |")
     assert [line.split("|")[1:3] for line in published] == [
         [" InViG-Base 21K (paper, InViG) ", " 0.356 "],
