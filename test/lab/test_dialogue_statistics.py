@@ -49,6 +49,17 @@ def test_figures_of_two_dialogues_counted_by_hand() -> None:
     assert found["turns"][0]["words"]["cup"] == 2
 
 
+def test_categories_are_counted_once_for_each_object() -> None:
+    counts = Statistics()
+    counts.add(DialogueFacts("p", "the cup", (), 3, 0.1, ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("p", "the fork", (), 3, 0.1, ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("q", "the dog", (), None, 0.1, ("dog",)))
+    counts.add(DialogueFacts("q", "that", (), None, 0.1, ("",)))
+    found = counts.summary()
+    assert found["objects"] == 5
+    assert found["categories"] == {"n": 3, "most_frequent": {"cup": 2, "fork": 1, "dog": 1}}
+
+
 @pytest.mark.parametrize(
     ("question", "kind"),
     [

@@ -7,23 +7,27 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from drawn_scenes import random_scenes
 from tiny_model import write_random_model
 from transformers.models.clip.configuration_clip import CLIPVisionConfig
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
 
+import clue_ros.model.oracle
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
+from clue_ros.lab.evaluation import sentence_tasks
 from clue_ros.lab.evaluation.clip_features import ClipFeatures
-from clue_ros.lab.evaluation.dialogue_tasks import grounding_summary
+from clue_ros.lab.evaluation.dialogue_tasks import choose_box, grounding_summary, task_table
 from clue_ros.lab.evaluation.sentence_tasks import (
     MomentsOnDisk,
     measure_sentences,
@@ -34,6 +38,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
 )
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.model.location_tokens import encode_box, to_text
 
 
 def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
@@ -49,12 +54,16 @@ def test_the_truth_is_ranked_by_its_score_and_ties_share_their_rank() -> None:
     assert rank_of_first([0.5, 0.5, 0.5]) == 2, "a constant score is no knowledge"
 
 
-def test_a_model_that_copies_the_truth_has_recall_one_and_rank_one() -> None:
-    record = {"said": "the red one", "truth": "the red one", "rank": 1.0}
+def test_recall_at_one_and_five_and_the_mean_rank() -> None:
+    record = {"said": "the red one", "truth": "the red one", "rank": 1.0, "among": 2}
     scores = sentence_summary([record, record | {"said": "no way", "truth": "no way"}])
     assert (scores["r@1"], scores["r@5"], scores["rank"]) == (100, 100, 1)
-    scores = sentence_summary([record, record | {"rank": 7.0}])
-    assert (scores["r@1"], scores["r@5"], scores["rank"]) == (50, 50, 4)
+    ranks = ((1.0, 30), (3.0, 30), (7.0, 9))
+    scores = sentence_summary([record | {"rank": r, "among": n} for r, n in ranks])
+    assert scores["r@1"] == pytest.approx(100 / 3, abs=1e-3)
+    assert scores["r@5"] == pytest.approx(200 / 3, abs=1e-3)
+    assert scores["rank"] == pytest.approx(11 / 3, abs=1e-3)
+    assert scores["among"] == 23
 
 
 def test_candidates_come_from_the_most_similar_other_images() -> None:
@@ -130,6 +139,9 @@ def test_each_task_runs_on_invig_with_a_trained_oracle(
     assert found["vg"]["turn-0"]["n"] == 3
     assert found["vg"]["turn-2"]["n"] == 1
     assert found["ivg"]["n"] == 3
+    levels = [str(n / 10) for n in range(1, 11)]
+    assert list(found["ivg"]["box"]) == list(found["ivg"]["choice"]) == levels
+    assert found["ivg"]["box"]["0.5"] == found["ivg"]["accuracy"]
 
 
 def left_half(image: Any, nouns: Sequence[str]) -> list[Candidate]:
@@ -221,6 +233,94 @@ def test_dialogues_and_pictures_are_held_one_at_a_time(root: Path) -> None:
     assert samples.most <= 4
 
 
+@pytest.mark.parametrize("better", [0, 2, 6])
+def test_the_truth_is_ranked_by_its_mean_log_probability_among_the_candidates(
+    root: Path, monkeypatch: pytest.MonkeyPatch, better: int
+) -> None:
+    samples = [
+        replace(sample(str(n), (f"is it number {n}?", "no")), request=f"cup {n}") for n in range(9)
+    ]
+    asked = list[list[str]]()
+
+    def copier(
+        parts: Any, adapter: str, features: Any, instruction: str, context: str, texts: list[str]
+    ) -> Any:
+        """Knows what was asked; by the sum of a sentence it would take any other."""
+        truth = f"is it number {context.split()[1]}?"
+        assert truth in texts
+        lengths = torch.tensor([10.0 if text == truth else 1.0 for text in texts])
+        means = [-0.5 if text == truth else -1.0 for text in texts]
+        wrong = [n for n, text in enumerate(texts) if text != truth]
+        for number in wrong[:better]:
+            means[number] = -0.1
+        asked.append(texts)
+        return torch.tensor(means) * lengths, lengths
+
+    monkeypatch.setattr(clue_ros.model.oracle, "suffix_log_probs", copier)
+    monkeypatch.setattr(sentence_tasks, "text_scores", lambda pairs: {})
+    clue = Clue.load(str(root / "model"), device="cpu")
+    found, records = measure_sentences(clue, None, samples, "vqg", ranked_among=7, seed=0)
+    assert {record["rank"] for record in records} == {1 + better}
+    assert (found["rank"], found["r@1"]) == (1 + better, 100 * (better == 0))
+    assert found["r@5"] == (100 if better < 5 else 0)
+    assert found["among"] == 8
+    assert all(len(set(texts)) == 8 for texts in asked)
+
+
+def test_a_box_is_chosen_after_the_boxes_that_the_decoder_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, right = Box(0, 0, 0.5, 1), Box(0.5, 0, 1, 1)
+    counted = (1, 2, 3, 4)
+    parts = SimpleNamespace(
+        ivg=SimpleNamespace(instruction="clarify"),
+        speak=lambda features, context, mode: SimpleNamespace(via=(counted,)),
+    )
+
+    def scores(parts: Any, adapter: str, features: Any, *words: Any) -> Any:
+        instruction, context, suffixes = words
+        assert (instruction, context) == ("clarify", "the right cup")
+        assert suffixes == [
+            f"{to_text(counted)};{to_text(encode_box(box, 1, 1))}" for box in (left, right)
+        ]
+        return torch.tensor([-3.0, -2.0]), torch.tensor([10, 10])
+
+    monkeypatch.setattr(clue_ros.model.oracle, "suffix_log_probs", scores)
+    clue: Any = SimpleNamespace(checkpoint=parts)
+    assert choose_box(clue, None, "the right cup", [left, right]) == right
+
+
+def test_self_play_has_both_curves(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--split", "val", "--json"]
+    words += ["--source", str(root / "scenes"), "--model", str(root / "model"), "--device", "cpu"]
+    capsys.readouterr()
+    assert main([*words, "--records", str(tmp_path / "records")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [json.loads(row) for row in (tmp_path / "records").read_text().splitlines()]
+    assert found["box"]["0.5"] == pytest.approx(found["accuracy"], abs=1e-3)
+    assert list(found["box"]) == [str(n / 10) for n in range(1, 11)]
+    for how, level in (("box", 0.1), ("choice", 1.0)):
+        right = [
+            row["grades"][str(level)] if how == "box" else row["iou_chosen"] >= level
+            for row in rows
+        ]
+        assert found[how][str(level)] == pytest.approx(sum(right) / len(rows), abs=1e-3)
+    pointed = [row for row in rows if row["outcome"] == "NONE"]
+    assert all(row["iou_chosen"] == 0 for row in rows if row not in pointed)
+    assert {row["position"] for row in rows} == {0, 1}
+
+
+def test_the_papers_choice_among_true_boxes_stands_beside_ours() -> None:
+    found = grounding_summary([{"id": "a", "dropped": 0, "iou": 0.5, "iou_chosen": 1.0}])
+    assert "paper" not in task_table("vg", found, markdown=False)
+    head, _, *rows = task_table("vg", found, markdown=True).splitlines()
+    column = [cell.strip() for cell in head.split("|")].index("0.5")
+    assert [float(row.split("|")[column]) for row in rows] == [1, 1, 0.6, 0.551, 0.597]
+    assert len({row.count("|") for row in (head, *rows)}) == 1
+
+
 def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
     root: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,7 +365,7 @@ def test_the_oracle_plays_on_a_plain_world_beside_the_papers_success(
     words += ["--source", str(root / "scenes"), "--model", str(root / "model")]
     capsys.readouterr()
     assert main([*words, "--oracle", str(oracle), "--device", "cpu", "--markdown"]) == 0
-    own, *published = capsys.readouterr().out.splitlines()[2:]
+    own, *published = capsys.readouterr().out.split("\n\n")[0].splitlines()[2:]
     assert own.startswith("| self-play |")
     assert [line.split("|")[1:3] for line in published] == [
         [" InViG-Base 21K (paper, InViG) ", " 0.356 "],

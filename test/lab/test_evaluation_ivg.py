@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,17 @@ def test_dialogues_come_picture_by_picture_and_as_many_pictures_as_wanted() -> N
     assert {item.sample.image_id for item in items} == {"table-08"}
     items, _ = load_dialogues(wanted("invig", NEW, "--split", "all"))
     assert len(items) == 5
+
+
+def test_a_limit_leaves_the_pictures_beyond_it_alone(tmp_path: Path) -> None:
+    shutil.copytree(NEW, tmp_path / "data")
+    (tmp_path / "data" / "images" / "table-09.jpg").unlink()
+    items, problems = load_dialogues(wanted("invig", tmp_path / "data"))
+    assert {item.sample.image_id for item in items} == {"table-08"}
+    assert problems
+    items, problems = load_dialogues(wanted("invig", tmp_path / "data", "--limit", 1))
+    assert {item.sample.image_id for item in items} == {"table-08"}
+    assert not problems
 
 
 # --- the asker ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import load_invig
+from clue_ros.lab.data.picture_selection import write_selection
 from clue_ros.lab.evaluation.options import PolicyOptions
 from clue_ros.lab.generation.command import (
     GenerateOptions,
@@ -142,6 +144,17 @@ def test_a_turn_without_which_the_box_is_as_sure_is_taken_out() -> None:
     assert [ref["dialog"][1:] for ref in talk(moved).refs] == [[["which?", "about which?"]]]
 
 
+@pytest.mark.parametrize(("min_iou", "turns", "iou"), [(0.78, 1, 0.8), (0.7, 0, 0.75)])
+def test_a_turn_stays_where_the_box_without_it_disagrees_with_the_object(
+    min_iou: float, turns: int, iou: float
+) -> None:
+    def box(said: list[str]) -> tuple[Box, float]:  # 0.8 and 0.75 of the right cup's width
+        return Box(120, 10, 168 if said else 165, 90), 0.5
+
+    (ref,) = talk(machine(["which?"], box, min_iou=min_iou)).refs
+    assert (len(ref["dialog"]) - 1, ref["iou"]) == (turns, pytest.approx(iou))
+
+
 def test_a_repeated_question_ends_the_dialogue_and_is_taken_out() -> None:
     outcome = talk(machine(["which?", "Which ?", "left?"], sure_with("which")))
     assert outcome.refs[0]["dialog"][1:] == [["which?", "about which?"]]
@@ -193,8 +206,30 @@ def test_objects_are_drawn_by_area() -> None:
         ("which cup?", "which cup", False),
         ("the cup", "well, if you ask me then i would really like the cup, if you please", False),
         ("the cup", "", False),
+        ("that is correct", "that is incorrect", False),
+        ("left of the giraffe?", "left of the zebra?", False),
+        ("near the window", "near the door", False),
+        ("the tan cup", "the teal cup", False),
+        ("the dark mug", "the light mug", False),
+        ("inside the box", "outside the box", False),
+        ("red mug next to the blue cup", "blue mug next to the red cup", False),
+        ("the red mug next to the blue cup", "the red cup next to the blue mug", False),
+        ("left of the cup", "the left cup", False),
+        ("the cup on the plate", "the cup in the plate", False),
+        ("on my left", "on your left", False),
+        ("which color is it?", "which one is it?", False),
+        ("i can see it", "i cannot see it", False),
+        ("the red or the blue one?", "the red and the blue one?", False),
+        ("that is correct", "yes, that is it", True),
+        ("no, it is wrong", "no, it's not", True),
+        ("near the window", "near that window, please", True),
+        ("is it the red mug next to the blue cup?", "do you mean the red mug beside the blue cup?",
+         True),
+        ("what color is it?", "which colour is that?", True),
+        ("please give me the big tan mug at the top", "hand me the large tan mug, top", True),
+        ("it isn't the second one", "not the 2nd one", True),
     ],
-)
+)  # fmt: skip
 def test_a_rephrasing_keeps_what_was_said(original: str, other: str, same: bool) -> None:
     assert is_same(original, other, ["cup", "zebra"]) == same
 
@@ -205,6 +240,42 @@ def test_the_original_stays_where_the_language_model_changes_the_meaning() -> No
     outcome = talk(machine(["which?"], sure_with("which"), rephrase=rephrase))
     assert outcome.refs[0]["dialog"] == [["", "Grab the cup"], ["what?!", "about which?"]]
     assert (rephrase.tried, rephrase.changed, rephrase.refused) == (3, 2, 1)
+
+
+def test_a_rephrased_dialogue_is_grounded_again() -> None:
+    other = Box(124, 10, 180, 90)
+    moves = {"grab the cup": LEFT, "hand me the cup": other}
+
+    class Reader(ScriptedGrounder):
+        def reply(self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False) -> Any:
+            self._box = lambda said: (moves.get(dialogue.turns[0].text, RIGHT), 0.5)
+            return super().reply(view, dialogue, force_grounding=force_grounding)
+
+    cups = [Candidate(RIGHT, "cup")]
+    for said, kept, iou in (
+        ("hand me the cup", "hand me the cup", 56 / 60),
+        ("grab the cup", "take the cup", 1),
+    ):
+        rephrase = Rephraser(lambda prompt, said=said: said)
+        made = MachineParts(
+            Reader([], sure_with("x")), lambda p, i, v: cups, lambda case: ("take the cup", ()),
+            lambda case, request: str, rephrase,
+        )  # fmt: skip
+        (ref,) = talk(DialogueMachine(made, MachineSettings())).refs
+        assert ref["dialog"] == [["", kept]]
+        assert ref["iou"] == pytest.approx(iou, abs=1e-3)
+        assert (rephrase.changed, rephrase.taken_back) == ((1, 0) if kept == said else (0, 1))
+
+
+def test_the_labels_of_all_candidates_are_names() -> None:
+    cans = [Candidate(RIGHT, "cup"), Candidate(Box(0, 0, 5, 5), "can")]
+    rephrase = Rephraser(lambda prompt: "it is by the it")
+    made = MachineParts(
+        ScriptedGrounder([], sure_with("x")), lambda p, i, v: cans,
+        lambda case: ("it is by the can", ()), lambda case, request: str, rephrase,
+    )  # fmt: skip
+    assert talk(DialogueMachine(made, MachineSettings())).refs[0]["dialog"][0][1].endswith("can")
+    assert rephrase.refused == 1
 
 
 # --- a folder of pictures, killed and gone on with ---
@@ -318,6 +389,48 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     options = options_for(photographs, tmp_path / "few", ids=tmp_path / "ids.txt", limit=2)
     assert generate(options, parts)["pictures"] == 2
     assert generate(options, parts)["pictures"] == 3
+    kept = [("3", 4, 0.9), ("5", 2, math.nan)]
+    write_selection(tmp_path / "selected.csv", kept)
+    options = options_for(photographs, tmp_path / "chosen", ids=tmp_path / "selected.csv")
+    assert generate(options, parts)["pictures"] == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"shards": 2}, "shards 1 and not 2"),
+        ({"shards": 2, "shard": 1, "seed": 4}, "seed 0 and not 4"),
+        ({"model": PolicyOptions(views=1)}, "views None and not 1"),
+        ({"model": PolicyOptions(threshold=0.2)}, "threshold None and not 0.2"),
+        ({"model": PolicyOptions(doubtful_score=0.5)}, "doubtful_score None and not 0.5"),
+        ({"model": PolicyOptions(detector="cnn")}, "detector None and not 'cnn'"),
+        ({"model": PolicyOptions(language_model="llm")}, "language_model None and not 'llm'"),
+        ({"model": PolicyOptions(candidates=("base:x",))}, r"candidates \[\] and not \['base:x'\]"),
+    ],
+)
+def test_a_folder_begun_with_other_options_is_refused(
+    photographs: Path, tmp_path: Path, more: dict[str, Any], told: str
+) -> None:
+    begun = options_for(photographs, tmp_path, limit=1)
+    generate(begun, parts)
+    files = set(tmp_path.iterdir())
+    with pytest.raises(ClueError, match=f"other settings, .*{told}"):
+        generate(replace(begun, **more), parts)
+    assert set(tmp_path.iterdir()) == files
+
+
+@pytest.mark.parametrize("changed", ["model", "model/ivg"])
+def test_a_folder_begun_with_other_weights_is_refused(
+    photographs: Path, tmp_path: Path, changed: str
+) -> None:
+    (tmp_path / "model" / "ivg").mkdir(parents=True)
+    model = PolicyOptions(model=str(tmp_path / "model"))
+    begun = replace(options_for(photographs, tmp_path / "out", limit=1), model=model)
+    generate(begun, parts)
+    generate(begun, parts)
+    (tmp_path / changed / "adapter_config.json").write_text("{}")
+    with pytest.raises(ClueError, match="other settings, weights"):
+        generate(begun, parts)
 
 
 def test_pictures_of_the_same_name_in_two_folders_are_two(tmp_path: Path) -> None:

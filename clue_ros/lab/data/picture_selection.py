@@ -251,9 +251,16 @@ def select_pictures(options: SelectionOptions) -> tuple[list[tuple[str, int, flo
 
 
 def read_ids(path: Path) -> frozenset[str]:
-    """The image ids of a file, one a line. Raises ClueError if there are none."""
+    """The image ids of a file, one a line, or of a CSV with a column ImageID. Raises ClueError."""
     try:
-        found = frozenset(path.read_text(encoding="utf-8").split())
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".csv":
+            rows = csv.DictReader(text.splitlines())
+            if "ImageID" not in (rows.fieldnames or ()):
+                raise ClueError(f"{path}: no column ImageID")
+            found = frozenset(row["ImageID"] for row in rows if row["ImageID"])
+        else:
+            found = frozenset(text.split())
     except (OSError, UnicodeDecodeError) as error:
         raise ClueError(f"{path} cannot be read: {error}") from None
     if not found:

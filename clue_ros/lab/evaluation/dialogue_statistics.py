@@ -7,9 +7,10 @@ robot's episodes, or simulated scenes, about which dialogues are drawn in their 
 kind is found by itself, or stands before the name: invig:, guesswhat:, episodes:, tabletop:.
 
 Prints the number of dialogues and pictures, questions a dialogue ("rounds"), words of a sentence,
-objects of a picture, box areas, the vocabulary, and for each turn its kind of question, its words
-and the share of sentences with a spatial word. One row is in memory at a time; what grows are the
-counts of the vocabulary's words, and one number for each picture.
+objects of a picture and their categories, box areas, the vocabulary, and for each turn its kind of
+question, its words and the share of sentences with a spatial word. One row is in memory at a time;
+what grows are the counts of the vocabulary's words and the categories, and one number for each
+picture.
 
 Objects of a picture: all objects in GuessWhat?! and in simulated scenes; InViG's files and episodes
 name the targets of the dialogues only.
@@ -41,6 +42,7 @@ from clue_ros.lab.data.invig_layouts import (
     Fractions,
     entry_box,
     entry_size,
+    name_of,
 )
 from clue_ros.lab.data.invig_sources import BadRow, Row, find_picture, read_rows
 from clue_ros.lab.evaluation.report import (
@@ -123,7 +125,8 @@ class DialogueFacts:
 
     picture: a name, the same for dialogues about the same picture. request: "" where nobody said
     one. objects: of the picture, None where it is another's turn to say. area: of the target's box
-    as a share of the picture, None where unknown.
+    as a share of the picture, None where unknown. categories: of the objects, where known; those of
+    the target alone where objects is None.
     """
 
     picture: str
@@ -131,6 +134,7 @@ class DialogueFacts:
     exchanges: tuple[tuple[str, str], ...]
     objects: int | None
     area: float | None
+    categories: tuple[str, ...] = ()
 
 
 @dataclass
@@ -178,6 +182,7 @@ class Statistics:
         self.words: dict[tuple[str, int], Counter[str]] = {}
         self.problems = 0
         self.first_problems: list[str] = []
+        self.categories: Counter[str] = Counter()
         self._objects: dict[int, int] = {}  # by the hash of the picture's name
 
     def problem(self, text: str) -> None:
@@ -190,6 +195,8 @@ class Statistics:
         """Count a dialogue."""
         self.dialogues += 1
         picture = hash(facts.picture)
+        if facts.objects is None or picture not in self._objects:
+            self.categories.update(filter(None, facts.categories))
         if facts.objects is not None:
             self._objects[picture] = facts.objects
         else:
@@ -237,6 +244,11 @@ class Statistics:
             "objects_per_picture": {
                 "mean": _share(sum(k * n for k, n in objects.items()), pictures),
                 "histogram": {str(k): objects[k] for k in sorted(objects)},
+            },
+            "objects": sum(k * n for k, n in objects.items()),
+            "categories": {
+                "n": len(self.categories),
+                "most_frequent": dict(self.categories.most_common(_SHOWN)),
             },
             "box_area": {
                 "n": boxes,
@@ -340,7 +352,8 @@ def _published(
             problem(f"{entry.id}: box not counted: {error}")
         request = "" if spoken.request == GUESSWHAT_REQUEST else spoken.request
         objects = len(entry.objects) or None
-        yield DialogueFacts(entry.image_id, request, spoken.exchanges, objects, area)
+        named = [c for c, _ in entry.objects] or [name_of(entry.category) or ""]
+        yield DialogueFacts(entry.image_id, request, spoken.exchanges, objects, area, tuple(named))
 
 
 def _simulated(folder: Path, options: StatsOptions) -> Iterator[DialogueFacts]:
@@ -359,15 +372,16 @@ def _simulated(folder: Path, options: StatsOptions) -> Iterator[DialogueFacts]:
                     per_image=options.per_image,
                     seed=options.seed,
                 )
-                yield from (_facts(sample, len(scene.objects)) for sample, _ in drawn)
+                kinds = tuple(o.kind for o in scene.objects)
+                yield from (_facts(sample, kinds) for sample, _ in drawn)
         except ValueError as error:
             raise ClueError(str(error)) from error
 
 
-def _facts(sample: InvigSample, objects: int | None) -> DialogueFacts:
-    return DialogueFacts(
-        sample.image_id, sample.request, sample.exchanges, objects, _area(sample.box)
-    )
+def _facts(sample: InvigSample, kinds: tuple[str, ...]) -> DialogueFacts:
+    area = _area(sample.box)
+    told = sample.image_id, sample.request, sample.exchanges
+    return DialogueFacts(*told, len(kinds), area, kinds)
 
 
 def _area(box: Fractions) -> float:
@@ -381,12 +395,13 @@ def _area(box: Fractions) -> float:
 def statistics_text(found: Mapping[str, Mapping[str, Any]], *, markdown: bool = False) -> str:
     """Three tables: the sources, their sentences, their questions by turn."""
     head = ["source", "dialogues", "pictures", "rounds", "most", "within 6", "objects a picture"]
-    head += ["boxes < 5 %", "vocabulary", "tokens", "problems"]
+    head += ["objects", "categories", "boxes < 5 %", "vocabulary", "tokens", "problems"]
     rows: list[list[Cell]] = [
         [
             name, s["dialogues"], s["pictures"], s["rounds"]["mean"], s["rounds"]["most"],
             s["rounds"]["within_6"], s["objects_per_picture"]["mean"],
-            s["box_area"]["below_5_percent"], s["vocabulary"], s["tokens"], s["problems"],
+            s["objects"], s["categories"]["n"], s["box_area"]["below_5_percent"],
+            s["vocabulary"], s["tokens"], s["problems"],
         ]
         for name, s in found.items()
     ]  # fmt: skip

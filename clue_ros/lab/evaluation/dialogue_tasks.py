@@ -4,8 +4,9 @@ vqa   M-VQA: answer a question, with the box in mind (the oracle, `clue train or
 vqg   M-VQG: ask the next question (adapter B)
 vg    M-VG: point at the end of a dialogue, whole or without its last 1, 2 or 3 turns; by the
       decoded box, and by the best of the proposals: the log-probability of the four location
-      tokens of each, and of the end after them
-ivg   I-VG: the robot asks, the oracle answers, the robot points
+      tokens of each, and of the end after them (`choose_box`)
+ivg   I-VG: the robot asks, the oracle answers, the robot points; by the box, and by the best of the
+      proposals at the end of the dialogue
 
 `sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
 (`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
@@ -32,6 +33,7 @@ from clue_ros.lab.data.invig import (
     InvigIndex,
     InvigSample,
     index_invig,
+    numbered,
     usable,
 )
 from clue_ros.lab.data.invig_layouts import STATUSES
@@ -44,7 +46,13 @@ from clue_ros.lab.evaluation.options import (
     objects_option,
     with_progress,
 )
-from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, evaluate
+from clue_ros.lab.evaluation.protocol import (
+    DialogueRequest,
+    EvalSample,
+    EvaluationReport,
+    Grade,
+    evaluate,
+)
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.sentence_tasks import (
     TEXT_COLUMNS,
@@ -61,7 +69,7 @@ from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
-from clue_ros.model.location_tokens import encode_box, to_text
+from clue_ros.model.location_tokens import BETWEEN, encode_box, to_text
 from clue_ros.wrapper.sources import DetectedObjects
 
 if TYPE_CHECKING:
@@ -89,6 +97,13 @@ PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
 """Tables II and III of the InViG paper, in the order of TEXT_COLUMNS."""
 PUBLISHED_SUCCESS = {"InViG-Base 21K": 0.356, "InViG-Base 500+21K": 0.456}
 """Success of I-VG among the boxes of Detic, from the text of the InViG paper (its figure 9)."""
+
+PUBLISHED_CHOICE = {
+    "InViG-Base 500+21K, more than": 0.6,
+    "Vilbert 21K (README)": 0.551,
+    "XVLM 21K (README)": 0.597,
+}
+"""M-VG by choice among true boxes: from the InViG paper's text, and its data set's README."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +142,7 @@ class TaskOptions:
         metavar="NAME",
     )
     objects: tuple[str, ...] = objects_option(
-        "with vg, detectors that propose the objects to choose among", "the true objects"
+        "with vg and ivg, detectors that propose the objects to choose among", "the true objects"
     )
     nouns: tuple[str, ...] = nouns_option()
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
@@ -193,10 +208,7 @@ def measure_grounding(
 
     proposals: the boxes to choose among. Where there are none, the choice has an IoU of 0.
     """
-    from clue_ros.model.adapters import IVG
-    from clue_ros.model.oracle import suffix_log_probs
-
-    parts, records, lost = clue.checkpoint, list[dict[str, Any]](), list[str]()
+    records, lost = list[dict[str, Any]](), list[str]()
     for position in with_progress(range(len(samples)), "dialogue"):
         try:
             sample = samples[position]
@@ -206,7 +218,6 @@ def measure_grounding(
             continue
         truth = Box(*sample.box)
         boxes = proposals(position, sample, view.image)
-        suffixes = [to_text(encode_box(box, 1, 1)) for box in boxes]
         for dropped in range(min(3, len(sample.exchanges)) + 1):
             kept = sample.exchanges[: len(sample.exchanges) - dropped]
             dialogue = replace(sample, exchanges=kept).dialogue()
@@ -215,10 +226,8 @@ def measure_grounding(
             box = _in_fractions(reply.box.as_list(), view.width, view.height)
             chosen = 0.0
             if boxes:
-                sums, _ = suffix_log_probs(
-                    parts, IVG, view.features, parts.ivg.instruction, dialogue.context(), suffixes
-                )
-                chosen = boxes[int(sums.argmax())].iou(truth)
+                best = choose_box(clue, view.features, dialogue.context(), boxes)
+                chosen = best.iou(truth)
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
             record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
             records.append(record | {"iou_chosen": chosen, "proposals": len(boxes)})
@@ -226,6 +235,23 @@ def measure_grounding(
     if not records:
         raise ClueError(f"none of the {len(samples)} dialogues has a picture that can be read")
     return grounding_summary(records), records
+
+
+def choose_box(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) -> Box:
+    """The box, in fractions, that adapter B finds likeliest at the end of a dialogue.
+
+    features: of the image, (1, N, D). A decoder that counts names other boxes before the target's:
+    those that it would say stand before each box.
+    """
+    from clue_ros.model.adapters import IVG
+    from clue_ros.model.oracle import suffix_log_probs
+
+    parts = clue.checkpoint
+    via = parts.speak(features, context, "grounding").via
+    lead = "".join(to_text(codes) + BETWEEN for codes in via)
+    suffixes = [lead + to_text(encode_box(box, 1, 1)) for box in boxes]
+    sums, _ = suffix_log_probs(parts, IVG, features, parts.ivg.instruction, context, suffixes)
+    return boxes[int(sums.argmax())]
 
 
 def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -239,10 +265,7 @@ def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for dropped in sorted({record["dropped"] for record in records}):
         part = [record for record in records if record["dropped"] == dropped]
         scores: dict[str, Any] = {
-            name: {
-                str(level): rounded(ratio(sum(r[key] >= level for r in part), len(part)))
-                for level in LEVELS
-            }
+            name: _curve([r[key] for r in part])
             for name, key in (("box", "iou"), ("choice", "iou_chosen"))
         }
         same = [whole[record["id"]] for record in part]
@@ -252,6 +275,11 @@ def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "n": len(part),
         }
     return out
+
+
+def _curve(ious: Sequence[float]) -> dict[str, float | None]:
+    """The share of boxes at each IoU of LEVELS."""
+    return {str(x): rounded(ratio(sum(iou >= x for iou in ious), len(ious))) for x in LEVELS}
 
 
 class OracleUser:
@@ -281,15 +309,23 @@ def play_samples(
     if options.data != "tabletop":
         if oracle is None:
             raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
-        return (_game(oracle, images, s) for s in usable(samples, lambda text: note([text])))
+        known = numbered(samples, lambda text: note([text]))
+        return (_game(oracle, images, s, position) for position, s in known)
     many = {"per_image": options.per_image, "seed": options.seed}
     if world_spec(options.world).language == "plain":
         games = tabletop_samples(options.scenes, **many)
     else:
         games = rich_samples(options.scenes, options.world, **many)
     out = []
-    for scene, game in zip(options.scenes, games, strict=True):
-        requests = game.interactive
+    for position, (scene, game) in enumerate(zip(options.scenes, games, strict=True)):
+        requests = tuple(
+            replace(
+                r,
+                about={**r.about, "position": position},
+                grades={**r.grades, **_levels(Box(*r.about["truth"][0]).iou)},
+            )
+            for r in game.interactive
+        )
         if oracle is not None:
             height, width = scene.image.shape[:2]
             features = cache(partial(clue.checkpoint.look, scene.image))
@@ -310,7 +346,16 @@ def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
     return Box(x0 / width, y0 / height, x1 / width, y1 / height)
 
 
-def _game(oracle: Oracle, images: LastImage, sample: InvigSample) -> EvalSample:
+def _levels(iou: Callable[[Box], float]) -> dict[str, Grade]:
+    """Tests of a box at each IoU of LEVELS."""
+    return {str(level): partial(_reaches, iou, level) for level in LEVELS}
+
+
+def _reaches(iou: Callable[[Box], float], level: float, box: Box) -> bool:
+    return iou(box) >= level
+
+
+def _game(oracle: Oracle, images: LastImage, sample: InvigSample, position: int) -> EvalSample:
     truth, shape = Box(*sample.box), list[int]()
 
     def load() -> npt.NDArray[np.uint8]:
@@ -318,16 +363,57 @@ def _game(oracle: Oracle, images: LastImage, sample: InvigSample) -> EvalSample:
         shape[:] = image.shape[:2]
         return image
 
-    def right(box: Box) -> bool:
+    def iou(box: Box) -> float:
         height, width = shape
-        return _in_fractions(box.as_list(), width, height).iou(truth) >= 0.5
+        return _in_fractions(box.as_list(), width, height).iou(truth)
 
     user = OracleUser(
         oracle, lambda: images.look(sample.image_id, sample.load), truth, sample.request
     )
-    return EvalSample(
-        sample.id, load, interactive=(DialogueRequest(sample.request, {"accuracy": right}, user),)
-    )
+    grades = {"accuracy": partial(_reaches, iou, 0.5), **_levels(iou)}
+    about = {"position": position}
+    request = DialogueRequest(sample.request, grades, user, about)
+    return EvalSample(sample.id, load, interactive=(request,))
+
+
+def play_summary(
+    clue: Clue, report: EvaluationReport, samples: Sequence[InvigSample], options: TaskOptions
+) -> dict[str, Any]:
+    """Success and questions of games, and the share at each IoU, by box and by choice.
+
+    A game in which the robot did not point has an IoU of 0. The choice needs adapter B.
+    """
+    out: dict[str, Any] = dict(report.summary()["interactive"])
+    out["box"] = {str(level): out.pop(str(level), None) for level in LEVELS}
+    if not has_checkpoint(clue):
+        return out
+    images, proposals = LastImage(clue), _proposals(samples, options)
+    for record in report.records:
+        record["iou_chosen"] = 0.0
+        if record["outcome"] != "NONE" or record["box"] is None:
+            continue
+        position, sample = record["position"], _played(record, samples, options)
+        boxes = proposals(position, sample, sample.load())
+        if boxes:
+            features = images.look(sample.image_id, sample.load)
+            best = choose_box(clue, features, record["dialogue"], boxes)
+            record["iou_chosen"] = best.iou(Box(*sample.box))
+    return out | {"choice": _curve([record["iou_chosen"] for record in report.records])}
+
+
+def _played(
+    record: Mapping[str, Any], samples: Sequence[InvigSample], options: TaskOptions
+) -> InvigSample:
+    """What a game was about; of a simulated scene without the true dialogue."""
+    position: int = record["position"]
+    if options.data != "tabletop":
+        return samples[position]
+    image = options.scenes[position].image
+    height, width = image.shape[:2]
+    box = _in_fractions(record["truth"][0], width, height)
+    corners = box.x_min, box.y_min, box.x_max, box.y_max
+    name = f"scene {position}"
+    return InvigSample(name, name, lambda: image, record["text"], (), corners)
 
 
 Proposals = Callable[[int, InvigSample, npt.NDArray[np.uint8]], Sequence[Box]]
@@ -370,25 +456,42 @@ def _known(problem: str) -> None:
 
 
 def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
-    """The result as a table; of vqa, vqg and ivg in Markdown with the paper's rows."""
+    """The result as a table; in Markdown with the paper's figures."""
     rows: list[list[Cell]]
     if task in PUBLISHED:
-        rows = [["this model", *(result[name] for name in TEXT_COLUMNS), result["n"]]]
+        names = (*TEXT_COLUMNS, "among", "n")
+        rows = [["this model", *(result[name] for name in names)]]
         if markdown:
-            rows += [[f"{k} (paper, InViG)", *v, None] for k, v in PUBLISHED[task].items()]
-        return table([task, *TEXT_COLUMNS, "n"], rows, markdown=markdown)
+            rows += [[f"{k} (paper, InViG)", *v, None, None] for k, v in PUBLISHED[task].items()]
+        return table([task, *names], rows, markdown=markdown)
     if task == "vg":
         rows = [
             [f"{name}, {how}", *part[how].values(), part["n"]]
             for name, part in result.items()
             for how in ("box", "choice")
         ]
+        if markdown:
+            before, after = [None] * LEVELS.index(0.5), [None] * (len(LEVELS) - LEVELS.index(0.5))
+            rows += [
+                [f"{name}, choice (paper, InViG)", *before, share, *after]
+                for name, share in PUBLISHED_CHOICE.items()
+            ]
         return table(["vg, IoU of at least", *map(str, LEVELS), "n"], rows, markdown=markdown)
-    rows = [["self-play", *result.values()]]
+    plain = {k: v for k, v in result.items() if not isinstance(v, Mapping)}
+    rows = [["self-play", *plain.values()]]
     if markdown:
         of_paper = {f"{k} (paper, InViG)": {"accuracy": v} for k, v in PUBLISHED_SUCCESS.items()}
-        rows += [[name, *map(figures.get, result)] for name, figures in of_paper.items()]
-    return table(["ivg", *result], rows, markdown=markdown)
+        rows += [[name, *map(figures.get, plain)] for name, figures in of_paper.items()]
+    curves: list[list[Cell]] = [
+        [how, *result[how].values(), result["n"]] for how in ("box", "choice") if how in result
+    ]
+    head = ["ivg, IoU of at least", *map(str, LEVELS), "n"]
+    return "\n\n".join(
+        [
+            table(["ivg", *plain], rows, markdown=markdown),
+            table(head, curves, markdown=markdown),
+        ]
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -443,7 +546,7 @@ def run(args: argparse.Namespace) -> int:
             clue, with_progress(games, "game"), max_questions=options.max_turns, problem=lost.append
         )
         note(lost)
-        result, records = report.summary()["interactive"], report.records
+        result, records = play_summary(clue, report, samples, options), report.records
     options.output.write_records(records)
     head = {"task": options.task, "data": options.data, "split": options.split}
     options.output.show(

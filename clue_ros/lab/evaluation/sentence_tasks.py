@@ -268,17 +268,22 @@ def plain_answer(text: str) -> str:
 
 
 def sentence_summary(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Text scores and retrieval (R@1, R@5 times 100, mean rank) of the records."""
+    """Text scores and retrieval of the records.
+
+    R@1, R@5 times 100, the mean rank, and `among`: the mean number of sentences that were ranked,
+    with the true one. A small pool makes high ranks easy.
+    """
     pairs: list[tuple[str, str]] = []
-    ranks = array("d")
+    ranks, pools = array("d"), array("d")
     for record in records:
         pairs.append((record["said"], record["truth"]))
         if "rank" in record:
             ranks.append(record["rank"])
+            pools.append(record["among"])
     scores: dict[str, Any] = {
         k: round(v, 2) if isinstance(v, float) else v for k, v in text_scores(pairs).items()
     }
     for k in (1, 5):
         scores[f"r@{k}"] = rounded(100 * ratio(sum(rank <= k for rank in ranks), len(ranks)))
-    scores["rank"] = rounded(mean(ranks))
+    scores |= {"rank": rounded(mean(ranks)), "among": rounded(mean(pools))}
     return scores | {"n": len(pairs)}

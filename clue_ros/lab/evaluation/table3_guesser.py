@@ -25,7 +25,7 @@ from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
-from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs
+from clue_ros.lab.data.invig import InvigIndex, InvigSample, index_invig, reveal_pairs, usable
 from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
@@ -132,8 +132,12 @@ def _invig(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
     if options.source is None:
         raise ClueError("give InViG's folder, file or hub id with --source")
     split = None if options.split == "all" else options.split
-    found = load_invig(options.source, split=split, language=options.language)
-    return [TargetDialogue(sample) for sample in found.samples], list(found.problems)
+    found = index_invig(options.source, split=split, language=options.language)
+    samples, problems = found.samples, list(found.problems)
+    if options.limit is not None and isinstance(samples, InvigIndex):
+        samples = samples.of_first_images(options.limit)
+    dialogues = [TargetDialogue(sample) for sample in usable(samples, problems.append)]
+    return dialogues, problems
 
 
 def _it2p(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:

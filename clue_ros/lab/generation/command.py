@@ -25,6 +25,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -37,7 +38,7 @@ from tqdm import tqdm
 
 from clue_ros.dialogue.candidates import COLOR, Candidate
 from clue_ros.dialogue.types import Box
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
@@ -66,6 +67,7 @@ from clue_ros.lab.language.words import REQUESTS, pick
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.model.loading import fingerprint, local_or_hub
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.sources import BaseSource, DetectedObjects
@@ -87,7 +89,9 @@ class GenerateOptions:
     images: tuple[str, ...] = ()
     out: Path = required("folder to write, or to go on with", metavar="DIR")
     ids: Path | None = option(
-        None, "use only pictures with these names without suffix (`clue data select`)",
+        None,
+        "use only pictures with these names without suffix: the CSV of `clue data select`, or one"
+        " a line",
         metavar="FILE",
     )  # fmt: skip
     objects: tuple[str, ...] = objects_option(
@@ -171,13 +175,24 @@ class GenerateOptions:
             "max_rounds", "min_iou", "min_area", "seed", "shards",
         )  # fmt: skip
         simulated = {"world": self.world, "split": self.split} if self.simulated else {}
-        model = {"model": self.model.model, "ivg": self.model.ivg, "policy": self.model.policy}
+        model = {k: v for k, v in vars(self.model).items() if k != "device"}
         return (
             {n: getattr(self, n) for n in names}
             | simulated
-            | {"model": model}
-            | {"describe": self.describer}
+            | model
+            | {"weights": self._weights(), "describe": self.describer}
         )
+
+    def _weights(self) -> dict[str, str]:
+        """Fingerprints of the model and of the adapters that are folders here."""
+        found: dict[str, str] = {}
+        for part in (self.model.model, self.model.ivg, self.model.detector, self.oracle):
+            with suppress(ModelError):
+                whole = local_or_hub(part) if part else None
+                if isinstance(whole, Path):
+                    folders = (whole, whole / "ivg", whole / "detector")
+                    found |= {f"{part} {f.name}": fingerprint(f) for f in folders if f.is_dir()}
+        return found
 
 
 # -------------------------------------------------------------------------------------------------

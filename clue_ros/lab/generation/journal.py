@@ -17,12 +17,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from clue_ros.errors import ClueError
 from clue_ros.model.loading import write_json
+
+_JOURNALS = "journal-*-of-*.log"
 
 
 def shard_suffix(shard: int, shards: int) -> str:
@@ -33,7 +36,7 @@ def shard_suffix(shard: int, shards: int) -> str:
 class Journal:
     """The journal of a shard, open for one process alone.
 
-    settings: must be those it was begun with. Raises ClueError.
+    settings: must be those of every journal in the folder. Raises ClueError.
     """
 
     def __init__(self, folder: Path, shard: int, shards: int, settings: Mapping[str, Any]) -> None:
@@ -41,6 +44,10 @@ class Journal:
         self.folder, self.name = folder, shard_suffix(shard, shards)
         self.path = folder / f"journal-{self.name}.log"
         self.done: set[str] = set()
+        settings = json.loads(json.dumps(settings))
+        for other in sorted(folder.glob(_JOURNALS)):
+            for line, _ in islice(_whole_lines(other), 1):
+                _require_same(folder, line.get("settings"), settings)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,7 +55,7 @@ class Journal:
             os.close(self._file)
             raise ClueError(f"{self.path}: another process works on this shard") from None
         try:
-            self._open(json.loads(json.dumps(settings)))
+            self._open(settings)
         except BaseException:
             os.close(self._file)
             raise
@@ -70,12 +77,6 @@ class Journal:
             whole = end
             if number:
                 self.done.add(str(line["picture"]))
-            elif line.get("settings") != settings:
-                before = line.get("settings")
-                raise ClueError(
-                    f"{self.folder} was begun with other settings, {_difference(before, settings)}:"
-                    " use the same, or another --out"
-                )
         os.ftruncate(self._file, whole)
         os.lseek(self._file, 0, os.SEEK_END)
         if not whole:
@@ -130,7 +131,7 @@ def write_report(folder: Path, last_run: Mapping[str, Any] | None = None) -> dic
     rounds: Counter[int] = Counter()
     pictures = dialogues = rows = 0
     settings: Any = None
-    paths = sorted(folder.glob("journal-*-of-*.log"))
+    paths = sorted(folder.glob(_JOURNALS))
     for path in paths:
         for number, (line, _) in enumerate(_whole_lines(path)):
             if not number:
@@ -181,8 +182,12 @@ def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             yield line, end
 
 
-def _difference(before: Any, after: Mapping[str, Any]) -> str:
-    if not isinstance(before, dict):
-        return "which it does not say"
-    names = [k for k in {**before, **after} if before.get(k) != after.get(k)]
-    return ", ".join(f"{k} {before.get(k)!r:.60} and not {after.get(k)!r:.60}" for k in names)
+def _require_same(folder: Path, before: Any, after: Mapping[str, Any]) -> None:
+    if before == after:
+        return
+    known = before if isinstance(before, dict) else {}
+    names = [k for k in {**known, **after} if known.get(k) != after.get(k)]
+    told = ", ".join(f"{k} {known.get(k)!r:.60} and not {after.get(k)!r:.60}" for k in names)
+    raise ClueError(
+        f"{folder} was begun with other settings, {told}: use the same, or another --out"
+    )

@@ -19,6 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -170,18 +171,14 @@ class DialogueMachine:
             final = self._point(case, text, exchanges)
         except ClueError:
             raise Rejected("a sentence cannot be used") from None
-        iou = final.box.iou(case.box)
-        if iou < self._settings.min_iou:
+        if final.box.iou(case.box) < self._settings.min_iou:
             raise Rejected("box disagrees with the object")
-        kept, useless = self._useful(case, text, exchanges, final)
+        kept, iou = self._useful(case, text, exchanges, final)
         if len(kept) < self._settings.min_rounds:
             raise Rejected("too few rounds")
+        useless = len(exchanges) - len(kept)
         dropped.update({"repeated question": repeated, "useless turn": useless})
-        if self._parts.rephrase is not None:
-            names = [case.candidates[case.target].label]
-            say = self._parts.rephrase
-            text = say(text, names)
-            kept = [(say(q, names), say(a, names)) for q, a in kept]
+        text, kept, iou = self._rephrased(case, text, kept, iou)
         box = [round(v, 5) for v in case.box_in_fractions.as_list()]
         return {
             "bbox": box,
@@ -221,20 +218,44 @@ class DialogueMachine:
             raise Rejected("grounder does not point")
         return reply
 
+    def _rephrased(
+        self, case: Case, request: str, exchanges: list[tuple[str, str]], iou: float
+    ) -> tuple[str, list[tuple[str, str]], float]:
+        """The dialogue in other words, and the IoU of the box that they lead to.
+
+        The original, where there is no language model or the box then disagrees with the object.
+        """
+        say = self._parts.rephrase
+        if say is None:
+            return request, exchanges, iou
+        names = [candidate.label for candidate in case.candidates]
+        text = say(request, names)
+        other = [(say(q, names), say(a, names)) for q, a in exchanges]
+        pairs = zip((request, *chain(*exchanges)), (text, *chain(*other)), strict=True)
+        changed = sum(before != after for before, after in pairs)
+        if changed:
+            moved = self._point(case, text, other).box.iou(case.box)
+            if moved >= self._settings.min_iou:
+                return text, other, moved
+            say.take_back(changed)
+        return request, exchanges, iou
+
     def _useful(
         self, case: Case, request: str, exchanges: list[tuple[str, str]], final: Grounding
-    ) -> tuple[list[tuple[str, str]], int]:
-        """The turns without which the grounder's box moves or is less sure, and how many are not.
+    ) -> tuple[list[tuple[str, str]], float]:
+        """The turns without which the grounder's box moves or is less sure, and the box's IoU.
 
-        The last turns are tried first.
+        The last turns are tried first. The box stays near the one of all turns, so that it cannot
+        drift step by step, and agrees with the object.
         """
-        kept = list(exchanges)
+        kept, iou = list(exchanges), final.box.iou(case.box)
         for number in reversed(range(len(exchanges))):
             without = kept[:number] + kept[number + 1 :]
             other = self._point(case, request, without)
-            if other.box.iou(final.box) >= SAME_BOX and other.score >= final.score:
-                kept = without
-        return kept, len(exchanges) - len(kept)
+            stays = other.box.iou(final.box) >= SAME_BOX and other.score >= final.score
+            if stays and (moved := other.box.iou(case.box)) >= self._settings.min_iou:
+                kept, iou = without, moved
+        return kept, iou
 
 
 def talk(
@@ -256,6 +277,7 @@ def _sentences(parts: MachineParts) -> dict[str, float]:
         "asked to rephrase": parts.rephrase.tried,
         "rephrased": parts.rephrase.changed,
         "rephrasing refused": parts.rephrase.refused,
+        "rephrasing moved the box": parts.rephrase.taken_back,
     }
 
 

@@ -1,13 +1,13 @@
 """Say a sentence of a dialogue in other words, by a local language model, without a new meaning.
 
 InViG had ChatGPT do this. Here a rephrased sentence is used only if it has the same names, colours,
-places, sizes, numbers and polarity as the original; else the original stays.
+places, sizes, numbers, yes and no as the original, in the same order, and no other word with a
+meaning of its own; else the original stays.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from clue_ros.dialogue.noun_phrases import ENGLISH, KINDS
@@ -18,40 +18,56 @@ PROMPT = (
     "Write this sentence in other words. Keep every object, color, place and number, keep yes and"
     " no, and be as short as the sentence. Answer with the new sentence alone.\n{}"
 )
-_NO = frozenset(("no", "not", "none", "never", "nope", "neither", "nor", "without"))
-_YES = frozenset(("yes", "yeah", "yep", "right", "exactly"))
+_NO_WORDS = (
+    "no not none never nope neither nor without nothing nobody nowhere incorrect wrong false"
+)
+_YES_WORDS = "yes yeah yep yup exactly correct indeed absolutely definitely certainly true"
+_NO, _YES = frozenset(_NO_WORDS.split()), frozenset(_YES_WORDS.split())
+_SAME = {
+    "what": "which", "colour": "color", "colored": "color", "coloured": "color",
+    "top": "upper", "bottom": "lower", "center": "middle", "centre": "middle",
+    "leftmost": "left", "rightmost": "right", "beside": "next",
+}  # fmt: skip
+_SPEAKING = "with of in on at over out for no where where's part color colour colored coloured"
+_SILENT = "do does did s m d ll re ve wo was were be been being we he she they kindly"
+_FREE = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers | ENGLISH.generic
+_FREE = (_FREE - set(_SPEAKING.split())) | set(_SILENT.split())
+"""Words that say nothing about the object; another word is in the other wording too."""
+_BEFORE_PLACE = re.compile(
+    r"\b(?:on|at|to|in)(?: the)? (?=(?:far |very |upper |lower |top |bottom )?"
+    r"(?:left|right|leftmost|rightmost|middle|center|centre|top|bottom|upper|lower)\b)"
+)
 _LONGER = 2  # times as many words at most, and
 _MORE = 4  # so many more
 
 
-def facts_of(text: str, names: Iterable[str] = ()) -> Counter[str]:
-    """What a rephrasing must keep: names, colours, places, sizes, numbers, relations, yes and no.
+def facts_of(text: str, names: Iterable[str] = ()) -> list[str]:
+    """What a rephrasing must keep, in its order: each word that says something, and yes and no.
+
+    These are names, colours, places, sizes, numbers, relations, and every other word but verbs of
+    taking, articles, pronouns and politeness. Words of one meaning are one fact.
 
     names: further words for objects, besides those of the command grammar.
 
-    >>> sorted(facts_of("No, the top red mug, please."))
-    ['mug', 'no', 'red', 'upper']
+    >>> facts_of("No, the top red mug, please.")
+    ['no', 'upper', 'red', 'mug']
     """
-    words = re.findall(r"[a-z0-9]+", re.sub(r"n['\u2019]t\b", " not", text.lower()))
+    plain = re.sub(r"n['\u2019]t\b|(?<=can)not\b", " not", text.lower())
     known = {word for name in (*KINDS, *names) for word in name.lower().split()}
-    found: Counter[str] = Counter()
-    for word in words:
+    found: list[str] = []
+    for word in re.findall(r"\w+", _BEFORE_PLACE.sub("", plain)):
         singular = word.removesuffix("s")
         if word in known or singular in known:
-            found[word if word in known else singular] += 1
-        for table in (ENGLISH.colors, ENGLISH.places, ENGLISH.sizes):
-            if word in table:
-                found[table[word]] += 1
-        if word in ENGLISH.numbers:
-            found[f"number {ENGLISH.numbers[word]}"] += 1
-        elif word.isdigit():
-            found[f"number {word}"] += 1
-        if word in ENGLISH.relations:
-            found[ENGLISH.relations[word]] += 1
-        if word in _NO:
-            found["no"] += 1
-        if word in _YES:
-            found["yes"] += 1
+            found.append(word if word in known else singular)
+        elif word in _NO:
+            found.append("no")
+        elif word in _YES:
+            found.append("yes")
+        elif word in ENGLISH.numbers:
+            found.append(f"number {ENGLISH.numbers[word]}")
+        elif word not in _FREE:
+            same = ENGLISH.colors.get(word) or ENGLISH.sizes.get(word) or _SAME.get(word)
+            found.append(same or word)
     return found
 
 
@@ -75,12 +91,12 @@ def is_same(original: str, other: str, names: Iterable[str] = ()) -> bool:
 class Rephraser:
     """Rephrases sentences. say: a language model's answer to a prompt, one line.
 
-    tried, changed, refused: numbers of sentences.
+    tried, changed, refused, taken_back: numbers of sentences.
     """
 
     def __init__(self, say: Callable[[str], str]) -> None:
         self._say = say
-        self.tried = self.changed = self.refused = 0
+        self.tried = self.changed = self.refused = self.taken_back = 0
 
     def __call__(self, text: str, names: Iterable[str] = ()) -> str:
         """Other words for a sentence, or the sentence itself."""
@@ -97,3 +113,8 @@ class Rephraser:
             return text
         self.changed += 1
         return said
+
+    def take_back(self, count: int) -> None:
+        """So many changed sentences are not used after all."""
+        self.changed -= count
+        self.taken_back += count
