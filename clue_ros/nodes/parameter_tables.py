@@ -95,7 +95,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "num_views",
         0,
         "Augmented views of an image whose boxes, and in doubt decisions, are averaged "
-        "(test-time augmentation); 0: the number in the model's folder.",
+        "(test-time augmentation); 0: the number in the model's folder. zero-shot has one view.",
         range=(0, MAX_VIEWS),
         unit="1",
         old_name="looks",
