@@ -216,6 +216,41 @@ def test_a_worded_question_is_used_only_if_it_says_the_options_and_nothing_else(
     assert problem("the red mug or the blue mug?", asked, dialogue) == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("the red zebra or the blue elephant?", "zebra"),
+        ("the red one or the blue one in the fridge?", "in"),
+        ("i have a knife: red or blue?", "have"),
+        ("the crimson one, the red one or the blue one?", "crimson"),
+        ("the red one, not the blue one?", "not"),
+        ("the red one or the blue one there?", "there"),
+        ("the red one or the blue one, 2?", "2"),
+        ("the red one, the blue one or the rouge à lèvres?", "rouge"),
+        ("the red cup or the blue cup?", "cup"),
+    ],
+)
+def test_a_worded_question_may_say_nothing_that_nobody_named(text: str, word: str) -> None:
+    asked = Asked("the red one or the blue one?", ("the red one", "the blue one"))
+    assert repr(word) in problem(text, asked, Dialogue("pick up the mug"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "which one do you mean, the red or the blue one?",
+        "would you like the red mug or the blue mug?",
+        "should i pick up the red one or the blue one?",
+        "which of the cups, red or blue?",
+    ],
+)
+def test_a_worded_question_may_use_the_words_of_dialogue_and_labels(text: str) -> None:
+    pair = tuple(Candidate(box, "coffee cup") for box in (RED, BLUE))
+    options = ("the red one", "the blue one")
+    asked = Asked("the red one or the blue one?", options, ((pair[0],), (pair[1],)))
+    assert problem(text, asked, Dialogue("pick up the mug")) == ""
+
+
 def test_both_are_grounders_of_one_protocol(tmp_path: Path) -> None:
     path = tmp_path / "boxes.json"
     path.write_text(json.dumps([{"box": RED.as_list(), "label": "block", "score": 0.5}]))
