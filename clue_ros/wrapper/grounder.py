@@ -333,8 +333,8 @@ class Wrapper:
             self.rates.add(view.choices[key].answer.kind)
         choice = view.choices[key]
         chance = ambiguity_of(choice, candidates)
-        best = candidates[pointed_at(choice, candidates)]
-        if chance < self.threshold:
+        best = candidates[pointed_at(choice, candidates, dialogue)]
+        if chance < self.threshold or not choice.answer.kind.is_valid:
             left: tuple[Candidate, ...] = (best,)
         elif choice.answer.kind is AnswerKind.NONE:
             left = ()
@@ -370,7 +370,7 @@ class Wrapper:
     ) -> Grounding:
         best = verdict.best
         if best is None and verdict.candidates:
-            best = verdict.candidates[best_scored(verdict.candidates)]
+            best = verdict.candidates[best_scored(verdict.candidates, dialogue)]
         if best is None:  # forced to point, and there is nothing
             whole = Box(0.0, 0.0, float(view.width), float(view.height))
             return Grounding(whole, named_object(dialogue.turns), 0.0, estimate)

@@ -146,7 +146,24 @@ def test_none_says_that_there_is_no_such_thing() -> None:
 
 
 @pytest.mark.parametrize("text", ["7", "the mug"])
-def test_an_answer_that_cannot_be_used_gives_the_detectors_best_box(text: str) -> None:
+@pytest.mark.parametrize(("request_text", "box"), [("the mug", RED), ("the plate", PLATE),
+                                                   ("the thing", RED)])  # fmt: skip
+def test_an_answer_that_cannot_be_used_points_at_the_surest_box_of_the_noun(
+    text: str, request_text: str, box: Box
+) -> None:
+    wrapper = scripted({request_text: text}, threshold=0.1)
+    view = wrapper.look(scene())
+    reply = wrapper.reply(view, Dialogue(request_text))
+    assert isinstance(reply, Grounding)
+    assert reply.box == box
+    assert not reply.ambiguity.is_ambiguous
+    forced = wrapper.reply(view, Dialogue(request_text), force_grounding=True)
+    assert isinstance(forced, Grounding)
+    assert forced.box == box
+
+
+@pytest.mark.parametrize("text", ["7", "the mug"])
+def test_answers_that_cannot_be_used_are_counted(text: str) -> None:
     wrapper = scripted({"the mug": text})
     view = wrapper.look(scene())
     reply = wrapper.reply(view, Dialogue("the mug"), force_grounding=True)
@@ -199,7 +216,7 @@ def test_two_detectors_boxes_of_one_thing_are_one_thing() -> None:
                   Candidate(same, "cup", 0.9, "b")]  # fmt: skip
     choice = Choice(read_answer("1", 3), "1", (0.45, 0.1, 0.4), 0.05, 0.0)
     assert ambiguity_of(choice, candidates) == pytest.approx(0.15)
-    assert pointed_at(choice, candidates) == 0
+    assert pointed_at(choice, candidates, Dialogue("the mug")) == 0
     assert distinct((0, 2, 1), candidates) == (2, 1)
     assert len(still_likely(choice, candidates)) == 2
 

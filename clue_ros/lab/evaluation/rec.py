@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.narrowing import called
-from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
@@ -36,7 +34,7 @@ from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.wrapper.deciding import pointed_at
+from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
 from clue_ros.wrapper.prompt import AnswerKind
@@ -251,10 +249,9 @@ class DetectorAlone:
         """The surest candidate of the request's noun, or of all if none has its label."""
         candidates = self._finder.candidates(view, dialogue)
         estimate = self._finder.ambiguity(view, dialogue)
-        named = called(candidates, read_phrase(dialogue.request).noun) or candidates
-        best = max(named, key=lambda c: c.score, default=None)
-        if best is None:
+        if not candidates:
             return self._finder.reply(view, dialogue, force_grounding=True)
+        best = candidates[best_scored(candidates, dialogue)]
         return Grounding(best.box, best.label, best.score, estimate)
 
 
@@ -278,11 +275,11 @@ def order_changes(
             continue
         size, context = (view.width, view.height), item.dialogue.context()
         choice = model.choose(model.read(candidates, size), context)
-        first = candidates[pointed_at(choice, candidates)]
+        first = candidates[pointed_at(choice, candidates, item.dialogue)]
         for _ in range(orders):
             mixed = [candidates[int(i)] for i in rng.permutation(len(candidates))]
             other = model.choose(model.read(mixed, size), context)
-            changed.append(mixed[pointed_at(other, mixed)].box != first.box)
+            changed.append(mixed[pointed_at(other, mixed, item.dialogue)].box != first.box)
     return ratio(sum(changed), len(changed)), len(changed)
 
 
