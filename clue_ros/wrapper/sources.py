@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from clue_ros.engine import Clue
 
 Image = npt.NDArray[np.uint8]
-Memory = dict[tuple[bytes, tuple[str, ...]], tuple[Candidate, ...]]
-"""An image's digest and the nouns -> what a detector found."""
+Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
+"""An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
 MAX_NOUNS = 6  # of a dialogue
 KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
@@ -108,19 +109,6 @@ class JsonSource:
             return [_candidate(entry, self.name) for entry in content]
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
-
-
-class HeldCandidates:
-    """Candidates that somebody else puts here, such as a ROS topic's newest message."""
-
-    open_vocabulary = False
-
-    def __init__(self, name: str, candidates: Callable[[], Sequence[Candidate]]) -> None:
-        self.name, self._candidates = name, candidates
-
-    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
-        """See `Source.find`."""
-        return self._candidates()
 
 
 class BaseSource:
@@ -213,11 +201,20 @@ class OnceAsked:
 
     def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
         """See `Source.find`."""
+        own, (found, _) = self._source.name, self._asked(image, nouns)
+        return [replace(c, source=self.name) if c.source == own else c for c in found]
+
+    def seconds(self, image: Image, nouns: Sequence[str]) -> float:
+        """How long the detector took when it was asked about this image and these nouns."""
+        return self._asked(image, nouns)[1]
+
+    def _asked(self, image: Image, nouns: Sequence[str]) -> tuple[tuple[Candidate, ...], float]:
         key = image_digest(image), tuple(nouns) if self.open_vocabulary else ()
         if key not in self.found:
-            self.found[key] = tuple(self._source.find(image, nouns))
-        own = self._source.name
-        return [replace(c, source=self.name) if c.source == own else c for c in self.found[key]]
+            begin = time.perf_counter()
+            found = tuple(self._source.find(image, nouns))
+            self.found[key] = found, time.perf_counter() - begin
+        return self.found[key]
 
     def again(self) -> OnceAsked:
         """The same detector for another ensemble."""

@@ -19,13 +19,15 @@ from clue_ros.engine import image_digest
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
-from clue_ros.lab.evaluation.rec import DetectorAlone, as_text, bucket, form_of
+from clue_ros.lab.evaluation import rec
+from clue_ros.lab.evaluation.rec import DetectorAlone, Row, as_text, bucket, form_of, measure
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.parallel import start_processes
 from clue_ros.lab.training.wrapper import WrapperTrainingOptions, adapted_model, write_adapter
 from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
+from clue_ros.wrapper import sources
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import (
     LanguageModel,
@@ -33,6 +35,7 @@ from clue_ros.wrapper.language_model import (
     converted_folder,
     load_settings,
 )
+from clue_ros.wrapper.sources import CallableSource
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
 
@@ -111,18 +114,36 @@ def listed(image: Any, nouns: Any) -> list[Any]:
     return list(BOXES)
 
 
+class Clock:
+    """A clock that stands, but for what the test's detectors and robots take."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        """See `time.perf_counter`."""
+        return self.now
+
+
+CLOCK = Clock()
 ASKED: list[tuple[bytes, tuple[str, ...]]] = []
 
 
 def counted(image: Any, nouns: Any) -> list[Any]:
     """For python:test_training_wrapper:counted: one box, labelled as the first noun."""
     ASKED.append((image_digest(image), tuple(nouns)))
+    CLOCK.now += 5
     return [Candidate(Box(5, 5, 20, 20), nouns[0], 0.5)]
 
 
 def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_once(
-    folder: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    scenes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for module in (rec, sources):
+        monkeypatch.setattr(module, "time", CLOCK)
     ASKED.clear()
     own, records = "python:test_training_wrapper:counted", tmp_path / "records.jsonl"
     command = ["eval", "rec", "--simulated", str(scenes), "--per-picture", "3", "--device", "cpu",
@@ -137,6 +158,8 @@ def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_onc
     for key, figures in rows.items():
         assert key == f"{' + '.join(figures['candidates'])}: {figures['chooser']}"
         assert bool(figures["answers"]) == (figures["chooser"] == str(folder))
+        assert figures["seconds to look"] == (5 if own in figures["candidates"] else 0)
+        assert figures["seconds to reply"] == 0
     both, one = (rows[f"{listed}: rules"]["best possible"] for listed in (sets[2], sets[0]))
     assert both >= one > rows[f"{own}: rules"]["best possible"]
     assert len(ASKED) == len(set(ASKED)) > 0, "asked again about the same picture and nouns"
@@ -189,6 +212,31 @@ def test_a_user_gets_the_block_in_mind_from_a_robot_that_asks() -> None:
         assert len({tuple(r["truth"][0]) for r in records}) == 2, "either block is meant"
         alone = converse_all(DetectorAlone(wrapper), dialogue_samples(items, grammar, seed=2))
         assert 0 < summary_of(alone)["dialogues"] < 1, "one block is always pointed at"
+
+
+class SlowEye(DetectorAlone):
+    """Takes three seconds to look at a picture, and one to reply."""
+
+    def look(self, image: Any) -> Any:
+        """See `Grounder.look`."""
+        CLOCK.now += 3
+        return super().look(image)
+
+    def reply(self, view: Any, dialogue: Any, *, force_grounding: bool = False) -> Any:
+        """See `Grounder.reply`."""
+        CLOCK.now += 1
+        return super().reply(view, dialogue, force_grounding=force_grounding)
+
+
+def test_the_look_of_a_robot_with_its_own_eyes_is_in_its_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rec, "time", CLOCK)
+    finder = Wrapper([CallableSource(listed)])
+    row = Row("its own")
+    measure(row, SlowEye(finder), asked_about("the block", "a block"), finder)
+    summary = row.summary()
+    assert (summary["seconds to look"], summary["seconds to reply"]) == (3, 1)
 
 
 def test_dialogues_are_about_ambiguous_requests_of_known_objects_once_each() -> None:

@@ -68,6 +68,7 @@ def test_a_source_is_asked_once_about_an_image_and_what_it_depends_on(
             (found,) = source.find(image, nouns)
             assert found.source == source.name
             assert found.label == (nouns[0] if open_vocabulary else "mug")
+            assert source.seconds(image, nouns) == first.seconds(image, nouns)
     assert len(asked) == calls
 
 

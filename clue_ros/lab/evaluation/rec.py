@@ -8,7 +8,9 @@ candidate is right. Ambiguity is measured on all dialogues: several boxes or non
 
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
 --clue MODEL adds an embedded or full-size CLUE on the same items. With several --candidate-set each
-set has these rows. Within a run a detector is asked once about a picture and its nouns. A row is
+set has these rows. Within a run a detector is asked once about a picture and its nouns. "seconds to
+look" is the time of that (of CLUE: of its look at the picture), "seconds to reply" what the chooser
+adds; means over the dialogues, each counted as if it were the first about its picture. A row is
 named "transfer" where an adapter gets boxes of a source that its training had not.
 """
 
@@ -38,7 +40,7 @@ from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
 from clue_ros.wrapper.prompt import AnswerKind
-from clue_ros.wrapper.sources import OnceAsked
+from clue_ros.wrapper.sources import OnceAsked, nouns_of
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
 # variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
@@ -94,6 +96,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
 }
 LENGTHS = ((5, "up to 5 words"), (10, "6 to 10 words"), (20, "11 to 20"), (10**6, "over 20"))
 ALIKE = ((1, "1"), (2, "2"), (3, "3"), (10**6, "4 or more"))
+SECONDS = ("seconds to look", "seconds to reply")
 Record = dict[str, Any]
 
 
@@ -136,7 +139,7 @@ class Row:
             **{f"ambiguity {k}": v for k, v in decided.summary().items()},
             "n": len(self.records),
             **summary_of(self.dialogues),
-            "seconds": rounded(mean([r["seconds"] for r in self.records])),
+            **{key: rounded(mean([r[key] for r in self.records])) for key in SECONDS},
             "order changes": self.order_changes,
             "orders": self.orders,
             "answers": dict(self.rates),
@@ -184,13 +187,18 @@ def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wra
 
     finder: lists the candidates that the breakdown is by.
     """
-    picture, view = "", None
+    picture, view, looked = "", None, 0.0
     for item in with_progress(items, unit="dialogue"):
         if item.picture.name != picture:
-            picture, view = item.picture.name, grounder.look(item.picture.load())
+            image = item.picture.load()
+            begin = time.perf_counter()
+            picture, view = item.picture.name, grounder.look(image)
+            looked = time.perf_counter() - begin
         assert view is not None
         dialogue, size = item.dialogue, (view.width, view.height)
         candidates = finder.candidates(finder.look(view.image), dialogue)
+        nouns, asked = nouns_of(dialogue), [s for s in finder.sources if isinstance(s, OnceAsked)]
+        found = sum(source.seconds(view.image, nouns) for source in asked)
         truth = item.boxes(size)
         begin = time.perf_counter()
         reply = grounder.reply(view, dialogue)
@@ -211,7 +219,8 @@ def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wra
                 and any(c.box.iou(truth[0]) >= MIN_IOU for c in candidates),
                 "box": forced.box.as_list(),
                 "candidates": len(candidates),
-                "seconds": seconds,
+                "seconds to look": looked + (found if row.candidates else 0.0),
+                "seconds to reply": seconds,
                 **_about(dialogue, candidates, truth),
             }
         )
@@ -452,7 +461,7 @@ def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str
 
 
 COLUMNS = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
-           "n dialogues", "seconds", "order changes")  # fmt: skip
+           "n dialogues", *SECONDS, "order changes")  # fmt: skip
 INVALID = (AnswerKind.OUT_OF_RANGE.value, AnswerKind.NO_INTEGER.value)
 
 
