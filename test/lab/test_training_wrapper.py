@@ -16,6 +16,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.engine import image_digest
+from clue_ros.errors import ClueError
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
@@ -25,8 +26,18 @@ from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.parallel import start_processes
-from clue_ros.lab.training.wrapper import WrapperTrainingOptions, adapted_model, write_adapter
-from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
+from clue_ros.lab.training.wrapper import (
+    WrapperData,
+    WrapperTrainingOptions,
+    adapted_model,
+    leave_out_long_prompts,
+    write_adapter,
+)
+from clue_ros.lab.training.wrapper_data import (
+    ListingSample,
+    answer_logits,
+    pack,
+)
 from clue_ros.wrapper import sources
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import (
@@ -277,6 +288,33 @@ def test_a_prompt_that_is_too_long_is_left_out(folder: Path) -> None:
     assert packed is not None
     assert int(packed.group.max()) == 1
     assert pack(model, ListingSample(BOXES, (100, 50), queries[1:])) is None
+    samples = [ListingSample(BOXES, (100, 50), part) for part in (queries, queries[1:])]
+    long, data = samples[1], WrapperData(samples, samples[:1])
+    leave_out_long_prompts(model, data)
+    assert data.train == data.val == [ListingSample(BOXES, (100, 50), queries[:1])]
+    assert [data.notes[f"dialogues {split}"]["left out"] for split in ("train", "val")] == [
+        {"prompt over 1024 tokens": 2}, {"prompt over 1024 tokens": 1}
+    ]  # fmt: skip
+    with pytest.raises(ClueError, match="every prompt is longer"):
+        leave_out_long_prompts(model, WrapperData([long], []))
+    short = WrapperData(data.train, [])
+    leave_out_long_prompts(model, short)
+    assert short.notes == {}
+
+
+def test_the_language_model_is_loaded_as_quantized_as_it_is_named(
+    scenes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(name: str, **how: str) -> LanguageModel:
+        raise ClueError(f"{name} as {how['quantization']}")
+
+    monkeypatch.setattr(LanguageModel, "load", load)
+    command = ["eval", "rec", "--simulated", str(scenes), "--limit", "1", "--dialogues", "0",
+               "--language-model", "adapter"]  # fmt: skip
+    assert main([*command, "--quantization", "nf4"]) == 2
+    assert "adapter as nf4" in capsys.readouterr().err
+    assert main(command) == 2
+    assert "adapter as none" in capsys.readouterr().err
 
 
 def test_length_and_form_of_a_request() -> None:

@@ -36,6 +36,7 @@ from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
@@ -329,6 +330,11 @@ class RecOptions(ReferringOptions):
         None, "probability of ambiguity from which to ask; default: the model's", metavar="P"
     )
     dtype: str = option("auto", "of the language model: auto, float32 or bfloat16")
+    quantization: str = option(
+        QUANTIZATIONS[0],
+        "of the language models' weights: that which an adapter was trained with",
+        choices=QUANTIZATIONS,
+    )
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -416,7 +422,12 @@ class _Run:
     ) -> Row:
         options = self.options
         if line not in self.models:
-            self.models[line] = LanguageModel.load(line, device=options.device, dtype=options.dtype)
+            self.models[line] = LanguageModel.load(
+                line,
+                device=options.device,
+                dtype=options.dtype,
+                quantization=options.quantization,
+            )
         model = self.models[line]
         wrapper = Wrapper(finder.sources, model, threshold=options.threshold)
         trained_with = model.settings.candidates
