@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.narrowing import SAME_BOX, called
-from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.wrapper.language_model import Choice
+from clue_ros.wrapper.nouns import head_noun
 from clue_ros.wrapper.prompt import AnswerKind
 
 STILL_LIKELY = 0.25  # share of the likeliest thing's probability from which another still matches
@@ -59,7 +59,7 @@ def pointed_at(choice: Choice, candidates: Sequence[Candidate], dialogue: Dialog
 
 def best_scored(candidates: Sequence[Candidate], dialogue: Dialogue) -> int:
     """The index of the surest candidate of the request's noun; of all if no label fits it."""
-    named = called(candidates, read_phrase(dialogue.request).noun) or candidates
+    named = called(candidates, head_noun(dialogue.request)) or candidates
     return candidates.index(max(named, key=lambda c: c.score))
 
 

@@ -58,9 +58,10 @@ from clue_ros.wrapper.deciding import (
     still_likely,
 )
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
-from clue_ros.wrapper.sources import Source, gather, nouns_of, open_sources
+from clue_ros.wrapper.sources import Source, gather, open_sources
 from clue_ros.wrapper.wording import worded
 
 LANGUAGE_MODEL, RULES = "language model", "rules"

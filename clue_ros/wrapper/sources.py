@@ -31,8 +31,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
-from clue_ros.dialogue.noun_phrases import read_phrase
-from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.dialogue.types import Box
 from clue_ros.engine import image_digest
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line
@@ -44,7 +43,6 @@ Image = npt.NDArray[np.uint8]
 Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
 """An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
-MAX_NOUNS = 6  # of a dialogue
 KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
 TOPIC = "topic"
 
@@ -267,23 +265,6 @@ def imported_function(text: str) -> Callable[..., Any]:
     if not callable(found):
         raise ModelError(f"{text} is no function")
     return found  # type: ignore[no-any-return]
-
-
-def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:
-    """The nouns that the person said, landmarks among them: what a detector is asked for.
-
-    >>> nouns_of(Dialogue("pick up the red mug left of the plate"))
-    ('mug', 'plate')
-    """
-    found: list[str] = []
-    for turn in dialogue.turns:
-        if turn.speaker != "user":
-            continue
-        phrase = read_phrase(turn.text)
-        found.append(phrase.noun)
-        if phrase.relation is not None:
-            found.append(read_phrase(phrase.relation[1]).noun)
-    return tuple(dict.fromkeys(noun for noun in found if noun))[:MAX_NOUNS] or ("object",)
 
 
 def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tuple[Candidate, ...]:

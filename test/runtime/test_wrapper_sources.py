@@ -18,13 +18,13 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box, Dialogue, Turn
 from clue_ros.errors import ModelError
 from clue_ros.wrapper.detectors import OpenVocabularyDetector
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.sources import (
     CallableSource,
     JsonSource,
     OnceAsked,
     check_source,
     gather,
-    nouns_of,
     open_source,
     open_sources,
 )

@@ -40,8 +40,9 @@ from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import AnswerKind
-from clue_ros.wrapper.sources import OnceAsked, nouns_of
+from clue_ros.wrapper.sources import OnceAsked
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
 # variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
