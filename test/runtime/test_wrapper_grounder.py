@@ -13,11 +13,13 @@ from tiny_language_model import write_random_language_model
 from tiny_model import write_random_model
 
 from clue_ros.cli import main
+from clue_ros.console.live import LivePage
+from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
-from clue_ros.errors import BadImageError, ModelError
+from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
 from clue_ros.wrapper.grounder import Wrapper
@@ -208,6 +210,32 @@ def test_the_threshold_decides_and_none_is_the_models_own() -> None:
     assert wrapper.threshold == 0.5
     with pytest.raises(ModelError, match="no probability"):
         wrapper.threshold = 2
+
+
+def test_a_page_can_set_when_a_wrapper_asks(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(scene()).save(tmp_path / "scene.png")
+    pictures, wrapper = {"scene": tmp_path / "scene.png"}, Wrapper([CallableSource(listed)])
+    robot = PictureRobot(LivePage(), pictures, lambda name: wrapper, ["wrapper"])
+    robot.start()
+    robot.wait_until_loaded()
+    robot.set_option("threshold", "0.97")
+    assert robot.threshold == wrapper.threshold == 0.97
+    robot.set_option("threshold", "")
+    assert robot.threshold == 0.5
+    with pytest.raises(ClueError, match="no setting"):
+        robot.set_option("policy", "both")
+    robot.close()
+
+
+def test_warming_up_runs_the_language_model_and_counts_no_answer() -> None:
+    wrapper = scripted({"the object": "1"})
+    wrapper.warm_up()
+    assert isinstance(wrapper.language_model, ScriptedModel)
+    assert wrapper.language_model.read_count == 1
+    assert wrapper.answer_counts == {}
+    Wrapper([CallableSource(listed)]).warm_up()
 
 
 def test_two_detectors_boxes_of_one_thing_are_one_thing() -> None:
