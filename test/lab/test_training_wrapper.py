@@ -21,7 +21,15 @@ from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
 from clue_ros.lab.evaluation import rec
-from clue_ros.lab.evaluation.rec import DetectorAlone, Row, as_text, bucket, form_of, measure
+from clue_ros.lab.evaluation.rec import (
+    DetectorAlone,
+    Row,
+    as_text,
+    bucket,
+    form_of,
+    measure,
+    published_rows,
+)
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
@@ -315,6 +323,31 @@ def test_the_language_model_is_loaded_as_quantized_as_it_is_named(
     assert "adapter as nf4" in capsys.readouterr().err
     assert main(command) == 2
     assert "adapter as none" in capsys.readouterr().err
+
+
+def test_episodes_are_no_data_to_measure_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "rec", "--episodes", str(tmp_path)]) == 2
+    assert "--episodes, which are for training alone" in capsys.readouterr().err
+    assert main(["eval", "rec"]) == 2
+    assert "--episodes" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "val", "test"),
+    [
+        ("RefCOCOg", "GD(B), fine-tuned, + Llama 3", 82.76, 82.61),
+        ("ref-coco-g", "GD(B), fine-tuned, + CRG", None, 69.60),
+        ("refcoco_plus", "GD(T) + Llama 3", 64.18, 63.82),
+        ("hc-refloco", "Flo2, zero-shot", 48.04, 47.39),
+    ],
+)
+def test_published_rows_are_found_by_a_folders_name(
+    name: str, row: str, val: float | None, test: float
+) -> None:
+    assert published_rows(name)[row] == (val, test)
+    assert published_rows("my-data") == {}
 
 
 def test_length_and_form_of_a_request() -> None:

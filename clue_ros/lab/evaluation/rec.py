@@ -17,6 +17,7 @@ named "transfer" where an adapter gets boxes of a source that its training had n
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,8 +46,10 @@ from clue_ros.wrapper.prompt import AnswerKind
 from clue_ros.wrapper.sources import OnceAsked
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
-# variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
-PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
+# variant of it for referring expressions; GD-1.5: Grounding DINO 1.5, an API, on 300 dialogues of
+# val; Flo2: Florence-2. Fine-tuned: the detector's own weights. CRG: another method, as its authors
+# reported it. None: not published.
+PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
     "refcocog": {
         "GD(T), zero-shot": (60.09, 59.32),
         "GD(T) + Mixtral": (77.57, 77.05),
@@ -59,8 +62,20 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
         "GDrec + Flo2 + Llama 3": (81.25, 80.13),
         "GDrec, wrapper trained on Flo2": (73.90, 73.45),
         "Flo2, wrapper trained on GDrec": (73.86, 73.03),
+        "GD-1.5, zero-shot (300 of val)": (47.67, None),
+        "GD-1.5, wrapper trained on GDrec (300 of val)": (76.67, None),
+        "GDrec, zero-shot (300 of val)": (66.00, None),
+        "GDrec, wrapper trained on Flo2 (300 of val)": (74.00, None),
+        "Flo2, zero-shot (300 of val)": (71.67, None),
+        "Flo2, wrapper trained on GDrec (300 of val)": (75.33, None),
+        "GD(B), fine-tuned, in CRG's paper": (None, 66.30),
+        "GD(B), fine-tuned, + CRG": (None, 69.60),
         "GD(B), fine-tuned": (78.51, 77.99),
+        "GD(B), fine-tuned, + Mixtral": (82.31, 82.15),
+        "GD(B), fine-tuned, + Llama 3": (82.76, 82.61),
         "Flo2, fine-tuned": (90.32, 91.02),
+        "Flo2, fine-tuned, + Mixtral": (90.40, 90.92),
+        "Flo2, fine-tuned, + Llama 3": (90.50, 91.03),
     },
     "refcoco": {
         "GD(T), zero-shot": (50.69, 50.94),
@@ -366,7 +381,11 @@ def run(args: argparse.Namespace) -> int:
         if items:
             results[name] = measured.rows(name, items)
     if not results:
-        raise ClueError("no data: name some with --simulated, --it2p, --invig, --refcoco, ...")
+        unread = ", but --episodes, which are for training alone" if options.episodes else ""
+        raise ClueError(
+            f"no data{unread}: name some with --simulated, --it2p, --invig, --refcoco, --talk2car"
+            " or --hcrefloco"
+        )
     options.output.write_records(
         {"data": name, "listed by": row.listed_by, "chooser": row.name, **record}
         for name, rows in results.items()
@@ -472,6 +491,16 @@ def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str
     return f"{line}, transfer" if new else line
 
 
+def published_rows(name: str) -> Mapping[str, tuple[float | None, float | None]]:
+    """The paper's rows of a data set, by its name or that of its folder; empty without any.
+
+    >>> len(published_rows("RefCOCO+")) == len(published_rows("refcoco_plus")) > 0
+    True
+    """
+    plain = re.sub(r"[-_ ]", "", name.lower()).replace("plus", "+")
+    return PUBLISHED.get(plain, {})
+
+
 COLUMNS = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
            "n dialogues", *SECONDS, "order changes")  # fmt: skip
 INVALID = (AnswerKind.OUT_OF_RANGE.value, AnswerKind.NO_INTEGER.value)
@@ -508,9 +537,11 @@ def as_text(
             kinds = list(next(iter(asked.values())))
             lines = [[c, *(rates.get(k) for k in kinds)] for c, rates in asked.items()]
             blocks += ["answers:", table(["chooser", *kinds], lines, markdown=markdown)]
-        if name in PUBLISHED:
+        rows_of_paper = published_rows(name)
+        if rows_of_paper:
             published: list[list[Cell]] = [
-                [row, val / 100, test / 100] for row, (val, test) in PUBLISHED[name].items()
+                [row, *(None if value is None else value / 100 for value in pair)]
+                for row, pair in rows_of_paper.items()
             ]
             blocks += [
                 "published (Cardiel and others 2025):",
