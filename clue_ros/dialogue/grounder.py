@@ -46,7 +46,14 @@ class Grounder(Judge[ViewT], Replier, Protocol[ViewT]):
 
 
 class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
-    """What the nodes and the command line need besides: its name, its place, and masks."""
+    """What the nodes and the command line need besides: its name, place, threshold and masks."""
+
+    @property
+    def threshold(self) -> float:
+        """Probability of ambiguity from which it asks, 0..1; set it to None for the model's own."""
+
+    @threshold.setter
+    def threshold(self, threshold: float | None) -> None: ...
 
     @property
     def model_name(self) -> str:
@@ -62,6 +69,9 @@ class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
 
     def memory_bytes(self) -> int:
         """Bytes of weights."""
+
+    def warm_up(self) -> None:
+        """Make the first request as quick as the second."""
 
     def mask(self, view: ViewT, grounding: Grounding) -> npt.NDArray[np.bool_]:
         """The pixels of a grounding's object, bool (H, W)."""

@@ -154,8 +154,7 @@ class PerceptionNode(ManagedNode):
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
-        if not wraps:
-            clue.warm_up()  # so that the first request is as quick as the second
+        clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         return clue
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.narrowing import SAME_BOX
+from clue_ros.dialogue.narrowing import SAME_BOX, called
+from clue_ros.dialogue.types import Dialogue
 from clue_ros.wrapper.language_model import Choice
+from clue_ros.wrapper.nouns import head_noun
 from clue_ros.wrapper.prompt import AnswerKind
 
 STILL_LIKELY = 0.25  # share of the likeliest thing's probability from which another still matches
@@ -31,12 +33,17 @@ def group_things(candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
 
 
 def ambiguity_of(choice: Choice, candidates: Sequence[Candidate]) -> float:
-    """Probability that no single thing is meant: 1 minus that of the likeliest thing."""
+    """Probability that no single thing is meant: 1 minus that of the likeliest thing.
+
+    0 for an answer that cannot be used: the detector's best box stands in, as in the paper.
+    """
+    if not choice.answer.kind.is_valid:
+        return 0.0
     groups = group_things(candidates)
     return 1.0 - max((sum(choice.probabilities[i] for i in g) for g in groups), default=0.0)
 
 
-def pointed_at(choice: Choice, candidates: Sequence[Candidate]) -> int:
+def pointed_at(choice: Choice, candidates: Sequence[Candidate], dialogue: Dialogue) -> int:
     """The index to point at: the answer's own, else the likeliest.
 
     For an answer that cannot be used the detector's best box stands in, as in the paper.
@@ -44,15 +51,16 @@ def pointed_at(choice: Choice, candidates: Sequence[Candidate]) -> int:
     if choice.answer.kind is AnswerKind.POINT:
         return choice.answer.indices[0]
     if not choice.answer.kind.is_valid:
-        return best_scored(candidates)
+        return best_scored(candidates, dialogue)
     groups = group_things(candidates)
     best = max(groups, key=lambda group: sum(choice.probabilities[i] for i in group))
     return max(best, key=lambda i: choice.probabilities[i])
 
 
-def best_scored(candidates: Sequence[Candidate]) -> int:
-    """The index of the candidate that the detector is surest of."""
-    return max(range(len(candidates)), key=lambda i: candidates[i].score)
+def best_scored(candidates: Sequence[Candidate], dialogue: Dialogue) -> int:
+    """The index of the surest candidate of the request's noun; of all if no label fits it."""
+    named = called(candidates, head_noun(dialogue.request)) or candidates
+    return candidates.index(max(named, key=lambda c: c.score))
 
 
 def distinct(indices: Sequence[int], candidates: Sequence[Candidate]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,8 +31,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
-from clue_ros.dialogue.noun_phrases import read_phrase
-from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.dialogue.types import Box
 from clue_ros.engine import image_digest
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from clue_ros.engine import Clue
 
 Image = npt.NDArray[np.uint8]
-Memory = dict[tuple[bytes, tuple[str, ...]], tuple[Candidate, ...]]
-"""An image's digest and the nouns -> what a detector found."""
+Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
+"""An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
-MAX_NOUNS = 6  # of a dialogue
 KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
 TOPIC = "topic"
 
@@ -108,19 +107,6 @@ class JsonSource:
             return [_candidate(entry, self.name) for entry in content]
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from error
-
-
-class HeldCandidates:
-    """Candidates that somebody else puts here, such as a ROS topic's newest message."""
-
-    open_vocabulary = False
-
-    def __init__(self, name: str, candidates: Callable[[], Sequence[Candidate]]) -> None:
-        self.name, self._candidates = name, candidates
-
-    def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
-        """See `Source.find`."""
-        return self._candidates()
 
 
 class BaseSource:
@@ -213,11 +199,20 @@ class OnceAsked:
 
     def find(self, image: Image, nouns: Sequence[str]) -> Sequence[Candidate]:
         """See `Source.find`."""
+        own, (found, _) = self._source.name, self._asked(image, nouns)
+        return [replace(c, source=self.name) if c.source == own else c for c in found]
+
+    def seconds(self, image: Image, nouns: Sequence[str]) -> float:
+        """How long the detector took when it was asked about this image and these nouns."""
+        return self._asked(image, nouns)[1]
+
+    def _asked(self, image: Image, nouns: Sequence[str]) -> tuple[tuple[Candidate, ...], float]:
         key = image_digest(image), tuple(nouns) if self.open_vocabulary else ()
         if key not in self.found:
-            self.found[key] = tuple(self._source.find(image, nouns))
-        own = self._source.name
-        return [replace(c, source=self.name) if c.source == own else c for c in self.found[key]]
+            begin = time.perf_counter()
+            found = tuple(self._source.find(image, nouns))
+            self.found[key] = found, time.perf_counter() - begin
+        return self.found[key]
 
     def again(self) -> OnceAsked:
         """The same detector for another ensemble."""
@@ -270,23 +265,6 @@ def imported_function(text: str) -> Callable[..., Any]:
     if not callable(found):
         raise ModelError(f"{text} is no function")
     return found  # type: ignore[no-any-return]
-
-
-def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:
-    """The nouns that the person said, landmarks among them: what a detector is asked for.
-
-    >>> nouns_of(Dialogue("pick up the red mug left of the plate"))
-    ('mug', 'plate')
-    """
-    found: list[str] = []
-    for turn in dialogue.turns:
-        if turn.speaker != "user":
-            continue
-        phrase = read_phrase(turn.text)
-        found.append(phrase.noun)
-        if phrase.relation is not None:
-            found.append(read_phrase(phrase.relation[1]).noun)
-    return tuple(dict.fromkeys(noun for noun in found if noun))[:MAX_NOUNS] or ("object",)
 
 
 def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tuple[Candidate, ...]:

@@ -3,8 +3,9 @@
 """A question in the language model's own words, within limits.
 
 The rules have a question with its options; the model may say it in other words. What it says is
-used only if it names every option, names no colour, place, size or thing that is not among them,
-and is one short question; else the rules' sentence stays.
+used only if it names every option, is one short question, and has no word but those of the options,
+the dialogue and the candidates' labels, and a list of words that name nothing; else the rules'
+sentence stays.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from clue_ros.dialogue.candidates import Asked
-from clue_ros.dialogue.noun_phrases import ENGLISH
 from clue_ros.dialogue.types import Dialogue
-from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import plain
 
 MAX_WORDS = 20
@@ -24,11 +23,16 @@ _REQUEST = (
     "Say this question of a robot in other words, as one short question, and name the same"
     " choices: {question}"
 )
-_MEANINGFUL = frozenset((
-    *ENGLISH.colors, *ENGLISH.sizes, *(w for form in ENGLISH.places for w in form.split()),
-    *ENGLISH.numbers, *COMMAND_WORDS.kinds,
-)) - frozenset(("the", "on", "to", "at", "in", "of", "side", "part", "me", "hand", "table",
-                "image", "corner"))  # fmt: skip
+# Words that name no thing, colour, place or size, nor deny one. No prepositions of place: those of
+# "the one on the left" stand in the option.
+_FUNCTION_WORDS = frozenset((
+    "a", "an", "the", "this", "that", "these", "those", "one", "ones", "it", "i", "you", "me", "my",
+    "your", "we", "us", "or", "and", "either", "of", "to", "for", "so", "is", "are", "was", "be",
+    "am", "do", "does", "did", "should", "shall", "would", "will", "can", "could", "may", "might",
+    "must", "let", "which", "what", "choice", "option", "want", "wanted", "need", "mean", "meant",
+    "like", "prefer", "rather", "choose", "select", "say", "tell", "ask", "asking", "pick", "take",
+    "grab", "get", "fetch", "bring", "give", "please", "ok", "okay", "s", "d", "m", "re", "ll",
+))  # fmt: skip
 
 
 def worded(asked: Asked, dialogue: Dialogue, say: Callable[[str], str]) -> Asked:
@@ -50,16 +54,23 @@ def problem(text: str, asked: Asked, dialogue: Dialogue) -> str:
     >>> problem("red, blue or green?", asked, said)
     "it says 'green', which is no option"
     """
-    words = re.findall(r"[a-z]+", plain(text))
+    words = _words(text)
     if not text.endswith("?") or text.count("?") > 1:
         return "it is not one question"
     if len(words) > MAX_WORDS:
         return f"it has {len(words)} words, more than {MAX_WORDS}"
     for option in asked.options:
-        telling = [w for w in re.findall(r"[a-z]+", plain(option)) if w not in ("the", "one")]
+        telling = [w for w in _words(option) if w not in ("the", "one")]
         if not all(word in words for word in telling):
             return f"it does not name {option!r}"
-    known = {w for option in asked.options for w in re.findall(r"[a-z]+", plain(option))}
-    known |= set(re.findall(r"[a-z]+", plain(dialogue.context())))
-    foreign = [word for word in words if word in _MEANINGFUL and word not in known]
+    said = [asked.text, *asked.options, *(turn.text for turn in dialogue.turns)]
+    labels = [c.label for group in asked.groups for c in group]
+    known = {word for text in (*said, *labels) for word in _words(text)}
+    known |= {f"{word}s" for label in labels for word in _words(label)[-1:]}
+    foreign = [word for word in words if word not in known | _FUNCTION_WORDS]
     return f"it says {foreign[0]!r}, which is no option" if foreign else ""
+
+
+def _words(text: str) -> list[str]:
+    """The words and numbers of a text in lower case, parted at apostrophes and hyphens."""
+    return re.findall(r"[^\W_]+", plain(text))

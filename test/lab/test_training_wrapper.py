@@ -16,16 +16,37 @@ from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.engine import image_digest
+from clue_ros.errors import ClueError
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
-from clue_ros.lab.evaluation.rec import DetectorAlone, as_text, bucket, form_of
+from clue_ros.lab.evaluation import rec
+from clue_ros.lab.evaluation.rec import (
+    DetectorAlone,
+    Row,
+    as_text,
+    bucket,
+    form_of,
+    measure,
+    published_rows,
+)
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.parallel import start_processes
-from clue_ros.lab.training.wrapper import WrapperTrainingOptions, adapted_model, write_adapter
-from clue_ros.lab.training.wrapper_data import ListingSample, answer_logits, pack
+from clue_ros.lab.training.wrapper import (
+    WrapperData,
+    WrapperTrainingOptions,
+    adapted_model,
+    leave_out_long_prompts,
+    write_adapter,
+)
+from clue_ros.lab.training.wrapper_data import (
+    ListingSample,
+    answer_logits,
+    pack,
+)
+from clue_ros.wrapper import sources
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import (
     LanguageModel,
@@ -33,6 +54,7 @@ from clue_ros.wrapper.language_model import (
     converted_folder,
     load_settings,
 )
+from clue_ros.wrapper.sources import CallableSource
 
 BOXES = tuple(Candidate(Box(10.0 * i, 5, 10.0 * i + 8, 20), "mug", 0.5) for i in range(3))
 
@@ -111,18 +133,36 @@ def listed(image: Any, nouns: Any) -> list[Any]:
     return list(BOXES)
 
 
+class Clock:
+    """A clock that stands, but for what the test's detectors and robots take."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        """See `time.perf_counter`."""
+        return self.now
+
+
+CLOCK = Clock()
 ASKED: list[tuple[bytes, tuple[str, ...]]] = []
 
 
 def counted(image: Any, nouns: Any) -> list[Any]:
     """For python:test_training_wrapper:counted: one box, labelled as the first noun."""
     ASKED.append((image_digest(image), tuple(nouns)))
+    CLOCK.now += 5
     return [Candidate(Box(5, 5, 20, 20), nouns[0], 0.5)]
 
 
 def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_once(
-    folder: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    scenes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for module in (rec, sources):
+        monkeypatch.setattr(module, "time", CLOCK)
     ASKED.clear()
     own, records = "python:test_training_wrapper:counted", tmp_path / "records.jsonl"
     command = ["eval", "rec", "--simulated", str(scenes), "--per-picture", "3", "--device", "cpu",
@@ -137,6 +177,8 @@ def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_onc
     for key, figures in rows.items():
         assert key == f"{' + '.join(figures['candidates'])}: {figures['chooser']}"
         assert bool(figures["answers"]) == (figures["chooser"] == str(folder))
+        assert figures["seconds to look"] == (5 if own in figures["candidates"] else 0)
+        assert figures["seconds to reply"] == 0
     both, one = (rows[f"{listed}: rules"]["best possible"] for listed in (sets[2], sets[0]))
     assert both >= one > rows[f"{own}: rules"]["best possible"]
     assert len(ASKED) == len(set(ASKED)) > 0, "asked again about the same picture and nouns"
@@ -191,6 +233,31 @@ def test_a_user_gets_the_block_in_mind_from_a_robot_that_asks() -> None:
         assert 0 < summary_of(alone)["dialogues"] < 1, "one block is always pointed at"
 
 
+class SlowEye(DetectorAlone):
+    """Takes three seconds to look at a picture, and one to reply."""
+
+    def look(self, image: Any) -> Any:
+        """See `Grounder.look`."""
+        CLOCK.now += 3
+        return super().look(image)
+
+    def reply(self, view: Any, dialogue: Any, *, force_grounding: bool = False) -> Any:
+        """See `Grounder.reply`."""
+        CLOCK.now += 1
+        return super().reply(view, dialogue, force_grounding=force_grounding)
+
+
+def test_the_look_of_a_robot_with_its_own_eyes_is_in_its_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rec, "time", CLOCK)
+    finder = Wrapper([CallableSource(listed)])
+    row = Row("its own")
+    measure(row, SlowEye(finder), asked_about("the block", "a block"), finder)
+    summary = row.summary()
+    assert (summary["seconds to look"], summary["seconds to reply"]) == (3, 1)
+
+
 def test_dialogues_are_about_ambiguous_requests_of_known_objects_once_each() -> None:
     (item,) = asked_about("take the block")
     later = ReferringItem(
@@ -229,6 +296,58 @@ def test_a_prompt_that_is_too_long_is_left_out(folder: Path) -> None:
     assert packed is not None
     assert int(packed.group.max()) == 1
     assert pack(model, ListingSample(BOXES, (100, 50), queries[1:])) is None
+    samples = [ListingSample(BOXES, (100, 50), part) for part in (queries, queries[1:])]
+    long, data = samples[1], WrapperData(samples, samples[:1])
+    leave_out_long_prompts(model, data)
+    assert data.train == data.val == [ListingSample(BOXES, (100, 50), queries[:1])]
+    assert [data.notes[f"dialogues {split}"]["left out"] for split in ("train", "val")] == [
+        {"prompt over 1024 tokens": 2}, {"prompt over 1024 tokens": 1}
+    ]  # fmt: skip
+    with pytest.raises(ClueError, match="every prompt is longer"):
+        leave_out_long_prompts(model, WrapperData([long], []))
+    short = WrapperData(data.train, [])
+    leave_out_long_prompts(model, short)
+    assert short.notes == {}
+
+
+def test_the_language_model_is_loaded_as_quantized_as_it_is_named(
+    scenes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(name: str, **how: str) -> LanguageModel:
+        raise ClueError(f"{name} as {how['quantization']}")
+
+    monkeypatch.setattr(LanguageModel, "load", load)
+    command = ["eval", "rec", "--simulated", str(scenes), "--limit", "1", "--dialogues", "0",
+               "--language-model", "adapter"]  # fmt: skip
+    assert main([*command, "--quantization", "nf4"]) == 2
+    assert "adapter as nf4" in capsys.readouterr().err
+    assert main(command) == 2
+    assert "adapter as none" in capsys.readouterr().err
+
+
+def test_episodes_are_no_data_to_measure_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "rec", "--episodes", str(tmp_path)]) == 2
+    assert "--episodes, which are for training alone" in capsys.readouterr().err
+    assert main(["eval", "rec"]) == 2
+    assert "--episodes" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "val", "test"),
+    [
+        ("RefCOCOg", "GD(B), fine-tuned, + Llama 3", 82.76, 82.61),
+        ("ref-coco-g", "GD(B), fine-tuned, + CRG", None, 69.60),
+        ("refcoco_plus", "GD(T) + Llama 3", 64.18, 63.82),
+        ("hc-refloco", "Flo2, zero-shot", 48.04, 47.39),
+    ],
+)
+def test_published_rows_are_found_by_a_folders_name(
+    name: str, row: str, val: float | None, test: float
+) -> None:
+    assert published_rows(name)[row] == (val, test)
+    assert published_rows("my-data") == {}
 
 
 def test_length_and_form_of_a_request() -> None:

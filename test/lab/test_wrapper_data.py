@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_scenes import random_scenes
 from PIL import Image
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.types import Box
-from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
+from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, turns_of, user_says
 from clue_ros.lab.data.referring_files import (
     ReferringError,
     hcrefloco_items,
@@ -21,10 +23,12 @@ from clue_ros.lab.data.referring_files import (
     talk2car_items,
 )
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
+from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.wrapper import epoch_order
 from clue_ros.lab.training.wrapper_data import ListingSample, listing_samples, meant_indices
 from clue_ros.wrapper.grounder import Wrapper
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import PromptFormat
 from clue_ros.wrapper.sources import CallableSource
 
@@ -153,6 +157,31 @@ def test_a_sample_listed_from_left_to_right_means_the_same_boxes() -> None:
     assert listed.candidates == tuple(MUGS)
     assert listed.queries == (("left", (0,)), ("both", (1, 0)))
     assert sample.listed(PromptFormat()) == sample
+
+
+def test_commands_of_the_grammar_are_asked_for_as_they_are_read() -> None:
+    rng, grammar = np.random.default_rng(0), rich_grammar()
+    said = {
+        turn.text
+        for scene in random_scenes(20, seed=3, colors=("red", "green", "blue"))
+        for _ in range(30)
+        for state in grammar.dialogue(scene.objects, rng)
+        for turn in turns_of(state.context)
+        if turn.speaker == "user"
+    }
+    not_read = {"i", "me", "the", "a", "and", "or", "no", "so", "now", "please", "it", "hi"}
+    same = 0
+    for text in sorted(said):
+        phrase = read_phrase(text)
+        landmark = read_phrase(phrase.relation[1]).noun if phrase.relation else ""
+        found = nouns_of(Dialogue(text))
+        if set(phrase.noun.split()) & not_read:  # a sentence that was not understood
+            assert not set(" ".join(found).split()) & not_read, text
+        else:
+            read = tuple(dict.fromkeys(filter(None, (phrase.noun, landmark))))
+            assert found == (read or ("object",)), text
+            same += 1
+    assert same > 0.8 * len(said) > 200
 
 
 def test_the_simulated_detector_errs_as_told_and_the_same_way_each_time() -> None:

@@ -13,11 +13,13 @@ from tiny_language_model import write_random_language_model
 from tiny_model import write_random_model
 
 from clue_ros.cli import main
+from clue_ros.console.live import LivePage
+from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
-from clue_ros.errors import BadImageError, ModelError
+from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
 from clue_ros.wrapper.grounder import Wrapper
@@ -146,7 +148,24 @@ def test_none_says_that_there_is_no_such_thing() -> None:
 
 
 @pytest.mark.parametrize("text", ["7", "the mug"])
-def test_an_answer_that_cannot_be_used_gives_the_detectors_best_box(text: str) -> None:
+@pytest.mark.parametrize(("request_text", "box"), [("the mug", RED), ("the plate", PLATE),
+                                                   ("the thing", RED)])  # fmt: skip
+def test_an_answer_that_cannot_be_used_points_at_the_surest_box_of_the_noun(
+    text: str, request_text: str, box: Box
+) -> None:
+    wrapper = scripted({request_text: text}, threshold=0.1)
+    view = wrapper.look(scene())
+    reply = wrapper.reply(view, Dialogue(request_text))
+    assert isinstance(reply, Grounding)
+    assert reply.box == box
+    assert not reply.ambiguity.is_ambiguous
+    forced = wrapper.reply(view, Dialogue(request_text), force_grounding=True)
+    assert isinstance(forced, Grounding)
+    assert forced.box == box
+
+
+@pytest.mark.parametrize("text", ["7", "the mug"])
+def test_answers_that_cannot_be_used_are_counted(text: str) -> None:
     wrapper = scripted({"the mug": text})
     view = wrapper.look(scene())
     reply = wrapper.reply(view, Dialogue("the mug"), force_grounding=True)
@@ -193,13 +212,39 @@ def test_the_threshold_decides_and_none_is_the_models_own() -> None:
         wrapper.threshold = 2
 
 
+def test_a_page_can_set_when_a_wrapper_asks(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(scene()).save(tmp_path / "scene.png")
+    pictures, wrapper = {"scene": tmp_path / "scene.png"}, Wrapper([CallableSource(listed)])
+    robot = PictureRobot(LivePage(), pictures, lambda name: wrapper, ["wrapper"])
+    robot.start()
+    robot.wait_until_loaded()
+    robot.set_option("threshold", "0.97")
+    assert robot.threshold == wrapper.threshold == 0.97
+    robot.set_option("threshold", "")
+    assert robot.threshold == 0.5
+    with pytest.raises(ClueError, match="no setting"):
+        robot.set_option("policy", "both")
+    robot.close()
+
+
+def test_warming_up_runs_the_language_model_and_counts_no_answer() -> None:
+    wrapper = scripted({"the object": "1"})
+    wrapper.warm_up()
+    assert isinstance(wrapper.language_model, ScriptedModel)
+    assert wrapper.language_model.read_count == 1
+    assert wrapper.answer_counts == {}
+    Wrapper([CallableSource(listed)]).warm_up()
+
+
 def test_two_detectors_boxes_of_one_thing_are_one_thing() -> None:
     same = Box(11, 11, 41, 41)
     candidates = [Candidate(RED, "mug", 0.5, "a"), Candidate(BLUE, "mug", 0.8, "a"),
                   Candidate(same, "cup", 0.9, "b")]  # fmt: skip
     choice = Choice(read_answer("1", 3), "1", (0.45, 0.1, 0.4), 0.05, 0.0)
     assert ambiguity_of(choice, candidates) == pytest.approx(0.15)
-    assert pointed_at(choice, candidates) == 0
+    assert pointed_at(choice, candidates, Dialogue("the mug")) == 0
     assert distinct((0, 2, 1), candidates) == (2, 1)
     assert len(still_likely(choice, candidates)) == 2
 
@@ -214,6 +259,41 @@ def test_a_worded_question_is_used_only_if_it_says_the_options_and_nothing_else(
                 "the red one or the blue one on the left?"):  # fmt: skip
         assert worded(asked, dialogue, lambda _, bad=bad: bad) == asked, bad  # type: ignore[misc]
     assert problem("the red mug or the blue mug?", asked, dialogue) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("the red zebra or the blue elephant?", "zebra"),
+        ("the red one or the blue one in the fridge?", "in"),
+        ("i have a knife: red or blue?", "have"),
+        ("the crimson one, the red one or the blue one?", "crimson"),
+        ("the red one, not the blue one?", "not"),
+        ("the red one or the blue one there?", "there"),
+        ("the red one or the blue one, 2?", "2"),
+        ("the red one, the blue one or the rouge à lèvres?", "rouge"),
+        ("the red cup or the blue cup?", "cup"),
+    ],
+)
+def test_a_worded_question_may_say_nothing_that_nobody_named(text: str, word: str) -> None:
+    asked = Asked("the red one or the blue one?", ("the red one", "the blue one"))
+    assert repr(word) in problem(text, asked, Dialogue("pick up the mug"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "which one do you mean, the red or the blue one?",
+        "would you like the red mug or the blue mug?",
+        "should i pick up the red one or the blue one?",
+        "which of the cups, red or blue?",
+    ],
+)
+def test_a_worded_question_may_use_the_words_of_dialogue_and_labels(text: str) -> None:
+    pair = tuple(Candidate(box, "coffee cup") for box in (RED, BLUE))
+    options = ("the red one", "the blue one")
+    asked = Asked("the red one or the blue one?", options, ((pair[0],), (pair[1],)))
+    assert problem(text, asked, Dialogue("pick up the mug")) == ""
 
 
 def test_both_are_grounders_of_one_protocol(tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box, Dialogue, Turn
 from clue_ros.errors import ModelError
 from clue_ros.wrapper.detectors import OpenVocabularyDetector
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.sources import (
     CallableSource,
     JsonSource,
     OnceAsked,
     check_source,
     gather,
-    nouns_of,
     open_source,
     open_sources,
 )
@@ -68,6 +68,7 @@ def test_a_source_is_asked_once_about_an_image_and_what_it_depends_on(
             (found,) = source.find(image, nouns)
             assert found.source == source.name
             assert found.label == (nouns[0] if open_vocabulary else "mug")
+            assert source.seconds(image, nouns) == first.seconds(image, nouns)
     assert len(asked) == calls
 
 

@@ -8,13 +8,16 @@ candidate is right. Ambiguity is measured on all dialogues: several boxes or non
 
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
 --clue MODEL adds an embedded or full-size CLUE on the same items. With several --candidate-set each
-set has these rows. Within a run a detector is asked once about a picture and its nouns. A row is
+set has these rows. Within a run a detector is asked once about a picture and its nouns. "seconds to
+look" is the time of that (of CLUE: of its look at the picture), "seconds to reply" what the chooser
+adds; means over the dialogues, each counted as if it were the first about its picture. A row is
 named "transfer" where an adapter gets boxes of a source that its training had not.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +26,6 @@ from typing import Any
 import numpy as np
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.narrowing import called
-from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
@@ -36,15 +37,19 @@ from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.wrapper.deciding import pointed_at
+from clue_ros.model.quantization import QUANTIZATIONS
+from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
+from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import AnswerKind
 from clue_ros.wrapper.sources import OnceAsked
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
-# variant of it for referring expressions; Flo2: Florence-2. Fine-tuned: the detector's own weights.
-PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
+# variant of it for referring expressions; GD-1.5: Grounding DINO 1.5, an API, on 300 dialogues of
+# val; Flo2: Florence-2. Fine-tuned: the detector's own weights. CRG: another method, as its authors
+# reported it. None: not published.
+PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
     "refcocog": {
         "GD(T), zero-shot": (60.09, 59.32),
         "GD(T) + Mixtral": (77.57, 77.05),
@@ -57,8 +62,20 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
         "GDrec + Flo2 + Llama 3": (81.25, 80.13),
         "GDrec, wrapper trained on Flo2": (73.90, 73.45),
         "Flo2, wrapper trained on GDrec": (73.86, 73.03),
+        "GD-1.5, zero-shot (300 of val)": (47.67, None),
+        "GD-1.5, wrapper trained on GDrec (300 of val)": (76.67, None),
+        "GDrec, zero-shot (300 of val)": (66.00, None),
+        "GDrec, wrapper trained on Flo2 (300 of val)": (74.00, None),
+        "Flo2, zero-shot (300 of val)": (71.67, None),
+        "Flo2, wrapper trained on GDrec (300 of val)": (75.33, None),
+        "GD(B), fine-tuned, in CRG's paper": (None, 66.30),
+        "GD(B), fine-tuned, + CRG": (None, 69.60),
         "GD(B), fine-tuned": (78.51, 77.99),
+        "GD(B), fine-tuned, + Mixtral": (82.31, 82.15),
+        "GD(B), fine-tuned, + Llama 3": (82.76, 82.61),
         "Flo2, fine-tuned": (90.32, 91.02),
+        "Flo2, fine-tuned, + Mixtral": (90.40, 90.92),
+        "Flo2, fine-tuned, + Llama 3": (90.50, 91.03),
     },
     "refcoco": {
         "GD(T), zero-shot": (50.69, 50.94),
@@ -96,6 +113,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
 }
 LENGTHS = ((5, "up to 5 words"), (10, "6 to 10 words"), (20, "11 to 20"), (10**6, "over 20"))
 ALIKE = ((1, "1"), (2, "2"), (3, "3"), (10**6, "4 or more"))
+SECONDS = ("seconds to look", "seconds to reply")
 Record = dict[str, Any]
 
 
@@ -138,7 +156,7 @@ class Row:
             **{f"ambiguity {k}": v for k, v in decided.summary().items()},
             "n": len(self.records),
             **summary_of(self.dialogues),
-            "seconds": rounded(mean([r["seconds"] for r in self.records])),
+            **{key: rounded(mean([r[key] for r in self.records])) for key in SECONDS},
             "order changes": self.order_changes,
             "orders": self.orders,
             "answers": dict(self.rates),
@@ -186,13 +204,18 @@ def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wra
 
     finder: lists the candidates that the breakdown is by.
     """
-    picture, view = "", None
+    picture, view, looked = "", None, 0.0
     for item in with_progress(items, unit="dialogue"):
         if item.picture.name != picture:
-            picture, view = item.picture.name, grounder.look(item.picture.load())
+            image = item.picture.load()
+            begin = time.perf_counter()
+            picture, view = item.picture.name, grounder.look(image)
+            looked = time.perf_counter() - begin
         assert view is not None
         dialogue, size = item.dialogue, (view.width, view.height)
         candidates = finder.candidates(finder.look(view.image), dialogue)
+        nouns, asked = nouns_of(dialogue), [s for s in finder.sources if isinstance(s, OnceAsked)]
+        found = sum(source.seconds(view.image, nouns) for source in asked)
         truth = item.boxes(size)
         begin = time.perf_counter()
         reply = grounder.reply(view, dialogue)
@@ -213,7 +236,8 @@ def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wra
                 and any(c.box.iou(truth[0]) >= MIN_IOU for c in candidates),
                 "box": forced.box.as_list(),
                 "candidates": len(candidates),
-                "seconds": seconds,
+                "seconds to look": looked + (found if row.candidates else 0.0),
+                "seconds to reply": seconds,
                 **_about(dialogue, candidates, truth),
             }
         )
@@ -251,10 +275,9 @@ class DetectorAlone:
         """The surest candidate of the request's noun, or of all if none has its label."""
         candidates = self._finder.candidates(view, dialogue)
         estimate = self._finder.ambiguity(view, dialogue)
-        named = called(candidates, read_phrase(dialogue.request).noun) or candidates
-        best = max(named, key=lambda c: c.score, default=None)
-        if best is None:
+        if not candidates:
             return self._finder.reply(view, dialogue, force_grounding=True)
+        best = candidates[best_scored(candidates, dialogue)]
         return Grounding(best.box, best.label, best.score, estimate)
 
 
@@ -278,11 +301,11 @@ def order_changes(
             continue
         size, context = (view.width, view.height), item.dialogue.context()
         choice = model.choose(model.read(candidates, size), context)
-        first = candidates[pointed_at(choice, candidates)]
+        first = candidates[pointed_at(choice, candidates, item.dialogue)]
         for _ in range(orders):
             mixed = [candidates[int(i)] for i in rng.permutation(len(candidates))]
             other = model.choose(model.read(mixed, size), context)
-            changed.append(mixed[pointed_at(other, mixed)].box != first.box)
+            changed.append(mixed[pointed_at(other, mixed, item.dialogue)].box != first.box)
     return ratio(sum(changed), len(changed)), len(changed)
 
 
@@ -323,6 +346,11 @@ class RecOptions(ReferringOptions):
         None, "probability of ambiguity from which to ask; default: the model's", metavar="P"
     )
     dtype: str = option("auto", "of the language model: auto, float32 or bfloat16")
+    quantization: str = option(
+        QUANTIZATIONS[0],
+        "of the language models' weights: that which an adapter was trained with",
+        choices=QUANTIZATIONS,
+    )
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -353,7 +381,11 @@ def run(args: argparse.Namespace) -> int:
         if items:
             results[name] = measured.rows(name, items)
     if not results:
-        raise ClueError("no data: name some with --simulated, --it2p, --invig, --refcoco, ...")
+        unread = ", but --episodes, which are for training alone" if options.episodes else ""
+        raise ClueError(
+            f"no data{unread}: name some with --simulated, --it2p, --invig, --refcoco, --talk2car"
+            " or --hcrefloco"
+        )
     options.output.write_records(
         {"data": name, "listed by": row.listed_by, "chooser": row.name, **record}
         for name, rows in results.items()
@@ -410,7 +442,12 @@ class _Run:
     ) -> Row:
         options = self.options
         if line not in self.models:
-            self.models[line] = LanguageModel.load(line, device=options.device, dtype=options.dtype)
+            self.models[line] = LanguageModel.load(
+                line,
+                device=options.device,
+                dtype=options.dtype,
+                quantization=options.quantization,
+            )
         model = self.models[line]
         wrapper = Wrapper(finder.sources, model, threshold=options.threshold)
         trained_with = model.settings.candidates
@@ -454,8 +491,18 @@ def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str
     return f"{line}, transfer" if new else line
 
 
+def published_rows(name: str) -> Mapping[str, tuple[float | None, float | None]]:
+    """The paper's rows of a data set, by its name or that of its folder; empty without any.
+
+    >>> len(published_rows("RefCOCO+")) == len(published_rows("refcoco_plus")) > 0
+    True
+    """
+    plain = re.sub(r"[-_ ]", "", name.lower()).replace("plus", "+")
+    return PUBLISHED.get(plain, {})
+
+
 COLUMNS = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",
-           "n dialogues", "seconds", "order changes")  # fmt: skip
+           "n dialogues", *SECONDS, "order changes")  # fmt: skip
 INVALID = (AnswerKind.OUT_OF_RANGE.value, AnswerKind.NO_INTEGER.value)
 
 
@@ -490,9 +537,11 @@ def as_text(
             kinds = list(next(iter(asked.values())))
             lines = [[c, *(rates.get(k) for k in kinds)] for c, rates in asked.items()]
             blocks += ["answers:", table(["chooser", *kinds], lines, markdown=markdown)]
-        if name in PUBLISHED:
+        rows_of_paper = published_rows(name)
+        if rows_of_paper:
             published: list[list[Cell]] = [
-                [row, val / 100, test / 100] for row, (val, test) in PUBLISHED[name].items()
+                [row, *(None if value is None else value / 100 for value in pair)]
+                for row, pair in rows_of_paper.items()
             ]
             blocks += [
                 "published (Cardiel and others 2025):",

@@ -38,10 +38,12 @@ from clue_ros.lab.training.wrapper_data import (
     listing_samples,
     pack,
     right_answers,
+    without_long_prompts,
 )
 from clue_ros.model.loading import name_and_revision
 from clue_ros.wrapper.deciding import ambiguity_of
 from clue_ros.wrapper.language_model import (
+    MAX_PROMPT,
     LanguageModel,
     WrapperSettings,
     load_causal,
@@ -136,6 +138,7 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
     if not data.train:
         raise ClueError("no training samples: name data with --simulated, --it2p, --invig, ...")
     model = adapted_model(options, processes)
+    leave_out_long_prompts(model, data)
     epoch = epoch_order(
         data.train,
         options.seed,
@@ -208,6 +211,20 @@ def load_data(options: WrapperTrainingOptions) -> WrapperData:
             (data.train if split == "train" else data.val).extend(samples)
             notes[f"{name} {split}"] = {"items": len(items.items), "left out": left_out}
     return data
+
+
+def leave_out_long_prompts(model: LanguageModel, data: WrapperData) -> None:
+    """Take dialogues with too long a prompt out of the samples, and note how many these were.
+
+    Raises ClueError if no training sample is left.
+    """
+    for name, samples in (("train", data.train), ("val", data.val)):
+        samples[:], too_long = without_long_prompts(model, samples)
+        if too_long:  # else no note, so that a run of before goes on
+            left_out = {f"prompt over {MAX_PROMPT} tokens": too_long}
+            data.notes[f"dialogues {name}"] = {"left out": left_out}
+    if not data.train:
+        raise ClueError(f"every prompt is longer than {MAX_PROMPT} tokens: list fewer boxes")
 
 
 def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:

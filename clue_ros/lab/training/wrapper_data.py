@@ -9,7 +9,7 @@ the prompt's format has an order of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -142,6 +142,30 @@ class PackedPrompt:
         ]
 
 
+def without_long_prompts(
+    model: LanguageModel, samples: Iterable[ListingSample]
+) -> tuple[list[ListingSample], int]:
+    """The samples without dialogues that make a prompt too long, and how many these were."""
+    kept, left_out = [], 0
+    for sample in samples:
+        listed = sample.listed(model.settings.form)
+        lengths = [sum(map(len, _parts(model, listed, *query))) for query in listed.queries]
+        pairs = zip(sample.queries, lengths, strict=True)
+        queries = tuple(query for query, length in pairs if length <= MAX_PROMPT)
+        left_out += len(lengths) - len(queries)
+        if queries:
+            kept.append(replace(sample, queries=queries))
+    return kept, left_out
+
+
+def _parts(
+    model: LanguageModel, sample: ListingSample, context: str, meant: Sequence[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """The tokens of the boxes, of a dialogue about them, and of its answer."""
+    before, rest = model.prompt(sample.candidates, sample.size, context)
+    return before, rest, model.answer_tokens(answer_text(meant))
+
+
 def pack(model: LanguageModel, sample: ListingSample) -> PackedPrompt | None:
     """The sample as one sequence; without dialogues that make a prompt too long; None if all do."""
     tokens: list[int] = []
@@ -150,9 +174,8 @@ def pack(model: LanguageModel, sample: ListingSample) -> PackedPrompt | None:
     targets: list[int] = []
     sample = sample.listed(model.settings.form)
     for number, (context, meant) in enumerate(sample.queries, start=1):
-        before, rest = model.prompt(sample.candidates, sample.size, context)
-        answer = model.answer_tokens(answer_text(meant))
-        if len(before) + len(rest) + len(answer) > MAX_PROMPT:
+        before, rest, answer = parts = _parts(model, sample, context, meant)
+        if sum(map(len, parts)) > MAX_PROMPT:
             continue
         if not tokens:
             tokens += before
