@@ -175,6 +175,11 @@ def tell(client: Client, text: str, way: str) -> Any:
     return client.speak(text) if way == "speech" else client.answer(text)
 
 
+def wait_for_speeches(node: Scripted, count: int) -> None:
+    """Wait until the node has heard so many since it was made."""
+    wait_until(lambda: node.speeches == count, "all that was said")
+
+
 def pointed(client: Client, goal: Any) -> Any:
     """Return the grounding that a dialogue ends with, once the topic has it as well.
 
@@ -237,7 +242,7 @@ def test_nothing_said_beside_an_open_question_ends_in_a_box(
             tell(client, "stop", "speech")
             assert client.result(goal).result.error_code != Result.NONE, text
             # What was said after the dialogue's end must not reach the next one.
-            wait_until(lambda until=heard + 2: node.speeches == until, "all that was said")
+            wait_for_speeches(node, heard + 2)
             wait_until(lambda: client.ground(REQUEST, force=True).error_code == 0, "the end")
             assert client.heard["grounding"] == [], text
     finally:
