@@ -242,6 +242,11 @@ def test_the_original_stays_where_the_language_model_changes_the_meaning() -> No
     assert (rephrase.tried, rephrase.changed, rephrase.refused) == (3, 2, 1)
 
 
+def saying(said: str, _prompt: str) -> str:
+    """A language model that always says the same."""
+    return said
+
+
 def test_a_rephrased_dialogue_is_grounded_again() -> None:
     other = Box(124, 10, 180, 90)
     moves = {"grab the cup": LEFT, "hand me the cup": other}
@@ -256,7 +261,7 @@ def test_a_rephrased_dialogue_is_grounded_again() -> None:
         ("hand me the cup", "hand me the cup", 56 / 60),
         ("grab the cup", "take the cup", 1),
     ):
-        rephrase = Rephraser(lambda prompt, said=said: said)
+        rephrase = Rephraser(partial(saying, said))
         made = MachineParts(
             Reader([], sure_with("x")), lambda p, i, v: cups, lambda case: ("take the cup", ()),
             lambda case, request: str, rephrase,

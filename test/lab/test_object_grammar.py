@@ -307,7 +307,9 @@ def test_the_seed_decides() -> None:
 
 
 def test_uses_and_materials_name_what_there_is() -> None:
-    kinds = {*rich_grammar("table").names}
+    grammar = rich_grammar("table")
+    assert isinstance(grammar, ObjectGrammar)
+    kinds = {*grammar.names}
     for name, use in USES.items():
         assert use.kinds <= kinds, (name, use.kinds - kinds)
         assert use.perhaps <= kinds, (name, use.perhaps - kinds)

@@ -481,7 +481,7 @@ def test_a_warm_up_asks_and_points_in_all_views(
     speak = checkpoint.Checkpoint._speak
 
     def spoken(
-        self: checkpoint.Checkpoint, features: Any, context: str, mode: str, left: Any
+        self: checkpoint.Checkpoint, features: Any, context: str, mode: Mode, left: Any
     ) -> Any:
         said.append((mode, len(features)))
         return speak(self, features, context, mode, left)

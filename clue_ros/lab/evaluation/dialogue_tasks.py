@@ -370,7 +370,7 @@ def _game(oracle: Oracle, images: LastImage, sample: InvigSample, position: int)
     user = OracleUser(
         oracle, lambda: images.look(sample.image_id, sample.load), truth, sample.request
     )
-    grades = {"accuracy": partial(_reaches, iou, 0.5), **_levels(iou)}
+    grades: dict[str, Grade] = {"accuracy": partial(_reaches, iou, 0.5), **_levels(iou)}
     about = {"position": position}
     request = DialogueRequest(sample.request, grades, user, about)
     return EvalSample(sample.id, load, interactive=(request,))
