@@ -494,13 +494,44 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
         assert reason in capsys.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray (extra ray)")
-def test_a_ray_worker_that_is_killed_loses_nothing(
-    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    monkeypatch.setenv("PYTHONPATH", path)  # of the workers
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="needs Ray (extra ray)"
+)
 
+
+@pytest.fixture
+def workers_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's workers import this file."""
+    here = Path(__file__).parent
+    paths = (str(here), str(here.parent), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+@needs_ray
+@pytest.mark.usefixtures("workers_path")
+def test_a_picture_that_ends_its_worker_is_named_and_the_others_are_done(
+    photographs: Path, tmp_path: Path
+) -> None:
+    def load(options: GenerateOptions) -> MachineParts:
+        made = parts(options)
+
+        def describe(case: Case) -> Any:
+            if case.picture.name == "more/7.png":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made.describe(case)
+
+        return replace(made, describe=describe)
+
+    options = options_for(photographs, tmp_path / "out", ray="local", ray_workers=2)
+    with pytest.raises(ClueError, match=r"no outcome of more/7\.png: the worker failed"):
+        generate(options, load)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["pictures"] == COUNT - 1
+
+
+@needs_ray
+@pytest.mark.usefixtures("workers_path")
+def test_a_ray_worker_that_is_killed_loses_nothing(photographs: Path, tmp_path: Path) -> None:
     def load(options: GenerateOptions) -> MachineParts:
         with (tmp_path / "pids").open("a") as file:
             file.write(f"{os.getpid()}\n")

@@ -223,7 +223,7 @@ def list_pictures(options: GenerateOptions) -> Iterator[Item]:
 def _files(source: str, options: GenerateOptions) -> Iterator[Item]:
     root = Path(source).expanduser()
     if root.is_file():
-        yield Item(Picture(root.as_posix(), partial(load_image, root)), root)
+        yield _photograph(root.as_posix(), root)
         return
     if not root.is_dir():
         raise ClueError(f"{source}: no such file or folder")
@@ -234,7 +234,11 @@ def _files(source: str, options: GenerateOptions) -> Iterator[Item]:
             if path.suffix.lower() in _SUFFIXES:
                 inside = path.relative_to(root).as_posix()
                 name = inside if len(options.images) == 1 else f"{root.as_posix()}/{inside}"
-                yield Item(Picture(name, partial(load_image, path)), path)
+                yield _photograph(name, path)
+
+
+def _photograph(name: str, path: Path) -> Item:
+    return Item(Picture(name, partial(load_image, path)), path)
 
 
 def _scenes(source: str, options: GenerateOptions) -> Iterator[Item]:
@@ -438,15 +442,14 @@ def _outcomes(
         options.min_area,
     )
     if options.ray is not None:
-        by_name = {item.picture.name: item for item in items}
         found = ray_outcomes(
-            ((name, item.path) for name, item in by_name.items() if item.path is not None),
+            ((item.picture.name, item.path) for item in items if item.path is not None),
             partial(load, options),
             settings,
             options.seed,
             RaySettings(options.ray, options.ray_workers, options.ray_gpus),
         )
-        yield from ((by_name[name], outcome, sums) for name, outcome, sums in found)
+        yield from ((_photograph(*named), outcome, sums) for named, outcome, sums in found)
         return
     parts: MachineParts | None = None
     machine: DialogueMachine | None = None

@@ -1,9 +1,10 @@
 """`clue data generate --ray ADDRESS`: the annotation machine on a Ray cluster, through Ray Data.
 
-Each worker is an actor that loads the models once. Outcomes come back to one process, which writes
-them into the journal. Ray starts a worker again that has died, and its pictures of the moment are
-done again; if the writing process dies, the same command goes on from the journal. Photographs must
-be at the same path on every machine.
+Each worker is an actor that loads the models once for some thousand pictures. Outcomes come back to
+one process, which writes them into the journal. Ray starts a worker again that has died, and its
+pictures of the moment are done again; if the writing process dies, the same command goes on from
+the journal. Pictures that end their worker each time are named in an error when all others are
+done. Photographs must be at the same path on every machine.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,9 @@ from clue_ros.lab.generation.machine import (
 RAY = "ray[data]==2.60.0"
 """What `pip install` needs; setup.py's extra `ray` is the same."""
 _BLOCK = 4  # pictures that a worker does at a time, and does again if it dies
+_CHUNK = 2000 * _BLOCK  # pictures given to Ray at a time; it holds an object for each block
+_NAMED = 10  # pictures in an error
+_RETRIES = 2  # of a block whose worker died; then of each of its pictures alone
 
 
 @dataclass(frozen=True)
@@ -70,40 +75,77 @@ def ray_outcomes(
     settings: MachineSettings,
     seed: int,
     cluster: RaySettings,
-) -> Iterator[tuple[str, Outcome, dict[str, float]]]:
-    """The outcomes of pictures (name, path), as they are done. Raises ClueError."""
+) -> Iterator[tuple[tuple[str, Path], Outcome, dict[str, float]]]:
+    """The outcomes of pictures (name, path), as they are done. Raises ClueError.
+
+    A picture that has none ends its worker each time: the error at the end names it.
+    """
     try:
         ray: Any = importlib.import_module("ray")
         importlib.import_module("ray.data")
     except ImportError as error:
         raise ClueError(f"--ray needs Ray, which cannot be imported here ({error}): pip install"
                         f" {RAY}") from error  # fmt: skip
-    rows = [{"name": name, "path": str(path.resolve())} for name, path in items]
-    if not rows:
+    left = iter(items)
+    chunk = dict(islice(left, _CHUNK))
+    if not chunk:
         return
     try:
         ray.init(address=cluster.address, ignore_reinit_error=True, log_to_driver=False)
     except Exception as error:
         raise ClueError(f"Ray at {cluster.address}: {error}") from error
-    blocks = -(-len(rows) // _BLOCK)
-    found = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(
-        Worker,
-        fn_constructor_args=(load, settings, seed),
-        batch_size=_BLOCK,
-        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
-        num_gpus=cluster.gpus,
-        max_restarts=-1,
-        max_task_retries=-1,
-    )
+    ray.data.DataContext.get_current().max_errored_blocks = -1  # they are tried again below
+    run = partial(_run, ray, load, settings, seed, cluster)
+    failed = list[str]()
     try:
-        for row in found.iter_rows():
-            told = json.loads(row["outcome"])
-            outcome = Outcome(
-                told["refs"],
-                tuple(told["size"]),
-                Counter(told["rejected"]),
-                Counter(told["dropped"]),
-            )
-            yield row["name"], outcome, told["sums"]
+        while chunk:
+            count = len(chunk)
+            for block in (_BLOCK, 1):
+                for name, outcome, sums in run(chunk, block):
+                    yield (name, chunk.pop(name)), outcome, sums
+            failed += chunk
+            if len(chunk) == count:
+                break
+            chunk = dict(islice(left, _CHUNK))
+    except ray.exceptions.RayError as error:
+        raise ClueError(f"Ray at {cluster.address}: {error}") from error
     finally:
         ray.shutdown()
+    if failed:
+        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        raise ClueError(
+            f"no outcome of {', '.join(failed[:_NAMED])}{more}: the worker failed each time, Ray's"
+            " log has the reason. The same command tries them again; take them out of IMAGES to"
+            " leave them out"
+        )
+
+
+def _run(
+    ray: Any,
+    load: Callable[[], MachineParts],
+    settings: MachineSettings,
+    seed: int,
+    cluster: RaySettings,
+    pictures: Mapping[str, Path],
+    block: int,
+) -> Iterator[tuple[str, Outcome, dict[str, float]]]:
+    """The outcomes of the pictures whose workers lived."""
+    rows = [{"name": name, "path": str(path.resolve())} for name, path in pictures.items()]
+    if not rows:
+        return
+    found = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // block)).map_batches(
+        Worker,
+        fn_constructor_args=(load, settings, seed),
+        batch_size=block,
+        # One block a worker: those that wait for it would lose a retry when it dies.
+        compute=ray.data.ActorPoolStrategy(size=cluster.workers, max_tasks_in_flight_per_actor=1),
+        num_gpus=cluster.gpus,
+        max_restarts=-1,
+        max_task_retries=_RETRIES,
+    )
+    for row in found.iter_rows():
+        told = json.loads(row["outcome"])
+        outcome = Outcome(
+            told["refs"], tuple(told["size"]), Counter(told["rejected"]), Counter(told["dropped"])
+        )
+        yield row["name"], outcome, told["sums"]
