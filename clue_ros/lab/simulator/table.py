@@ -22,8 +22,9 @@ from clue_ros.lab.simulator import textures
 from clue_ros.lab.simulator.arrangement import Arranger, Piece, Resting, about_z
 from clue_ros.lab.simulator.assets import Assets, read_texture
 from clue_ros.lab.simulator.classic import ClassicRenderer
+from clue_ros.lab.simulator.desk_meshes import arm
 from clue_ros.lab.simulator.filament import Eye, FilamentRenderer, Lamp, Look, Thing
-from clue_ros.lab.simulator.meshes import Mesh, arm, cuboid, lathe
+from clue_ros.lab.simulator.meshes import Mesh, cuboid, lathe
 from clue_ros.lab.simulator.optics import (
     Masks,
     Size,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.simulator import meshes, textures
+from clue_ros.lab.simulator import desk_meshes, meshes, textures
 from clue_ros.lab.simulator.assets import Assets
 from clue_ros.lab.simulator.meshes import Builder, Shape
 from clue_ros.lab.simulator.objects import FallingObjects, Primitives, StandingObjects
@@ -299,25 +299,27 @@ _TABLE_SHAPES = {
 
 OFFICE = ("black", "black", "gray", "white")
 _DESK_OBJECTS = {
-    "notebook": ObjectKind(meshes.notebook, None, ("matte", "matte", "glossy")),
-    "toothbrush": ObjectKind(meshes.toothbrush, None, ("matte", "glossy")),
-    "keyboard": ObjectKind(meshes.keyboard, (*OFFICE, "white", "pink"), ("matte",)),
-    "mouse": ObjectKind(meshes.mouse, (*OFFICE, "red", "blue", "pink"), ("matte", "glossy")),
+    "notebook": ObjectKind(desk_meshes.notebook, None, ("matte", "matte", "glossy")),
+    "toothbrush": ObjectKind(desk_meshes.toothbrush, None, ("matte", "glossy")),
+    "keyboard": ObjectKind(desk_meshes.keyboard, (*OFFICE, "white", "pink"), ("matte",)),
+    "mouse": ObjectKind(desk_meshes.mouse, (*OFFICE, "red", "blue", "pink"), ("matte", "glossy")),
     "envelope": ObjectKind(
-        meshes.envelope, ("white", "white", "white", "brown", "yellow", "pink", "blue"), ("matte",)
+        desk_meshes.envelope,
+        ("white", "white", "white", "brown", "yellow", "pink", "blue"),
+        ("matte",),
     ),
-    "eraser": ObjectKind(meshes.eraser, None, ("matte",)),
-    "glue": ObjectKind(meshes.glue, None, ("matte", "glossy")),
-    "battery": ObjectKind(meshes.battery, None, ("glossy",)),
-    "usb stick": ObjectKind(meshes.usb_stick, None, ("matte", "glossy")),
+    "eraser": ObjectKind(desk_meshes.eraser, None, ("matte",)),
+    "glue": ObjectKind(desk_meshes.glue, None, ("matte", "glossy")),
+    "battery": ObjectKind(desk_meshes.battery, None, ("glossy",)),
+    "usb stick": ObjectKind(desk_meshes.usb_stick, None, ("matte", "glossy")),
     "wallet": ObjectKind(
-        meshes.wallet, ("brown", "brown", "black", "black", "red", "blue", "pink"), ("matte",)
+        desk_meshes.wallet, ("brown", "brown", "black", "black", "red", "blue", "pink"), ("matte",)
     ),
-    "cable": ObjectKind(meshes.cable, (*OFFICE, "white", "red", "blue"), ("matte",)),
-    "pliers": ObjectKind(meshes.pliers, None, ("matte", "glossy")),
-    "charger": ObjectKind(meshes.charger, ("white", "white", "black"), ("matte", "glossy")),
-    "lighter": ObjectKind(meshes.lighter, None, ("glossy",)),
-    "ketchup": ObjectKind(meshes.ketchup, ("red",), ("matte", "glossy")),
+    "cable": ObjectKind(desk_meshes.cable, (*OFFICE, "white", "red", "blue"), ("matte",)),
+    "pliers": ObjectKind(desk_meshes.pliers, None, ("matte", "glossy")),
+    "charger": ObjectKind(desk_meshes.charger, ("white", "white", "black"), ("matte", "glossy")),
+    "lighter": ObjectKind(desk_meshes.lighter, None, ("glossy",)),
+    "ketchup": ObjectKind(desk_meshes.ketchup, ("red",), ("matte", "glossy")),
 }
 _DESK_SYNONYMS: dict[str, tuple[str, ...]] = {
     "mouse": ("mouse", "computer mouse"),
