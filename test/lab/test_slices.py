@@ -53,10 +53,22 @@ def scenes(count: int, seed: int = 0) -> list[Scene]:
     return out
 
 
-class Knowing:
-    """Knows what every request means, or points at the corner from the share `wrong` of them on."""
+class Fake:
+    """A grounder that keeps the image as its view; subclasses reply."""
 
     policy = "decoder"
+
+    def look(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """See everything."""
+        return image
+
+    def ambiguity(self, view: Any, expression: str | Dialogue) -> AmbiguityEstimate:
+        """Is of no use: the decoder decides."""
+        return ESTIMATE
+
+
+class Knowing(Fake):
+    """Knows what every request means, or points at the corner from the share `wrong` of them on."""
 
     def __init__(self, samples: list[EvalSample], wrong: float = 0.0) -> None:
         self._truth: dict[tuple[int, str], list[list[float]]] = {}
@@ -71,14 +83,6 @@ class Knowing:
                 self._people[n, e.text] = e.answer
         self._rng = np.random.default_rng(0)
         self._wrong = wrong
-
-    def look(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """See everything."""
-        return image
-
-    def ambiguity(self, view: Any, expression: str | Dialogue) -> AmbiguityEstimate:
-        """Is of no use: the decoder decides."""
-        return ESTIMATE
 
     def reply(
         self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False
@@ -182,21 +186,11 @@ def test_the_command_measures_the_rich_world(
     assert "reference" in found["slices"]
 
 
-class Unsure:
+class Unsure(Fake):
     """Says of every second thing that it does not know it, and points firmly at every fourth."""
-
-    policy = "decoder"
 
     def __init__(self) -> None:
         self._asked = 0
-
-    def look(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """See nothing."""
-        return image
-
-    def ambiguity(self, view: Any, expression: str | Dialogue) -> AmbiguityEstimate:
-        """Is of no use."""
-        return ESTIMATE
 
     def reply(
         self, view: Any, dialogue: Dialogue, *, force_grounding: bool = False

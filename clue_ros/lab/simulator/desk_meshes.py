@@ -29,15 +29,11 @@ from clue_ros.lab.simulator.meshes import (
     shape,
     tube,
 )
+from clue_ros.lab.simulator.spec import pick
 
 WHITE: Rgb = (0.94, 0.94, 0.93)
 COPPER: Rgb = (0.72, 0.45, 0.2)
-KRAFT: Rgb = (0.66, 0.5, 0.33)
 BRIGHT: tuple[Rgb, ...] = ((0.8, 0.1, 0.1), (0.1, 0.25, 0.7), (0.1, 0.55, 0.25), (0.95, 0.75, 0.1))
-
-
-def _one(rng: np.random.Generator, accents: Sequence[Rgb]) -> Rgb:
-    return accents[int(rng.integers(len(accents)))]
 
 
 def _upright(flat: Mesh) -> Mesh:
@@ -67,11 +63,11 @@ def notebook(rng: np.random.Generator) -> Shape:
     if rng.uniform() < 0.55:
         loop = moved(_upright(ring(z / 2 + 0.003, 0.0011, 16, 6)), (0, -y / 2 + 0.003, z / 2))
         at = np.linspace(-0.46 * x, 0.46 * x, int(rng.integers(14, 22)))
-        parts.append(Part(joined([moved(loop, (a, 0, 0)) for a in at]), _one(rng, (STEEL, DARK))))
+        parts.append(Part(joined([moved(loop, (a, 0, 0)) for a in at]), pick(rng, (STEEL, DARK))))
     else:
         band = moved(cuboid(0.005, y + 0.002, z + 0.002), (0.36 * x, 0, -0.0005))
         back = moved(cuboid(x, cover, z), (0, -y / 2, 0))
-        parts += [Part(back), Part(band, _one(rng, (DARK, *BRIGHT)))]
+        parts += [Part(back), Part(band, pick(rng, (DARK, *BRIGHT)))]
     if rng.uniform() < 0.5:
         label = moved(cuboid(0.4 * x, 0.3 * y, 0.0006), (-0.1 * x, 0.12 * y, z))
         lines = [_line([(-0.22 * x, h * y), (0.02 * x, h * y)], z + 0.0008) for h in (0.09, 0.15)]
@@ -92,8 +88,8 @@ def toothbrush(rng: np.random.Generator) -> Shape:
     head, tall = 0.028, rng.uniform(0.01, 0.013)
     tuft = extruded(rectangle(head / 3, 1.9 * thick), tall, 0.001)
     tufts = [moved(tuft, (long * 0.41 + k * head / 3, 0, thick)) for k in (-1, 0, 1)]
-    tip = _one(rng, (WHITE, *BRIGHT))
-    return shape(handle, Part(grip, _one(rng, (WHITE, DARK, *BRIGHT))), Part(tufts[1], tip),
+    tip = pick(rng, (WHITE, *BRIGHT))
+    return shape(handle, Part(grip, pick(rng, (WHITE, DARK, *BRIGHT))), Part(tufts[1], tip),
                  Part(joined([tufts[0], tufts[2]]), WHITE))  # fmt: skip
 
 
@@ -108,7 +104,7 @@ def keyboard(rng: np.random.Generator) -> Shape:
     keys.append(moved(extruded(rectangle(6.5 * pitch, 0.86 * pitch), 0.005, 0.0015),
                       (0, -2 * pitch, tall)))  # fmt: skip
     base = extruded(rectangle((columns + 0.5) * pitch, 5.6 * pitch), tall + 0.001, 0.002)
-    return shape(joined(keys), Part(base, _one(rng, (STEEL, WHITE, (0.3, 0.3, 0.32)))))
+    return shape(joined(keys), Part(base, pick(rng, (STEEL, WHITE, (0.3, 0.3, 0.32)))))
 
 
 def mouse(rng: np.random.Generator) -> Shape:
@@ -129,7 +125,7 @@ def mouse(rng: np.random.Generator) -> Shape:
     wheel = Mesh(wheel.vertices[:, [1, 2, 0]], wheel.faces)  # set up in the xz plane
     steep = float(np.arccos(0.6))
     at = (0.6 * half[0], 0, half[2] * np.sin(steep) ** 0.85 - 0.004)
-    return shape(*parts, Part(moved(wheel, at), _one(rng, (DARK, STEEL, *BRIGHT))))
+    return shape(*parts, Part(moved(wheel, at), pick(rng, (DARK, STEEL, *BRIGHT))))
 
 
 def envelope(rng: np.random.Generator) -> Shape:
@@ -153,7 +149,7 @@ def envelope(rng: np.random.Generator) -> Shape:
     rows = [_line([(-0.1 * x, h * y), (rng.uniform(0.15, 0.3) * x, h * y)], z, 0.003)
             for h in (-0.02, -0.12, -0.22)]  # fmt: skip
     sender = [_line([(-a + 0.008, h * y), (-0.25 * x, h * y)], z) for h in (0.32, 0.39)]
-    return shape(paper, Part(stamp, _one(rng, BRIGHT)), Part(joined([*rows, *sender]), DARK))
+    return shape(paper, Part(stamp, pick(rng, BRIGHT)), Part(joined([*rows, *sender]), DARK))
 
 
 def eraser(rng: np.random.Generator) -> Shape:
@@ -162,13 +158,13 @@ def eraser(rng: np.random.Generator) -> Shape:
     rubber = extruded(rectangle(x, y), z, 0.002)
     sleeve = moved(cuboid(0.62 * x, y + 0.001, z + 0.001), (-0.16 * x, 0, -0.0005))
     band = moved(cuboid(0.12 * x, y + 0.0016, z + 0.0016), (rng.uniform(-0.3, 0) * x, 0, -0.0008))
-    soft = _one(rng, (WHITE, WHITE, (0.95, 0.65, 0.7)))
-    return shape(sleeve, Part(rubber, soft), Part(band, _one(rng, (WHITE, DARK))))
+    soft = pick(rng, (WHITE, WHITE, (0.95, 0.65, 0.7)))
+    return shape(sleeve, Part(rubber, soft), Part(band, pick(rng, (WHITE, DARK))))
 
 
 def glue(rng: np.random.Generator) -> Shape:
     """A glue stick with cap and label, or a bottle of glue with a pointed nozzle."""
-    cap = _one(rng, (WHITE, DARK, *BRIGHT))
+    cap = pick(rng, (WHITE, DARK, *BRIGHT))
     if rng.uniform() < 0.6:
         r, h = rng.uniform(0.012, 0.016), rng.uniform(0.085, 0.11)
         body = lathe([(0, 0), (r, 0), (r, 0.68 * h), (0, 0.68 * h)])
@@ -185,7 +181,7 @@ def glue(rng: np.random.Generator) -> Shape:
         nozzle = lathe([(0, 0.67 * h), (0.55 * r, 0.67 * h), (0.5 * r, 0.77 * h),
                         (0.14 * r, h), (0, h)])  # fmt: skip
         label = lathe([(0, 0.12 * h), (1.01 * r, 0.12 * h), (1.01 * r, 0.42 * h), (0, 0.42 * h)])
-        extra, colors, wide = [nozzle, label], [cap, _one(rng, (WHITE, *BRIGHT))], r
+        extra, colors, wide = [nozzle, label], [cap, pick(rng, (WHITE, *BRIGHT))], r
     pieces = [body, *extra]
     if rng.uniform() < 0.6:
         pieces = [on_side(piece, wide, h) for piece in pieces]
@@ -203,7 +199,7 @@ def battery(rng: np.random.Generator) -> Shape:
     pieces = [side, end, base, tip]
     if rng.uniform() < 0.8:
         pieces = [on_side(piece, r, h) for piece in pieces]
-    accents = (_one(rng, (COPPER, COPPER, WHITE, (0.85, 0.65, 0.2))), STEEL, STEEL)
+    accents = (pick(rng, (COPPER, COPPER, WHITE, (0.85, 0.65, 0.2))), STEEL, STEEL)
     return shape(pieces[0], *(Part(m, c) for m, c in zip(pieces[1:], accents, strict=True)))
 
 
@@ -218,7 +214,7 @@ def usb_stick(rng: np.random.Generator) -> Shape:
     parts = [Part(body), Part(plug, STEEL), Part(joined(holes), DARK)]
     if rng.uniform() < 0.6:
         label = moved(cuboid(0.5 * x, 0.6 * y, 0.0006), (-0.01, 0, z))
-        parts.append(Part(label, _one(rng, (WHITE, STEEL, DARK))))
+        parts.append(Part(label, pick(rng, (WHITE, STEEL, DARK))))
     return shape(*parts)
 
 
@@ -235,10 +231,10 @@ def wallet(rng: np.random.Generator) -> Shape:
     edge += [moved(cuboid(0.001, 0.004, 0.0005), (s * u, k, z)) for s in (-1, 1)
              for k in np.arange(-v, v, 0.007)]  # fmt: skip
     parts = [Part(joined([leaf, moved(leaf, (0, 0, 0.56 * z)), fold])), Part(lining, DARK),
-             Part(joined(edge), _one(rng, (PALE, DARK, COPPER)))]  # fmt: skip
+             Part(joined(edge), pick(rng, (PALE, DARK, COPPER)))]  # fmt: skip
     if rng.uniform() < 0.5:
         card = moved(cuboid(0.07, 0.03, 0.001), (rng.uniform(-0.01, 0.01), y / 2 - 0.005, z / 2))
-        parts.append(Part(card, _one(rng, (WHITE, *BRIGHT))))
+        parts.append(Part(card, pick(rng, (WHITE, *BRIGHT))))
     return shape(*parts)
 
 
@@ -267,7 +263,7 @@ def cable(rng: np.random.Generator) -> Shape:
     if rng.uniform() < 0.5:
         tie = moved(_upright(ring(1.0, 0.12, 20, 6)), (0, 0, 0), (0.035, 0.011, 0.0075))
         at = (0, squeezed * (radius + 0.002), 0.0075 - float(tie.vertices[:, 2].max()) + 0.0045)
-        parts.append(Part(moved(tie, at), _one(rng, (DARK, WHITE, *BRIGHT))))
+        parts.append(Part(moved(tie, at), pick(rng, (DARK, WHITE, *BRIGHT))))
     return _grounded(parts)
 
 
@@ -300,7 +296,7 @@ def charger(rng: np.random.Generator) -> Shape:
     socket = moved(cuboid(0.001, 0.014, 0.006), (-x / 2, 0, z / 2))
     mark = moved(cuboid(0.3 * x, 0.12 * y, 0.0006), (0, 0, z))
     parts = [Part(joined([block, plate])), Part(joined(prongs), STEEL),
-             Part(joined([socket, mark]), _one(rng, (DARK, (0.5, 0.5, 0.52))))]  # fmt: skip
+             Part(joined([socket, mark]), pick(rng, (DARK, (0.5, 0.5, 0.52))))]  # fmt: skip
     if rng.uniform() < 0.5:
         out = np.linspace(0, 1, 24)
         path = np.stack([-x / 2 - 0.075 * out, 0.03 * np.sin(2.2 * np.pi * out) * out,
@@ -321,7 +317,7 @@ def lighter(rng: np.random.Generator) -> Shape:
     if rng.uniform() < 0.85:  # on its broad side
         wide = 0.62 * half
         pieces = [Mesh(m.vertices[:, [2, 0, 1]] + (-h / 2, 0, wide), m.faces) for m in pieces]
-    accents = (STEEL, _one(rng, (DARK, BRIGHT[0])), DARK)
+    accents = (STEEL, pick(rng, (DARK, BRIGHT[0])), DARK)
     return shape(pieces[0], *(Part(m, c) for m, c in zip(pieces[1:], accents, strict=True)))
 
 
@@ -341,7 +337,7 @@ def ketchup(rng: np.random.Generator) -> Shape:
         pieces = [on_side(piece, r, h) for piece in pieces]
     elif on_cap:
         pieces = [Mesh(m.vertices * (1, -1, -1) + (0, 0, h), m.faces) for m in pieces]
-    return shape(pieces[0], Part(pieces[1], WHITE), Part(pieces[2], _one(rng, (WHITE, PALE))))
+    return shape(pieces[0], Part(pieces[1], WHITE), Part(pieces[2], pick(rng, (WHITE, PALE))))
 
 
 def arm(rng: np.random.Generator) -> Shape:
@@ -351,11 +347,8 @@ def arm(rng: np.random.Generator) -> Shape:
     """
     light = rng.uniform() ** 0.8
     skin: Rgb = tuple(float(v) for v in (0.3, 0.18, 0.12) + light * np.array([0.64, 0.58, 0.54]))  # type: ignore[assignment]
-    cloth = (
-        float(rng.uniform(0.05, 0.9)),
-        float(rng.uniform(0.05, 0.9)),
-        float(rng.uniform(0.05, 0.9)),
-    )
+    red, green, blue = rng.uniform(0.05, 0.9, 3)
+    cloth: Rgb = (float(red), float(green), float(blue))
     size, bend = rng.uniform(0.85, 1.1), rng.uniform(0.0, 0.03)
     fingers = []
     for k, long in enumerate((0.06, 0.075, 0.08, 0.07)):
