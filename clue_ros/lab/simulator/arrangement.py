@@ -99,6 +99,11 @@ class Resting:
     position: Floats
     rotation: Floats
 
+    @property
+    def resting_points(self) -> Floats:
+        """Points of its surface where they are on the table, (n, 3), metres."""
+        return np.asarray(self.model.points @ self.rotation.T + self.position)
+
 
 @lru_cache(maxsize=1)
 def _sphere() -> Floats:
@@ -321,6 +326,8 @@ class Arranger:
         piled = rng.uniform() < 0.12
         spread = rng.uniform(0.09, 0.24) * (0.6 if piled else 1.0)
         gap = rng.uniform(0.0, 0.03)
+        if self._spec.crowded and rng.uniform() < self._spec.crowded:
+            spread, gap = 0.5 * spread, 0.0
         discs: list[tuple[float, float, float]] = []
         out: list[tuple[Floats, Floats]] = []
         tops: list[tuple[Floats, float, float, bool]] = []  # place, height, room, hollow

@@ -177,8 +177,9 @@ class WorldSpec:
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
     hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
     objects fall. assets: for the worlds of `table.TableWorld`: what they are made of. unseen:
-    whether they take the part of it that training never has. portrait, arms: shares of their
-    pictures that are higher than wide, and that an arm may reach into.
+    whether they take the part of it that training never has. portrait, arms, close: shares of their
+    pictures that are higher than wide, that an arm may reach into, and whose camera comes as near
+    as the objects allow. crowded: share of their arrangements whose objects lie close together.
     """
 
     name: str
@@ -202,6 +203,8 @@ class WorldSpec:
     unseen: bool = False
     portrait: float = 0.0
     arms: float = 0.0
+    close: float = 0.0
+    crowded: float = 0.0
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ RENDERERS: dict[str, type[FilamentRenderer] | type[ClassicRenderer]] = {
 }  # fmt: skip
 VIEWS = 2  # pictures of an arrangement
 CAMERAS = 12  # tries for one picture
+CLOSER = (0.45, 0.55, 0.65, 0.75, 0.85)  # shares of the distance that are tried for a close view
 LEAST_PIXELS = 70
 # Height and width of the pictures as fractions of the world's width, and how often.
 SHAPES: tuple[tuple[tuple[float, float], float], ...] = (
@@ -152,6 +153,8 @@ class TableWorld:
         eye = self._aim(named, size)
         if eye is None:
             return None
+        if self.spec.close and rng.uniform() < self.spec.close:
+            eye = self._closer(eye, named, size)
         things = self._objects(resting, named)
         if self.spec.arms and rng.uniform() < self.spec.arms:
             things += self._arm(named, eye)
@@ -181,9 +184,8 @@ class TableWorld:
     def _aim(self, named: list[Resting], size: Size) -> Eye | None:
         """Draw cameras until one sees every named object whole; None when none of CAMERAS does."""
         rng = self.rng
-        points = [r.model.points @ r.rotation.T + r.position for r in named]
-        everything = np.concatenate(points)
-        middle = (everything.min(axis=0) + everything.max(axis=0)) / 2
+        points = [r.resting_points for r in named]
+        middle = _middle(points)
         for _ in range(CAMERAS):
             elevation = np.deg2rad(rng.uniform(*ELEVATION))
             azimuth, fovy = rng.uniform(0, 2 * np.pi), rng.uniform(*FOVY)
@@ -205,12 +207,27 @@ class TableWorld:
                 half = np.tan(np.deg2rad(fovy) / 2) * size[0] / size[1]
                 fovy = float(np.rad2deg(2 * np.arctan(half)))
             eye = Eye(target + distance * away, np.stack([x, y, away], axis=1), fovy)
-            boxes = [eye.project(p, size) / size[::-1] for p in points]
-            low, high = np.min([b.min(0) for b in boxes]), np.max([b.max(0) for b in boxes])
-            least = min(float(np.ptp(b, axis=0).max()) for b in boxes)
-            if low > 0.012 and high < 0.988 and least > 1.1 * self.spec.min_side:
+            if self._shows(eye, points, size):
                 return eye
         return None
+
+    def _closer(self, eye: Eye, named: list[Resting], size: Size) -> Eye:
+        """The camera moved toward the objects, as near as it still sees each of them whole."""
+        points = [r.resting_points for r in named]
+        middle = _middle(points)
+        offset = eye.rotation[:, 2] * np.linalg.norm(eye.position - middle)
+        for share in CLOSER:
+            nearer = replace(eye, position=middle + share * offset)
+            if self._shows(nearer, points, size):
+                return nearer
+        return eye
+
+    def _shows(self, eye: Eye, points: list[Floats], size: Size) -> bool:
+        """Whether every object, given by its points in the world, is whole and large enough."""
+        boxes = [eye.project(p, size) / size[::-1] for p in points]
+        low, high = np.min([b.min(0) for b in boxes]), np.max([b.max(0) for b in boxes])
+        least = min(float(np.ptp(b, axis=0).max()) for b in boxes)
+        return bool(low > 0.012 and high < 0.988 and least > 1.1 * self.spec.min_side)
 
     # --- things
 
@@ -239,8 +256,8 @@ class TableWorld:
         """An arm that reaches over a named object; nothing where it would touch the camera."""
         rng, made = self.rng, arm(self.rng)
         r = pick(rng, named)
-        points = r.model.points @ r.rotation.T + r.position
-        tip = (points.min(axis=0) + points.max(axis=0)) / 2
+        points = r.resting_points
+        tip = _middle([points])
         tip[:2] += rng.normal(0, 0.04, 2)
         tip[2] = points[:, 2].max() + rng.uniform(0.01, 0.05)
         turn, rise = rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.35)
@@ -462,6 +479,12 @@ def _faded(picture: Texture, share: float) -> Texture:
     """A picture with a share of its colour gone."""
     gray = picture.mean(axis=2, keepdims=True)
     return np.asarray(picture + (gray - picture) * share, np.uint8)
+
+
+def _middle(points: list[Floats]) -> Floats:
+    """The middle of the box around all points, (3,)."""
+    everything = np.concatenate(points)
+    return np.asarray((everything.min(axis=0) + everything.max(axis=0)) / 2)
 
 
 def _turned(at: Floats, turn: float) -> Floats:

@@ -353,6 +353,8 @@ TABLE = replace(
     unseen=False,
     portrait=0.2,
     arms=0.12,
+    close=0.45,
+    crowded=0.35,
 )
 
 
