@@ -17,11 +17,14 @@ from torch import Tensor, nn
 
 from clue_ros import memory
 from clue_ros.errors import ClueError
+from clue_ros.lab.training import loop
 from clue_ros.lab.training.loop import (
+    Float32Muon,
     Group,
     PartLosses,
     Parts,
     TrainingSettings,
+    make_optimizers,
     mean_figures,
     scratch_groups,
     train,
@@ -102,6 +105,33 @@ def test_groups_use_both_optimizers() -> None:
         (False, True, [(7, 6)]),
         (False, False, [(5,), (1,)]),
     ]
+
+
+@pytest.mark.parametrize("shape", [(12, 40), (40, 12), (24, 24)])
+def test_muon_in_float32_takes_the_steps_of_pytorchs(shape: tuple[int, int]) -> None:
+    start = torch.randn(shape)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    how: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.1}
+    mine = Float32Muon([{"params": [ours], **how}], lr=0.05)
+    other = torch.optim.Muon([theirs], **how, adjust_lr_fn="match_rms_adamw")
+    for _ in range(3):
+        ours.grad = torch.randn(shape)
+        theirs.grad = ours.grad.clone()
+        mine.step()
+        other.step()  # type: ignore[no-untyped-call]
+    moved = (theirs - start).norm()
+    assert (ours - theirs).norm() < 0.02 * moved  # bfloat16 has 8 bits
+    assert mine.state_dict()["state"].keys() == other.state_dict()["state"].keys()
+    assert torch.equal(mine.state[ours]["momentum_buffer"], other.state[theirs]["momentum_buffer"])
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_muon_computes_in_what_the_device_has(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "has_bfloat16", lambda device: has)
+    groups = scratch_groups(new_module().named_parameters())
+    _, muon = make_optimizers(groups, SETTINGS)
+    assert isinstance(muon, torch.optim.Muon)
+    assert isinstance(muon, Float32Muon) is not has
 
 
 def test_training_lowers_the_loss_and_logs_means(whole: tuple[Small, Path]) -> None:

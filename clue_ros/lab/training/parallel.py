@@ -30,14 +30,16 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies in bfloat16 by itself: CUDA, and CPUs with AVX512 or AMX."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def autocast(device: torch.device, precision: str = "auto") -> torch.autocast:
-    """Mixed precision; "auto" is bf16 on CUDA and CPUs (AVX512-BF16, AMX) that compute in it."""
-    if precision != "auto":
-        enabled = precision == "bfloat16"
-    elif device.type == "cuda":
-        enabled = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        enabled = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Mixed precision; "auto" is bfloat16 where the device has it, else none."""
+    enabled = has_bfloat16(device) if precision == "auto" else precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
