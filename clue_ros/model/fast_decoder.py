@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from clue_ros.model.products import Product, softmax_, tanh_product
+from clue_ros.model.products import Product, capped_product, softmax_
 
 GELU = "gelu_pytorch_tanh"
 MERGED_BYTES = 64 * 2**20
@@ -253,7 +253,7 @@ class FastDecoder:
         grouped = queries.reshape(rows, self._groups, -1, self._size)
         if self._cap is not None and queries.dtype is torch.float32:
             left = (grouped * (self._scale / self._cap)).flatten(0, 1)
-            logits = tanh_product(left, keys.flatten(0, 1)).mul_(self._cap)
+            logits = capped_product(left, keys.flatten(0, 1), self._cap)
         else:
             logits = torch.matmul(grouped, keys.transpose(2, 3)).mul_(self._scale)
             if self._cap is not None:

@@ -4,7 +4,9 @@
 
 A product and the GELU or the tanh that follows it are one operation of oneDNN, equal to the two up
 to rounding. PyTorch has it for its own compiler, under a name that may change: where it is missing,
-or another device holds the weights, the plain operations take its place (`is_fused`).
+or another device holds the weights, the plain operations take its place (`is_fused`). In float32 on
+a CPU without AVX512 they take longer than the product and functions that PyTorch computes faster
+than its tanh there: gelu(x) = x sigmoid(2u), and with e = expm1(2u) tanh(u) = e / (e + 2).
 
 Weights of 16 bits under activations in float32 are mixed precision: the operands of a product are
 rounded to 16 bits, its sums are in float32, and what comes between products stays in float32.
@@ -12,6 +14,7 @@ rounded to 16 bits, its sums are in float32, and what comes between products sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +24,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+_GELU = 2 * (2 / math.pi) ** 0.5  # of the GELU's tanh form: 2u = _GELU * (x + _CUBE * x ** 3)
+_CUBE = 0.044715
+_LARGE = 30.0  # tanh(15) is 1
 FEW = 16
 """Fewer rows than these take the plain operations in float32: so few are bound by the weights."""
 
@@ -33,6 +39,12 @@ def has_fast_bfloat16() -> bool:
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     native = any(bool(getattr(torch.cpu, name, bool)()) for name in checks)
     return native and is_fused(torch.bfloat16)
+
+
+@cache
+def has_wide_vectors() -> bool:
+    """Whether this CPU has AVX512, with which oneDNN's float32 products and tanh are one."""
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 _unfused = ContextVar("_unfused", default=False)
@@ -79,7 +91,7 @@ class Product:
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, pack: bool = False
     ) -> None:
         self.dtype = weight.dtype
-        self._fused = _is_fused(weight)
+        self._fused, self._split = _is_fused(weight), _is_split(weight)
         self._small = weight.dtype is torch.bfloat16
         pack = pack and self._fused and self._small
         self._weight, self._bias = _pack(weight) if pack else weight, bias
@@ -93,19 +105,25 @@ class Product:
 
     def gelu(self, hidden: torch.Tensor) -> torch.Tensor:
         """GELU (its tanh form) of the product, in the type of `hidden`."""
-        rows = hidden.to(self.dtype)
-        if self._fused and (self._small or hidden.shape[-2] >= FEW):
+        rows, many = hidden.to(self.dtype), hidden.shape[-2] >= FEW
+        if self._fused and (self._small or many):
             return _onednn(rows, self._weight, self._bias, "gelu", "tanh").to(hidden.dtype)
         out = functional.linear(rows, self._weight, self._bias)
+        if self._split and many:
+            return out.square().mul_(_GELU * _CUBE).add_(_GELU).mul_(out).sigmoid_().mul_(out)
         return functional.gelu(out, approximate="tanh").to(hidden.dtype)
 
 
-def tanh_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """tanh(left @ right^T) of (B, M, I) and (B, N, I) in float32: (B, M, N)."""
-    if not _is_fused(left) or left.shape[1] < FEW:
-        return torch.matmul(left, right.transpose(1, 2)).tanh_()
-    pairs = zip(left, right.contiguous(), strict=True)
-    return torch.stack([_onednn(one, other, None, "tanh") for one, other in pairs])
+def capped_product(left: torch.Tensor, right: torch.Tensor, cap: float) -> torch.Tensor:
+    """A softcap, cap * tanh(left @ right^T), of (B, M, I) and (B, N, I) in float32: (B, M, N)."""
+    many = left.shape[1] >= FEW
+    if many and _is_fused(left):
+        pairs = zip(left, right.contiguous(), strict=True)
+        return torch.stack([_onednn(one, other, None, "tanh") for one, other in pairs]).mul_(cap)
+    if many and _is_split(left):
+        grown = torch.matmul(left * 2, right.transpose(1, 2)).clamp_(max=_LARGE).expm1_()
+        return grown.div_(grown + 2).mul_(cap)
+    return torch.matmul(left, right.transpose(1, 2)).tanh_().mul_(cap)
 
 
 def softmax_(logits: torch.Tensor) -> torch.Tensor:
@@ -115,7 +133,14 @@ def softmax_(logits: torch.Tensor) -> torch.Tensor:
 
 def _is_fused(tensor: torch.Tensor) -> bool:
     """Whether products of it take oneDNN's operations."""
-    return tensor.is_cpu and not _unfused.get() and is_fused(tensor.dtype)
+    here = tensor.is_cpu and not _unfused.get() and not _is_split(tensor)
+    return here and is_fused(tensor.dtype)
+
+
+def _is_split(tensor: torch.Tensor) -> bool:
+    """Whether GELU and tanh are computed after its products, by other functions."""
+    here = tensor.is_cpu and not _unfused.get() and tensor.dtype is torch.float32
+    return here and not has_wide_vectors()
 
 
 def _onednn(

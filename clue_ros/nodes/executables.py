@@ -35,6 +35,7 @@ def perception(args: list[str] | None = None) -> int:
         return 1
     leave_a_core_free()
     memory.share_the_heap()
+    memory.keep_pages()
     memory.limit_kernels()
     given = list(sys.argv if args is None else args)
     keep = KEEP in given

@@ -60,6 +60,27 @@ memory.trim()
 print(before, resident())
 """
 
+# Prints how many pages the kernel clears for a block of 24 MB that is taken and freed ten times,
+# and the resident MB before and after what is kept is given back.
+AGAIN = """
+import ctypes, resource
+from clue_ros import memory
+KEEP
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def again():
+    block = libc.malloc(24_000_000)
+    ctypes.memset(block, 1, 24_000_000)
+    libc.free(block)
+again()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10): again()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(memory.resident() // 1_000_000)
+memory.trim()
+print(memory.resident() // 1_000_000)
+"""
+
 
 def printed(script: str, **environment: str) -> list[int]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
@@ -77,6 +98,16 @@ def printed(script: str, **environment: str) -> list[int]:
 def test_threads_share_two_heaps_unless_the_environment_says_otherwise() -> None:
     assert printed(COUNT)[0] <= 2
     assert printed(COUNT, MALLOC_ARENA_MAX="6")[0] > 2
+
+
+def test_freed_pages_are_kept_until_they_are_given_back() -> None:
+    block = 24_000_000 // 4096
+    keep = AGAIN.replace("KEEP", "memory.keep_pages()")
+    pages, before, after = printed(keep)
+    assert pages < block / 10
+    assert before - after > 20
+    mapped = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+    assert printed(keep, **mapped)[0] > 9 * block
 
 
 def test_kernels_are_limited_unless_the_environment_says_otherwise(

@@ -12,14 +12,15 @@ from torch.nn import functional
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.model import devices, products
-from clue_ros.model.products import Product, tanh_product
+from clue_ros.model.products import Product, capped_product
 
 ROWS = (1, 5, 340)
 
 
-@pytest.fixture(params=["fused", "plain"])
+@pytest.fixture(params=["fused", "split", "plain"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With oneDNN's operations, and as on a machine without them."""
+    """With oneDNN's operations, as on a CPU without AVX512, and as on a machine without them."""
+    monkeypatch.setattr(products, "has_wide_vectors", lambda: request.param != "split")
     if request.param == "plain":
         monkeypatch.setattr(products, "is_fused", lambda _dtype: False)
     elif not products.is_fused(torch.float32):
@@ -50,12 +51,16 @@ def test_a_product_is_the_linear_layer(
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("rows", ROWS)
-def test_the_tanh_of_a_product_is_that(rows: int, fresh_seed: int) -> None:
+def test_a_capped_product_is_the_softcap_of_it(rows: int, fresh_seed: int) -> None:
     torch.manual_seed(fresh_seed)
     left, right = torch.randn(4, rows, 24), torch.randn(4, 24, 77).transpose(1, 2)
     with torch.inference_mode():
-        found = tanh_product(left, right)
-    torch.testing.assert_close(found, torch.tanh(left @ right.transpose(1, 2)))
+        found = capped_product(left, right, 50.0)
+        larger = capped_product(100 * left, right, 50.0)
+    expected = 50 * torch.tanh(left @ right.transpose(1, 2))
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-5)
+    assert larger.abs().max() == 50
+    assert larger.isfinite().all()
 
 
 def test_operations_that_are_missing_or_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros import memory
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.options import with_progress
@@ -154,6 +155,7 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
     def show(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> None:
         print(table(header, lines, markdown=options.markdown), end="\n\n", flush=True)
 
+    memory.keep_pages()  # as a node does, and for all contenders
     # Before this process holds models of its own.
     result["start"] = _starts(folder, ours, dtype, options.starts) if options.starts else {}
     bench = Bench(folder, ours, dtype, options.doubtful_score, REQUESTS[: options.requests])
