@@ -47,23 +47,25 @@ class FrozenConv(nn.Module):
         self, channels: int, out: int, kernel: int = 1, stride: int = 1, *, depthwise: bool = False
     ) -> None:
         super().__init__()
-        self.stride, self.groups = stride, channels if depthwise else 1
+        self.kernel, self.stride = kernel, stride
+        self.groups = channels if depthwise else 1
         self.register_buffer("weight", torch.zeros(out, channels // self.groups, kernel, kernel))
         self.register_buffer("bias", torch.zeros(out))
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride))."""
-        kernel, around = self.weight.shape[-1], []
-        for size in (picture.shape[3], picture.shape[2]):
-            missing = (math.ceil(size / self.stride) - 1) * self.stride + kernel - size
-            missing = max(0, missing)
-            around += [missing // 2, missing - missing // 2]
-        padding: Any = (around[2], around[0])
-        if around[0] != around[1] or around[2] != around[3]:
-            picture, padding = functional.pad(picture, around), 0
-        return functional.conv2d(
+        padding, skipped = [], []
+        for size in map(int, picture.shape[2:]):
+            reach = (math.ceil(size / self.stride) - 1) * self.stride + self.kernel
+            before, more = divmod(max(0, reach - size), 2)
+            # "same" pads the end by one more: begin a stride earlier, and leave out what that adds,
+            # which is quicker than a padded copy.
+            padding.append(before + more * self.stride)
+            skipped.append(more)
+        found = functional.conv2d(
             picture, self.weight, self.bias, self.stride, padding, groups=self.groups
         )
+        return found[:, :, skipped[0] :, skipped[1] :]
 
 
 def _relu6_(picture: torch.Tensor) -> torch.Tensor:
