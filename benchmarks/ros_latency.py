@@ -42,6 +42,7 @@ from benchmarks.common import (
     result_of,
     send_goal,
 )
+from clue_ros import memory
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
@@ -179,7 +180,8 @@ def summary(taken: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Measure and print."""
     options = parse(RosLatencyOptions, __doc__)
-    leave_a_core_free()  # as perception does
+    leave_a_core_free()  # both as perception does
+    memory.keep_pages()
     picture = load_image(options.image or demo_folder() / "yellow_blocks.png")
     clue = Clue.load(options.model, device=options.device, threshold=0.0)
     masks = not options.no_masks
