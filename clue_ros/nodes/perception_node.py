@@ -156,6 +156,7 @@ class PerceptionNode(ManagedNode):
             )
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
+        memory.trim()  # what the warm-up took
         return clue
 
     def _sources(self) -> list[Any]:
