@@ -216,10 +216,11 @@ _LANDMARK_WORD = "(?:me|you|us|it|that|this|others?|moi|toi|nous|vous|lui|elle) 
 _FILLER = (
     "(?:no|nope|non|nah|yes|yeah|yep|oui|ouais|si|uh|um|uhm|er|erm|hmm|hm|euh|heu|ben|bah|oh|ah"
     "|ok|okay|well|bon|alors|so|then|now|and|et|or|but|mais|rather|instead|plutot|actually|sorry"
-    "|pardon|please|pls|thanks|merci|robot|hey|maybe|probably|perhaps|definitely|obviously"
+    "|pardon|please|pls|(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
+    "|merci|robot|dude|mate|buddy|pal|bro|hey|maybe|probably|perhaps|definitely|obviously"
     "|certainly|clearly|just|only|also|too|wait|attends|attendez|really|sure|exactly|of course"
     "|en fait|finalement|peut etre|surement|s il te plait|s il vous plait|te plait|vous plait"
-    "|svp|stp|thank you"
+    "|svp|stp"
     "|excuse me|i think|i guess|i believe|i suppose|i mean|i said|i meant|i would say|you know"
     "|je crois|je pense|je dirais|je veux dire|bien sur|d accord|there|over there|here|la bas|ci"
     "|if you (?:dont mind|can|could|like|want|please|would)|if possible|to be precise"

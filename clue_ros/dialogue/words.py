@@ -15,6 +15,9 @@ from itertools import pairwise
 
 from clue_ros.dialogue.types import Turn
 
+_AN = re.compile(r"hour|honest|heir|(?!us[abe]|uni|eu|uku)[aeiou]")
+_NO_PLURAL = re.compile(r"(?:ss|us|is|as|lens)$")
+
 
 @dataclass(frozen=True)
 class Words:
@@ -257,12 +260,23 @@ def noun_phrase(request: str) -> str:
 
 
 def with_article(noun: str) -> str:
-    """A noun with "a" or "an".
+    """A noun with "a" or "an"; a plural as it is.
 
-    >>> with_article("apple"), with_article("red apple")
-    ('an apple', 'a red apple')
+    >>> with_article("hourglass"), with_article("red apple"), with_article("scissors")
+    ('an hourglass', 'a red apple', 'scissors')
     """
-    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
+    if is_plural(noun):
+        return noun
+    return f"an {noun}" if _AN.match(noun) else f"a {noun}"
+
+
+def is_plural(noun: str) -> bool:
+    """Whether an English noun looks like a plural.
+
+    >>> is_plural("tissues"), is_plural("glass"), is_plural("bus")
+    (True, False, False)
+    """
+    return len(noun) > 3 and noun.endswith("s") and not _NO_PLURAL.search(noun)
 
 
 def named_object(turns: Sequence[Turn]) -> str:

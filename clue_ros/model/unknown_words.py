@@ -21,7 +21,14 @@ from clue_ros.dialogue.evidence import NO_NAME
 from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, read_phrase
 from clue_ros.dialogue.types import Dialogue, Turn
-from clue_ros.dialogue.words import DETERMINERS, UNKNOWN, current_turns, noun_phrase
+from clue_ros.dialogue.words import (
+    DETERMINERS,
+    UNKNOWN,
+    current_turns,
+    is_plural,
+    noun_phrase,
+    with_article,
+)
 from clue_ros.model.tasks import Detection
 
 # Score of a box that was found without some of the person's words, at most: below 0.5, from which a
@@ -46,8 +53,6 @@ _DANGLING = re.compile(
     r"[\s,;.!?]*$",
     re.I,
 )
-_AN = re.compile(r"hour|honest|heir|(?!us[abe]|uni|eu|uku)[aeiou]")
-_NO_PLURAL = re.compile(r"(?:ss|us|is|as|lens)$")
 
 
 class Base(Protocol):
@@ -99,7 +104,7 @@ def unknown_words(tokenizer: Any, dialogue: Dialogue) -> Unknown:
         clauses |= dict.fromkeys(_clauses(phrase, unknown))
         is_known = not unknown or read_phrase(_without(text, phrase, unknown)).says_anything
         if turn is current_turns(turns)[0] and (not is_known or {*unknown} & {*_naming(phrase)}):
-            thing = _named(_noun(phrase)) if _head(phrase) in unknown else text
+            thing = with_article(_noun(phrase)) if _head(phrase) in unknown else text
             is_known = False
         said = _without(turn.text, phrase, unknown) if unknown and is_known else turn.text
         read.append(Turn("user", said))
@@ -136,7 +141,7 @@ def ask_instead(doubt: str, seen: Sequence[Candidate]) -> tuple[str, tuple[str, 
     """
     if not seen:
         return f"{doubt} Say its colour, or where it is.", ()
-    names = [_named(c.label) for c in seen]
+    names = [with_article(c.label) for c in seen]
     if len(seen) == 1:
         return f"{doubt} I see {names[0]}. Is it that?", ("yes", "no")
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
@@ -213,18 +218,7 @@ def _clauses(phrase: Phrase, unknown: Sequence[str]) -> list[str]:
 
 
 def _what_is(noun: str) -> str:
-    return f"what {_named(noun)} {'are' if _is_plural(noun) else 'is'}"
-
-
-def _named(noun: str) -> str:
-    """A noun with its article: "a stapler", "an hourglass", "tissues"."""
-    if _is_plural(noun):
-        return noun
-    return f"an {noun}" if _AN.match(noun) else f"a {noun}"
-
-
-def _is_plural(noun: str) -> bool:
-    return len(noun) > 3 and noun.endswith("s") and not _NO_PLURAL.search(noun)
+    return f"what {with_article(noun)} {'are' if is_plural(noun) else 'is'}"
 
 
 def _without(text: str, phrase: Phrase, unknown: Sequence[str]) -> str:

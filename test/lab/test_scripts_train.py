@@ -9,6 +9,7 @@ import argparse
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,54 @@ def test_a_part_that_fails_ends_the_script(tmp_path: Path, part: str) -> None:
     assert "train policy" not in parts(calls)
 
 
-def test_without_a_place_for_the_model_nothing_is_begun(tmp_path: Path) -> None:
-    status, calls = run(tmp_path, "train_rich")
+def test_the_table_model_s_script_trains_household_on_with_the_objects_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, data = str(tmp_path / "mine"), str(tmp_path / "scenes")
+    monkeypatch.setenv("SCENES", "600")
+    monkeypatch.setenv("OBJECTS", "first second")
+    status, calls = run(tmp_path, "train_table", out, "assets", data)
+    assert status == 0
+    assert parts(calls[:6]) == ["data tabletop"] * 6
+    assert parts(calls[6:8]) == ["train base", "train average"]
+    assert set(parts(calls[8:10])) == {"train detector", "train ivg"}, "beside each other"
+    assert parts(calls[10:]) == ["train policy", "train views"]
+    args = [understood(call) for call in calls]
+    assert [(a.world, a.split, a.scenes) for a in args[:6]] == [
+        ("table", "train", 600), ("table", "val", 200),
+        ("rich", "train", 300), ("rich", "val", 200),
+        ("blocks", "train", 1000), ("blocks", "val", 200),
+    ]  # fmt: skip
+    assert {str(a.assets) for a in args[:2]} == {"assets"}
+    assert [str(path) for path in args[0].objects[:2]] == ["first", "second"]
+    assert {str(a.tabletop) for a in (args[6], *args[8:])} == {data}
+    assert args[7].bases == [(f"{out}-round", 1)], "there are no tokens to compare"
+    assert (str(args[6].out), str(args[7].out)) == (f"{out}-round", out)
+    assert {str(a.model) for a in args[8:]} == {out}
+    assert_embedded(*sorted(args[8:10], key=lambda a: hasattr(a, "average")))
+
+
+def test_bases_with_the_same_tokens_are_averaged(tmp_path: Path) -> None:
+    out, made = str(tmp_path / "mine"), tmp_path / "mine-round"
+    made.mkdir()
+    shutil.copy(ROOT / "models" / "household" / "tokenizer.json", made)
+    _, calls = run(tmp_path, "train_table", out, "assets", str(tmp_path / "scenes"))
+    average = understood(calls[parts(calls).index("train average")])
+    assert average.bases == [("household", 0.4), (str(made), 0.6)]
+
+
+def test_a_mean_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "config.json").write_text("{}", encoding="utf-8")
+    status, calls = run(tmp_path, "train_table", str(out), "assets", str(tmp_path / "scenes"))
+    assert status == 0
+    assert "train average" not in parts(calls)
+
+
+@pytest.mark.parametrize(("script", "given"), [("train_rich", []), ("train_table", ["mine"])])
+def test_without_a_place_for_the_model_nothing_is_begun(
+    tmp_path: Path, script: str, given: list[str]
+) -> None:
+    status, calls = run(tmp_path, script, *given)
     assert (status, calls) == (1, [])

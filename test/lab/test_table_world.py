@@ -33,7 +33,7 @@ from clue_ros.lab.simulator.panoramas import (
     sample,
 )
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
-from clue_ros.lab.simulator.table import RENDERERS
+from clue_ros.lab.simulator.table import RENDERERS, TableWorld
 from clue_ros.lab.simulator.worlds import RICH, TABLE, TABLE_UNSEEN, with_assets
 
 DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
@@ -172,17 +172,49 @@ def test_objects_come_to_rest_on_the_table(assets: Assets) -> None:
     arranger = Arranger(with_assets(TABLE, assets), assets, np.random.default_rng(5))
     for _ in range(3):
         for r in arranger.arrange():
-            lowest = (r.model.points @ r.rotation.T + r.position)[:, 2].min()
+            lowest = r.resting_points[:, 2].min()
             assert -0.02 < lowest < 0.2
+
+
+def spread(arranger: Arranger) -> float:
+    """Mean over arrangements of the largest distance of an object from their middle, metres."""
+    found = []
+    for _ in range(12):
+        places = np.array([r.position[:2] for r in arranger.arrange()])
+        found.append(np.linalg.norm(places - places.mean(axis=0), axis=1).max())
+    return float(np.mean(found))
+
+
+def test_crowded_objects_lie_closer_together(assets: Assets) -> None:
+    wide, close = (
+        spread(Arranger(replace(with_assets(TABLE, assets), crowded=share), assets,
+                        np.random.default_rng(3)))
+        for share in (0.0, 1.0)
+    )  # fmt: skip
+    assert close < 0.8 * wide
+
+
+@DRAWS
+def test_close_views_show_larger_objects_and_all_of_them(assets: Assets) -> None:
+    def sizes(share: float) -> float:
+        spec = replace(with_assets(TABLE, assets), close=share, crowded=0.0, arms=0.0)
+        world = TableWorld(spec, 4, width=96)
+        boxes = [o.box for _ in range(12) for o in world.scene().objects]
+        world.close()
+        assert min(min(b) for b in boxes) > 0
+        assert max(max(b) for b in boxes) < 1
+        return float(np.mean([(b[2] - b[0]) * (b[3] - b[1]) for b in boxes]))
+
+    assert sizes(1.0) > 1.3 * sizes(0.0)
 
 
 def test_only_the_training_world_has_desk_things_arms_and_portraits() -> None:
     desk = set(TABLE.objects) - set(TABLE_UNSEEN.objects)
     assert {"notebook", "toothbrush", "keyboard"} <= desk
     assert desk == set(TABLE.nouns) - set(TABLE_UNSEEN.nouns)
-    assert (TABLE_UNSEEN.arms, TABLE_UNSEEN.portrait) == (0, 0)
-    assert TABLE.arms > 0
-    assert TABLE.portrait > 0
+    for name in ("arms", "portrait", "close", "crowded"):
+        assert getattr(TABLE_UNSEEN, name) == 0
+        assert getattr(TABLE, name) > 0
     rng = np.random.default_rng(0)
     for kind in sorted(desk):
         made = TABLE.objects[kind].build(rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from PIL import Image
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Box, Dialogue
-from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, turns_of, user_says
+from clue_ros.lab.data.referring import (
+    ReferringItem,
+    ReferringPicture,
+    simulated_items,
+    turns_of,
+    user_says,
+)
 from clue_ros.lab.data.referring_files import (
     ReferringError,
     hcrefloco_items,
@@ -182,6 +189,23 @@ def test_commands_of_the_grammar_are_asked_for_as_they_are_read() -> None:
             assert found == (read or ("object",)), text
             same += 1
     assert same > 0.8 * len(said) > 200
+
+
+def test_scenes_are_drawn_as_their_items_are_asked_for() -> None:
+    drawn: list[Scene] = []
+
+    def scenes() -> Iterator[Scene]:
+        for scene in random_scenes(6, seed=2, colors=("red", "green")):
+            drawn.append(scene)
+            yield scene
+
+    items = simulated_items(scenes(), rich_grammar(), per_picture=2, seed=0)
+    assert not drawn
+    first = next(items)
+    assert first.picture.scene is drawn[0]
+    assert len(drawn) == 1
+    assert len(list(items)) >= 6
+    assert len(drawn) == 6
 
 
 def test_the_simulated_detector_errs_as_told_and_the_same_way_each_time() -> None:
