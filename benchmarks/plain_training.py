@@ -41,11 +41,11 @@ class PlainTraining:
         lr: float,
     ) -> None:
         self._optimizer = torch.optim.AdamW([p for p in parameters if p.requires_grad], lr=lr)
-        self._loss, self._device = loss, device
+        self._loss, self.device = loss, device
 
     def step(self, samples: Sequence[Sample], dtype: torch.dtype = torch.float32) -> float:
         """Take one step; the loss. dtype: float32, or of autocast."""
-        with torch.autocast(self._device.type, dtype, enabled=dtype != torch.float32):
+        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
             loss = self._loss(samples)
         torch.autograd.backward(loss)
         self._optimizer.step()

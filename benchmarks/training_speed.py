@@ -9,10 +9,10 @@
 Each repetition draws pictures and queries as the stage does, untimed, and gives them to each
 contender in turn: "ours" (the step of `clue train`, with the losses of the embedded models' recipe
 and in the precision that it chooses), "plain" (`plain_training.py`, float32) and "plain, bfloat16"
-(the same under autocast). A step is all from a drawn picture to updated weights: preparing pixels
-and tokens, forward, backward, optimizer. Memory is what a step of the warm-up takes at most beside
-what the process has before it. Queries without a suffix, which teach attention alone, are left out
-of stage 2.
+(the same under autocast, on a device that has bfloat16). A step is all from a drawn picture to
+updated weights: preparing pixels and tokens, forward, backward, optimizer. Memory is what a step of
+the warm-up takes at most beside what the process has before it. Queries without a suffix, which
+teach attention alone, are left out of stage 2.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from clue_ros.lab.training.loop import (
 )
 from clue_ros.lab.training.options import SourceOptions
 from clue_ros.lab.training.packing import PackedDecoder
-from clue_ros.lab.training.parallel import Processes
+from clue_ros.lab.training.parallel import Processes, has_bfloat16
 from clue_ros.lab.training.samples import Sample, adapter_samples, base_samples
 from clue_ros.lab.training.vision import SIGMA_BINS, VisionTeacher, vision_scenes
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
@@ -243,11 +243,10 @@ def _contenders(
         torch.set_num_threads(threads)
         return plain.step(samples, dtype)
 
-    return {
-        OURS: ours,
-        PLAIN: partial(theirs, torch.float32),
-        PLAIN_16: partial(theirs, torch.bfloat16),
-    }
+    found: dict[str, Step] = {OURS: ours, PLAIN: partial(theirs, torch.float32)}
+    if has_bfloat16(plain.device):
+        found[PLAIN_16] = partial(theirs, torch.bfloat16)
+    return found
 
 
 # --- the clock
@@ -308,7 +307,8 @@ def timed(stage: Stage, options: TrainingSpeedOptions, device: torch.device) -> 
         "step_mb": {name: round(needed / 1e6) for name, needed in most.items()},
         "ours_to": {
             name: quarters([a / b for a, b in zip(seconds[OURS], seconds[name], strict=True)])
-            for name in (PLAIN, PLAIN_16)
+            for name in total
+            if name != OURS
         },
     }
 
@@ -317,9 +317,11 @@ def as_markdown(result: Mapping[str, Any]) -> str:
     """A table with a row for each stage."""
 
     def cells(figures: Mapping[str, float], digits: int) -> str:
-        return " / ".join(f"{figures[name]:.{digits}f}" for name in (OURS, PLAIN, PLAIN_16))
+        return " / ".join(f"{value:.{digits}f}" for value in figures.values())
 
-    def ratio(values: Sequence[float]) -> str:
+    def ratio(values: Sequence[float] | None) -> str:
+        if values is None:
+            return "-"
         middle, low, high = values
         return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
@@ -330,7 +332,7 @@ def as_markdown(result: Mapping[str, Any]) -> str:
             cells(row["pictures_per_second"], 2),
             cells(row["queries_per_second"], 1),
             ratio(row["ours_to"][PLAIN]),
-            ratio(row["ours_to"][PLAIN_16]),
+            ratio(row["ours_to"].get(PLAIN_16)),
             cells(row["step_mb"], 0),
         ]
         for name, row in result["stages"].items()

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
-from clue_ros.dialogue.words import plain
+from clue_ros.dialogue.words import plain, without_courtesy
 
 SIDES: dict[str, tuple[float, float]] = {
     "left": (-1.0, 0.0),
@@ -146,6 +146,7 @@ ENGLISH = PhraseWords(
     )),
     openings=frozenset((
         "please", "could", "can", "would", "will", "may", "you", "robot", "hey", "i", "i'm", "i'd",
+        "hi", "hello", "dude", "mate", "buddy", "pal", "bro",
         "am", "want", "need", "like", "to", "have", "let", "me", "us", "pick", "take", "grab",
         "grasp", "get", "fetch", "bring", "give", "hand", "pass", "show", "find", "point", "touch",
         "lift", "hold", "move", "go", "look", "looking", "select", "choose", "push", "locate",
@@ -259,7 +260,9 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     >>> read_phrase("the bowl next to the blue box, not the big one").excluded.size
     'big'
     """
-    said = _named(" ".join(spelled(token, words) for token in plain(text).split()), words)
+    said = _named(
+        " ".join(spelled(token, words) for token in plain(without_courtesy(text)).split()), words
+    )
     kept, excluded = _cut(said, words.negation)
     kept = re.sub(words.clauses, " ", kept)
     negated = read_phrase(excluded, words) if excluded else None

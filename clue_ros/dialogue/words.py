@@ -228,9 +228,15 @@ DETERMINERS = frozenset(
 )
 # Words that come before what a request names: politeness, verbs and their particles.
 _LEAD = re.compile(
-    r"(please|could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"
+    r"(please|hey|hi|hello|ok|okay|dude|mate|buddy|pal|bro|"
+    r"could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"
     r"give|hand|pass|show|find|point|touch|lift|move|select|choose|push|locate|detect|where|is|"
     r"up|at|out|over|for|me|us|now)[,.]?",
+    re.IGNORECASE,
+)
+_COURTESY = re.compile(
+    r"[\s,]+(?:please|now|(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
+    r"|(?<!\bthe )(?<!\ba )(?<!\bmy )(?:dude|mate|buddy|pal|bro))$",
     re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
@@ -249,14 +255,24 @@ def noun_phrase(request: str) -> str:
 
     Falls back on the request itself when nothing would be left.
     """
-    text = re.sub(r"[.?!,]+$", "", request.strip())
-    text = re.sub(r"[\s,]*\b(please|now|thanks|thank you)$", "", text, flags=re.IGNORECASE)
-    words = text.split()
+    words = without_courtesy(request).split()
     while words and _LEAD.fullmatch(words[0]):
         words.pop(0)
     if len(words) > 1 and words[0].lower() in DETERMINERS:
         words.pop(0)
     return " ".join(words) or request.strip()
+
+
+def without_courtesy(text: str) -> str:
+    """A sentence without its last full stop and what is only polite before it.
+
+    >>> without_courtesy("Hand me the mug, thanks a lot dude!")
+    'Hand me the mug'
+    """
+    before = None
+    while text != before:
+        before, text = text, _COURTESY.sub("", re.sub(r"[\s.?!,]+$", "", text.strip()))
+    return text
 
 
 def with_article(noun: str) -> str:

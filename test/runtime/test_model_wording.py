@@ -2,6 +2,7 @@
 
 import pytest
 
+from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
     ASKS_WHERE,
@@ -25,10 +26,26 @@ from clue_ros.dialogue.words import (
         ("take it", "it"),
         ("pick up", "pick up"),
         ("the", "the"),
+        ("hand me the mug, thanks a lot dude", "mug"),
+        ("hey dude, hand me the mug", "mug"),
+        ("give me the mate", "mate"),
+        ("thanks", "thanks"),
     ],
 )
 def test_the_label_is_the_request_without_its_verb(request_text: str, label: str) -> None:
     assert noun_phrase(request_text) == label
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "hand me the mug, thanks a lot dude",
+        "hi buddy, the mug please",
+        "the mug, thank you so much",
+    ],
+)
+def test_courtesy_names_no_thing(request_text: str) -> None:
+    assert read_phrase(request_text).noun == "mug"
 
 
 @pytest.mark.parametrize(

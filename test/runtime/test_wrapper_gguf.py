@@ -24,7 +24,7 @@ QUANTISED = ("ffn_down", "ffn_up", "ffn_gate", "attn_v")
 
 def write_gguf(path: Path, seed: int = 0) -> dict[str, np.ndarray]:
     """Write a small Llama in GGUF, its larger weights in 8 bits; the weights as they are read."""
-    tokens = [END, START, *bytes_to_unicode().values()]
+    tokens = [END, START, *bytes_to_unicode().values(), "ab"]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_block_count(BLOCKS)
     writer.add_context_length(4096)
