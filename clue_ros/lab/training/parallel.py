@@ -33,7 +33,7 @@ def pick_device(name: str = "auto") -> torch.device:
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies in bfloat16 by itself: CUDA, and CPUs with AVX512 or AMX."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
