@@ -28,7 +28,7 @@ from clue_ros.dialogue.noun_phrases import ENGLISH as PHRASES
 from clue_ros.dialogue.noun_phrases import is_one_slip
 from clue_ros.dialogue.object_names import KNOWN_NAMES, PERSONS
 from clue_ros.dialogue.utterances import DESCRIBING, FUNCTION, NO_THING, REQUEST_VERBS, SIGNS
-from clue_ros.dialogue.words import LANGUAGES
+from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES
 
 MAX_WORDS = 60  # a longer utterance is no answer
 
@@ -216,8 +216,8 @@ _LANDMARK_WORD = "(?:me|you|us|it|that|this|others?|moi|toi|nous|vous|lui|elle) 
 _FILLER = (
     "(?:no|nope|non|nah|yes|yeah|yep|oui|ouais|si|uh|um|uhm|er|erm|hmm|hm|euh|heu|ben|bah|oh|ah"
     "|ok|okay|well|bon|alors|so|then|now|and|et|or|but|mais|rather|instead|plutot|actually|sorry"
-    "|pardon|please|pls|(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
-    "|merci|robot|dude|mate|buddy|pal|bro|hey|maybe|probably|perhaps|definitely|obviously"
+    f"|pardon|please|pls|{THANKS}"
+    f"|merci|robot|{'|'.join(VOCATIVES)}|hey|maybe|probably|perhaps|definitely|obviously"
     "|certainly|clearly|just|only|also|too|wait|attends|attendez|really|sure|exactly|of course"
     "|en fait|finalement|peut etre|surement|s il te plait|s il vous plait|te plait|vous plait"
     "|svp|stp"

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
-from clue_ros.dialogue.words import plain, without_courtesy
+from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
 
 SIDES: dict[str, tuple[float, float]] = {
     "left": (-1.0, 0.0),
@@ -146,7 +146,7 @@ ENGLISH = PhraseWords(
     )),
     openings=frozenset((
         "please", "could", "can", "would", "will", "may", "you", "robot", "hey", "i", "i'm", "i'd",
-        "hi", "hello", "dude", "mate", "buddy", "pal", "bro",
+        "hi", "hello", *VOCATIVES,
         "am", "want", "need", "like", "to", "have", "let", "me", "us", "pick", "take", "grab",
         "grasp", "get", "fetch", "bring", "give", "hand", "pass", "show", "find", "point", "touch",
         "lift", "hold", "move", "go", "look", "looking", "select", "choose", "push", "locate",

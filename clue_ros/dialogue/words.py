@@ -227,16 +227,18 @@ DETERMINERS = frozenset(
     ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
 )
 # Words that come before what a request names: politeness, verbs and their particles.
+VOCATIVES = ("dude", "mate", "buddy", "pal", "bro")
+THANKS = "(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
 _LEAD = re.compile(
-    r"(please|hey|hi|hello|ok|okay|dude|mate|buddy|pal|bro|"
+    rf"(please|hey|hi|hello|ok|okay|{'|'.join(VOCATIVES)}|"
     r"could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"
     r"give|hand|pass|show|find|point|touch|lift|move|select|choose|push|locate|detect|where|is|"
     r"up|at|out|over|for|me|us|now)[,.]?",
     re.IGNORECASE,
 )
 _COURTESY = re.compile(
-    r"[\s,]+(?:please|now|(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
-    r"|(?<!\bthe )(?<!\ba )(?<!\bmy )(?:dude|mate|buddy|pal|bro))$",
+    rf"[\s,]+(?:please|now|{THANKS}"
+    rf"|(?<!\bthe )(?<!\ba )(?<!\bmy )(?:{'|'.join(VOCATIVES)}))$",
     re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
