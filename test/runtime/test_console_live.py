@@ -422,6 +422,36 @@ def test_a_page_that_draws_slowly_drops_pictures(
     assert shown > 5 * drawn
 
 
+def test_what_is_being_typed_stays_when_the_robots_settings_arrive(
+    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
+) -> None:
+    server, page_state, robot = console
+    page = new_page(server.url)
+
+    def show(threshold: str, policy: str) -> None:
+        page_state.show_options([
+            Option("threshold", threshold, "", minimum=0, maximum=1),
+            Option("policy", policy, "", ("both", "detector")),
+        ])  # fmt: skip
+
+    show("0.5", "both")
+    page.fill("#option-threshold", "0.7")
+    show("0.6", "detector")
+    until(lambda: page.input_value("#option-policy") == "detector")
+    assert page.input_value("#option-threshold") == "0.7"
+    assert page.evaluate("document.activeElement.id") == "option-threshold"
+    page.press("#option-threshold", "Tab")
+    until(lambda: robot.options == [("threshold", "0.7")])
+    show("0.4", "both")
+    until(lambda: page.input_value("#option-threshold") == "0.4")
+    page.fill("#option-threshold", "0.7")
+    page.fill("#option-threshold", "0.4")
+    show("0.3", "both")
+    page.press("#option-threshold", "Tab")  # what was typed is what was there: no change
+    until(lambda: page.input_value("#option-threshold") == "0.3")
+    assert robot.options == [("threshold", "0.7")]
+
+
 def test_what_is_not_possible_is_said(
     console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
 ) -> None:

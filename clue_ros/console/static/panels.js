@@ -52,32 +52,49 @@ export function showDiagnostics(panel, badge, latency, { level, message, rows, l
   fill(latency, list);
 }
 
-/** Settings as controls; change(name, value) is called when a person changes one. */
+/**
+ * Settings as controls; change(name, value) is called when a person changes one. What a person is
+ * typing stays when the robot's values arrive meanwhile.
+ */
 export function showSettings(form, options, change) {
-  const focused = form.contains(document.activeElement) ? document.activeElement.id : "";
-  form.onsubmit = (event) => event.preventDefault();
-  fill(form, ...options.flatMap((option) => {
-    const id = `option-${option.name}`;
-    const control = controlOf(option, id);
-    control.addEventListener("change", () => {
-      if (control.checkValidity()) change(option.name, control.value);
-      else control.reportValidity();
-    });
-    const label = el("label", { for: id, title: option.help }, option.name);
-    return [label, control];
+  const described = options.map(({ value, choices, ...option }) => ({
+    ...option,
+    choices: choices.length === 0 || choices.includes(value) ? choices : [value, ...choices],
   }));
-  if (focused) document.getElementById(focused)?.focus();
+  const shown = JSON.stringify(described);
+  if (form.dataset.shown !== shown) {
+    const focused = form.contains(document.activeElement) ? document.activeElement.id : "";
+    form.dataset.shown = shown;
+    form.onsubmit = (event) => event.preventDefault();
+    fill(form, ...described.flatMap((option) => {
+      const control = controlOf(option);
+      return [el("label", { for: control.id, title: option.help }, option.name), control];
+    }));
+    if (focused) document.getElementById(focused)?.focus();
+  }
+  for (const { name, value } of options) {
+    const control = form.elements.namedItem(name);
+    control.oninput = () => { control.dataset.typing = ""; };
+    control.onchange = () => {
+      delete control.dataset.typing;
+      if (control.checkValidity()) change(name, control.value);
+      else control.reportValidity();
+    };
+    control.onblur = () => {
+      if (control.dataset.typing === undefined) return;
+      delete control.dataset.typing;  // it is again what it was, so there is no change
+      control.value = value;
+    };
+    if (control.dataset.typing === undefined) control.value = value;
+  }
 }
 
-function controlOf({ name, value, help, choices, minimum, maximum }, id) {
-  const common = { id, name, title: help };
+function controlOf({ name, help, choices, minimum, maximum }) {
+  const common = { id: `option-${name}`, name, title: help };
   if (choices.length) {
-    const known = choices.includes(value) ? choices : [value, ...choices];
-    const select = el("select", common, ...known.map((choice) => el("option", { value: choice }, choice)));
-    select.value = value;
-    return select;
+    return el("select", common, ...choices.map((choice) => el("option", { value: choice }, choice)));
   }
   const number = minimum !== null || maximum !== null;
   const limits = number ? { min: minimum, max: maximum, step: "any" } : {};
-  return el("input", { ...common, type: number ? "number" : "text", value, ...limits });
+  return el("input", { ...common, type: number ? "number" : "text", ...limits });
 }
