@@ -17,6 +17,7 @@ import pytest
 from fast_dds import segment_of
 
 SHARED_MEMORY = Path("/dev/shm")
+_RUNNING: set[str] = set()
 _BEFORE = pytest.StashKey[dict[Path, Path]]()
 
 
@@ -44,6 +45,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             segment.unlink(missing_ok=True)
             lock.unlink()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Remember a test until it has ended, in whichever process it runs."""
+    _RUNNING.add(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Forget it."""
+    _RUNNING.discard(nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that were stopped: one that hangs in C has no other report."""
+    for nodeid in sorted(_RUNNING):
+        terminalreporter.write_line(f"did not end: {nodeid}", red=True)
 
 
 @pytest.fixture(scope="session")

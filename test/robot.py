@@ -52,6 +52,7 @@ class Robot:
             *(["--keep"] if name == SUPERVISED else []),
             parameters=self._parameters[name],
             stdin=subprocess.PIPE if name == "speech" else subprocess.DEVNULL,
+            killed=True,
         )
 
     def _respawn(self) -> None:

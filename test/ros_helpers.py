@@ -60,6 +60,9 @@ def own_domain() -> tuple[int, socket.socket]:
     raise RuntimeError("no DDS domain is free: 101 other test processes are running")
 
 
+PROFILES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")  # Fast DDS 3, 2
+
+
 def isolate() -> dict[str, str]:
     """Put this process, and children that get the returned environment, on their own domain."""
     os.environ["ROS_DOMAIN_ID"] = str(own_domain()[0])
@@ -69,14 +72,26 @@ def isolate() -> dict[str, str]:
         os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     profile = str(ROOT / "config" / "fastdds.xml")
-    old = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")  # Fast DDS 2
-    name = "FASTRTPS_DEFAULT_PROFILES_FILE" if old else "FASTDDS_DEFAULT_PROFILES_FILE"
-    os.environ.setdefault(name, profile)
+    old = os.environ.get("ROS_DISTRO") in ("humble", "iron", "jazzy")
+    os.environ.setdefault(PROFILES[old], profile)
     return {**os.environ, "PYTHONFAULTHANDLER": "1"}
 
 
+def over_udp(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a process that a test kills: without shared memory of Fast DDS.
+
+    A process killed while it takes a message there leaves the next one that sends to it in an
+    endless loop, in C: https://github.com/eProsima/Fast-DDS/issues/6484.
+    """
+    kept = {name: value for name, value in environment.items() if name not in PROFILES}
+    return {**kept, "FASTDDS_BUILTIN_TRANSPORTS": "UDPv4"}
+
+
 class Process:
-    """A node in a process of its own, its output in a file."""
+    """A node in a process of its own, its output in a file.
+
+    killed: whether the test will kill it (`over_udp`).
+    """
 
     def __init__(
         self,
@@ -85,6 +100,7 @@ class Process:
         *arguments: str,
         parameters: dict[str, Any] | None = None,
         stdin: int | None = subprocess.DEVNULL,
+        killed: bool = False,
     ) -> None:
         command = [sys.executable, "-m", "clue_ros.nodes.executables", module, *arguments]
         if parameters is not None or not arguments:
@@ -99,7 +115,7 @@ class Process:
             stdin=stdin,
             stdout=self._file,
             stderr=subprocess.STDOUT,
-            env=isolate(),
+            env=over_udp(isolate()) if killed else isolate(),
             cwd=ROOT,
         )
 
