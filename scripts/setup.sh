@@ -125,6 +125,11 @@ clue_find_python() {
 
 clue_make_venv() {
     local options=()
+    if [[ -L "$CLUE_VENV_DIR" ]]; then # "venv --clear" would empty what it points to
+        clue_say "$CLUE_VENV_DIR is a link, and an environment belongs to one checkout: remove the link,"
+        clue_say "or name another folder as CLUE_VENV"
+        return 1
+    fi
     if [[ -n "$(ls -A "$CLUE_VENV_DIR" 2>/dev/null)" && ! -e "$CLUE_VENV_DIR/pyvenv.cfg" ]]; then
         clue_say "$CLUE_VENV_DIR holds something else than an environment; name another as CLUE_VENV"
         return 1
