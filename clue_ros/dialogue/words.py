@@ -226,9 +226,9 @@ def _content(text: str) -> frozenset[str]:
 DETERMINERS = frozenset(
     ("the", "a", "an", "this", "that", "these", "those", "my", "your", "our", "some", "any")
 )
-# Words that come before what a request names: politeness, verbs and their particles.
 VOCATIVES = ("dude", "mate", "buddy", "pal", "bro")
 THANKS = "(?:thanks|thank you)(?: a lot| a million| a bunch| so much| very much)?"
+# Words that come before what a request names: politeness, verbs and their particles.
 _LEAD = re.compile(
     rf"(please|hey|hi|hello|ok|okay|{'|'.join(VOCATIVES)}|"
     r"could|can|would|will|you|robot|i|want|need|to|pick|take|grab|grasp|get|fetch|bring|"

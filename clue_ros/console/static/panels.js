@@ -67,34 +67,37 @@ export function showSettings(form, options, change) {
     form.dataset.shown = shown;
     form.onsubmit = (event) => event.preventDefault();
     fill(form, ...described.flatMap((option) => {
-      const control = controlOf(option);
+      const control = controlOf(option, change);
       return [el("label", { for: control.id, title: option.help }, option.name), control];
     }));
     if (focused) document.getElementById(focused)?.focus();
   }
   for (const { name, value } of options) {
     const control = form.elements.namedItem(name);
-    control.oninput = () => { control.dataset.typing = ""; };
-    control.onchange = () => {
-      delete control.dataset.typing;
-      if (control.checkValidity()) change(name, control.value);
-      else control.reportValidity();
-    };
-    control.onblur = () => {
-      if (control.dataset.typing === undefined) return;
-      delete control.dataset.typing;  // it is again what it was, so there is no change
-      control.value = value;
-    };
+    control.dataset.value = value;
     if (control.dataset.typing === undefined) control.value = value;
   }
 }
 
-function controlOf({ name, help, choices, minimum, maximum }) {
-  const common = { id: `option-${name}`, name, title: help };
-  if (choices.length) {
-    return el("select", common, ...choices.map((choice) => el("option", { value: choice }, choice)));
-  }
+/** The robot's value is in dataset.value; dataset.typing is there while another one is typed. */
+function controlOf({ name, help, choices, minimum, maximum }, change) {
+  const common = {
+    id: `option-${name}`, name, title: help,
+    oninput: () => { control.dataset.typing = ""; },
+    onchange: () => {
+      delete control.dataset.typing;
+      if (control.checkValidity()) change(name, control.value);
+      else control.reportValidity();
+    },
+    onblur: () => { // still typing: it is again what it was, so there was no change
+      if (control.dataset.typing !== undefined) control.value = control.dataset.value;
+      delete control.dataset.typing;
+    },
+  };
   const number = minimum !== null || maximum !== null;
   const limits = number ? { min: minimum, max: maximum, step: "any" } : {};
-  return el("input", { ...common, type: number ? "number" : "text", ...limits });
+  const control = choices.length
+    ? el("select", common, ...choices.map((choice) => el("option", { value: choice }, choice)))
+    : el("input", { ...common, type: number ? "number" : "text", ...limits });
+  return control;
 }
