@@ -368,11 +368,22 @@ class CommandGrounder:
         self._background = BackgroundNode(name, namespace, context)
         self.node = self._background.node
         create = self.node.create_client
-        self._client = ActionClient(
-            self.node, GroundWithDialogue, Perception.GROUND_WITH_DIALOGUE.name
+        # Answers to other clients pass through these queues too: rclpy's default of 10 can lose ours.
+        action, ground, answer = (
+            Perception.GROUND_WITH_DIALOGUE,
+            Perception.GROUND,
+            Perception.ANSWER,
         )
-        self._ground = create(Ground, Perception.GROUND.name)
-        self._answer = create(AnswerClarification, Perception.ANSWER.name)
+        self._client = ActionClient(
+            self.node,
+            GroundWithDialogue,
+            action.name,
+            goal_service_qos_profile=action.qos,
+            result_service_qos_profile=action.qos,
+            cancel_service_qos_profile=action.qos,
+        )
+        self._ground = create(Ground, ground.name, qos_profile=ground.qos)
+        self._answer = create(AnswerClarification, answer.name, qos_profile=answer.qos)
         self._state = create(GetState, f"{perception}/get_state")
         self._dialogue_state: DialogueState | None = None
         Perception.DIALOGUE_STATE.subscribe(self.node, self._on_dialogue_state)
