@@ -201,6 +201,9 @@ class _Boxes:
     def choose(self, _phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         return tuple(candidates)
 
+    def spelled(self, _noun: str) -> str:
+        return ""
+
     def described(
         self, candidates: Sequence[Candidate], _attribute: str, _noun: str
     ) -> tuple[Candidate, ...]:

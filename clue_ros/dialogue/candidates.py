@@ -21,6 +21,7 @@ from clue_ros.dialogue.words import ASKS_WHERE, plain
 
 MAX_NAMED = 3  # options that a question lists at most
 COLOR, KIND, SIZE = "color", "kind", "size"
+SHADES = "shades"  # attribute: all colours that were measured, with a space between
 SAME_OBJECT = 0.7  # IoU from which two boxes are of one thing
 INSIDE = 0.8  # share of the smaller of two boxes from which it lies within the other
 SIZE_RATIO = 1.5  # of the sides of two boxes, from which one is called big and the other small
@@ -33,7 +34,8 @@ class Candidate:
     """One thing that was found.
 
     box: in pixels. label: the detector's name for it. score: 0..1. source: of the box ("detect",
-    "attention", a topic's name). attributes: what is known of it, "color", "kind" and "size".
+    "attention", a topic's name). attributes: what is known of it, "color", "kind" and "size", and
+    the measured "shades".
     """
 
     box: Box
@@ -60,6 +62,19 @@ def with_label_attributes(candidate: Candidate, language: str = "en") -> Candida
         return candidate.known(**{KIND: phrase.text})  # a fruit, the orange
     found = {COLOR: phrase.colors[0]} if phrase.colors else {}
     return candidate.known(**found, **({KIND: phrase.noun} if phrase.noun else {}))
+
+
+def of_color(candidates: Sequence[Candidate], colors: Sequence[str]) -> tuple[Candidate, ...]:
+    """The candidates of one of some colours; where there is none, those with some of it in them.
+
+    >>> gray = Candidate(Box(0, 0, 1, 1), attributes={COLOR: "black", SHADES: "black gray"})
+    >>> of_color([gray], ["gray"]) == (gray,), of_color([gray], ["red"])
+    (True, ())
+    """
+    named = tuple(c for c in candidates if c.attributes.get(COLOR) in colors)
+    return named or tuple(
+        c for c in candidates if not set(c.attributes.get(SHADES, "").split()).isdisjoint(colors)
+    )
 
 
 def merge(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from clue_ros.dialogue.candidates import (
     COLOR,
     KIND,
+    SHADES,
     Asked,
     Candidate,
+    of_color,
     option_of,
     question_about,
     question_words,
@@ -33,8 +35,15 @@ from clue_ros.dialogue.narrowing import (
     is_among,
     narrow,
 )
-from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, PhraseWords, read_phrase
-from clue_ros.dialogue.object_names import same_noun
+from clue_ros.dialogue.noun_phrases import (
+    ENGLISH,
+    SHORTEST,
+    Phrase,
+    PhraseWords,
+    is_one_slip,
+    read_phrase,
+)
+from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
@@ -63,6 +72,7 @@ class Standing:
     refused: tuple[Candidate, ...] = ()
     one_by_one: bool = False
     rules: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,9 @@ def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> 
 def begin(phrase: Phrase, finder: Finder) -> Standing:
     """Find what a request names, and keep what its other words allow."""
     found = finder.find(phrase)
+    meant = "" if found else finder.spelled(phrase.noun)
+    if meant:
+        return replace(begin(replace(phrase, noun=meant), finder), guessed=True)
     located = finder.locate(phrase) if phrase.has_geometry or phrase.excluded else ()
     if located:
         return Standing(phrase, located, found)
@@ -130,7 +143,7 @@ def hear(
     proposal = asks_yes_or_no(options)
     offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
     proposed = _meant(question, before, finder, words) if proposal else ()
-    after = replace(before, narrowed=False, one_by_one=False)
+    after = replace(before, narrowed=False, one_by_one=False, guessed=False)
     if not before.candidates or missing_thing(question) is not None:
         return _renamed(after, said, finder, words)
     if re.fullmatch(table.any_of_them, said):
@@ -167,7 +180,10 @@ def _answered(
     if not phrase.says_anything:
         return after
     if phrase.noun and not _names(phrase.noun, after):
-        return _other_noun(after, phrase, finder, is_request=is_request)
+        meant = finder.spelled(phrase.noun)
+        if not meant or not _names(meant, after):
+            return _other_noun(after, phrase, finder, is_request=is_request)
+        phrase = replace(phrase, noun=meant)
     pool = after.candidates
     if phrase.colors or (phrase.excluded is not None and phrase.excluded.colors):
         pool = finder.described(pool, COLOR, after.phrase.noun)
@@ -280,7 +296,11 @@ class LabelledObjects:
             if named:
                 return named
         colored = tuple(c for c in self.objects if _may_have_color(c, phrase.colors))
-        return called(colored, phrase.noun) if phrase.noun else colored
+        found = called(colored, phrase.noun) if phrase.noun else colored
+        if found or not phrase.colors:
+            return found
+        named = called(self.objects, phrase.noun) if phrase.noun else self.objects
+        return of_color(named, phrase.colors)
 
     def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """Nothing: labels know no places."""
@@ -294,6 +314,18 @@ class LabelledObjects:
         kept, _ = narrow(candidates, replace(phrase, noun=""), self, ANSWER_GAP)
         return kept or tuple(candidates)
 
+    def spelled(self, noun: str) -> str:
+        """The only label that the noun is a slip of, unless it names a thing itself.
+
+        A slip seldom changes the first letter, and a short label is a slip away from other words.
+        """
+        if noun in KNOWN_NAMES or called(self.objects, noun):
+            return ""
+        kinds = {c.attributes[KIND] for c in self.objects if KIND in c.attributes}
+        long = [k for k in kinds if len(k) >= SHORTEST and k[0] == noun[:1]]
+        near = [kind for kind in long if is_one_slip(noun, kind)]
+        return near[0] if len(near) == 1 else ""
+
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str
     ) -> tuple[Candidate, ...]:
@@ -302,4 +334,5 @@ class LabelledObjects:
 
 
 def _may_have_color(candidate: Candidate, colors: Sequence[str]) -> bool:
-    return not colors or candidate.attributes.get(COLOR, colors[0]) in colors
+    unknown = COLOR not in candidate.attributes and SHADES not in candidate.attributes
+    return not colors or unknown or candidate.attributes.get(COLOR) in colors

@@ -12,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from clue_ros.dialogue.candidates import COLOR, KIND, Candidate, in_reading_order, option_of
+from clue_ros.dialogue.candidates import (
+    COLOR,
+    KIND,
+    SHADES,
+    Candidate,
+    in_reading_order,
+    of_color,
+    option_of,
+)
 from clue_ros.dialogue.noun_phrases import SIDES, Phrase, read_phrase
 from clue_ros.dialogue.object_names import best_named
 
@@ -45,6 +53,9 @@ class Finder(Protocol):
     def choose(self, phrase: Phrase, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Those of the candidates that the phrase describes; all of them where it cannot tell."""
 
+    def spelled(self, noun: str) -> str:
+        """The name of a thing in sight that a misspelt noun means; "" where none is clear."""
+
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str
     ) -> tuple[Candidate, ...]:
@@ -70,15 +81,12 @@ def narrow(
     gap: how far behind the first one, in parts of the image's side, another is meant as well.
     """
     pool, applied = tuple(candidates), False
-    for attribute, wanted in ((COLOR, phrase.colors), (KIND, (phrase.noun,))):
-        if pool and any(wanted) and all(attribute in c.attributes for c in pool):
-            if attribute == KIND:
-                named = called(pool, phrase.noun)
-                if named and len(named) < len(pool):
-                    pool, applied = named, True
-            else:
-                pool = tuple(c for c in pool if c.attributes[COLOR] in wanted)
-                applied = True
+    if pool and phrase.colors and all({COLOR, SHADES} & c.attributes.keys() for c in pool):
+        pool, applied = of_color(pool, phrase.colors), True
+    if pool and phrase.noun and all(KIND in c.attributes for c in pool):
+        named = called(pool, phrase.noun)
+        if named and len(named) < len(pool):
+            pool, applied = named, True
     if pool and phrase.excluded is not None:
         pool, applied = _exclude(pool, phrase.excluded, finder, applied)
     if len(pool) > 1 and phrase.relation is not None:

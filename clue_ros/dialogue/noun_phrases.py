@@ -32,7 +32,7 @@ SIDES: dict[str, tuple[float, float]] = {
 """Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
 NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
-_SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
+SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
 """The number of "the last one"."""
 
@@ -321,7 +321,7 @@ def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
     ('green', 'second', 'bowl')
     """
     known = _closed_words(words)
-    if len(token) < _SHORTEST or token in known or token in _other_words(words):
+    if len(token) < SHORTEST or token in known or token in _other_words(words):
         return token
     near = {word for word in known if word[0] == token[0] and is_one_slip(token, word)}
     return near.pop() if len(near) == 1 else token
@@ -331,7 +331,7 @@ def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
 def _closed_words(words: PhraseWords) -> frozenset[str]:
     tables = (words.colors, words.sizes, words.places, words.numbers)
     found = {token for table in tables for form in table for token in form.split()}
-    return frozenset(token for token in found if len(token) >= _SHORTEST)
+    return frozenset(token for token in found if len(token) >= SHORTEST)
 
 
 @lru_cache(maxsize=8)

@@ -189,6 +189,10 @@ class BaseFinder:
             return tuple(candidates)
         return tuple(c for c, v in zip(candidates, known, strict=True) if v >= max(known) - NATS)
 
+    def spelled(self, noun: str) -> str:
+        """Nothing: the base reads misspelt words itself."""
+        return ""
+
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str
     ) -> tuple[Candidate, ...]:

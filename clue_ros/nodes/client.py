@@ -368,7 +368,7 @@ class CommandGrounder:
         self._background = BackgroundNode(name, namespace, context)
         self.node = self._background.node
         create = self.node.create_client
-        # Answers to other clients pass through these queues too: rclpy's default of 10 can lose ours.
+        # Answers to other clients pass through these queues too: the default of 10 can lose ours.
         action, ground, answer = (
             Perception.GROUND_WITH_DIALOGUE,
             Perception.GROUND,

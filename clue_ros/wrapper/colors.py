@@ -9,14 +9,14 @@ has no such step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import COLOR, Candidate
+from clue_ros.dialogue.candidates import COLOR, SHADES, Candidate
 from clue_ros.dialogue.types import Box
 
 RING = 0.15  # width of the ring around a box, in parts of its sides
@@ -24,6 +24,7 @@ INNER = 0.8  # part of a box's sides whose ellipse is looked at
 DIFFERENT = 12.0  # distance in CIELAB from the ring's median from which a pixel is no background
 ENOUGH = 0.15  # share of the ellipse that must differ; else the whole ellipse votes
 LEAST = 0.35  # share of the votes that a name needs
+SOME = 0.1  # share from which a thing has some of a colour
 LARGEST = 64  # pixels of a crop's longer side: enough for a name
 
 # Name, lowest and highest hue in degrees; of pixels that are neither grey nor dark.
@@ -40,23 +41,41 @@ _NAMES = (
 def with_measured_colors(
     candidates: Sequence[Candidate], image: npt.NDArray[np.uint8]
 ) -> tuple[Candidate, ...]:
-    """The candidates with a measured colour where theirs is not known; image: RGB (H, W, 3)."""
+    """The candidates with measured colours where theirs is not known; image: RGB (H, W, 3).
+
+    The one that prevails, and those that some of the thing has (`SHADES`).
+    """
     out = []
     for candidate in candidates:
-        name = None if COLOR in candidate.attributes else color_name(image, candidate.box)
-        out.append(candidate if name is None else candidate.known(**{COLOR: name}))
+        if COLOR not in candidate.attributes:
+            shares = color_shares(image, candidate.box)
+            name = _prevailing(shares)
+            shades = [n for n, share in shares.items() if share >= SOME]
+            candidate = candidate.known(**{SHADES: " ".join(shades)} if shades else {})
+            candidate = candidate.known(**{COLOR: name} if name else {})
+        out.append(candidate)
     return tuple(out)
 
 
 def color_name(image: npt.NDArray[np.uint8], box: Box) -> str | None:
     """The colour of the thing in a box of an image, RGB (H, W, 3); None where no name prevails."""
+    return _prevailing(color_shares(image, box))
+
+
+def _prevailing(shares: Mapping[str, float]) -> str | None:
+    best = max(shares, key=shares.__getitem__, default=None)
+    return best if best is not None and shares[best] >= LEAST else None
+
+
+def color_shares(image: npt.NDArray[np.uint8], box: Box) -> dict[str, float]:
+    """The share of each colour in the thing in a box of an RGB image (H, W, 3); none: no pixel."""
     height, width = image.shape[:2]
     w, h = box.x_max - box.x_min, box.y_max - box.y_min
     x0, y0 = max(0, int(box.x_min - RING * w)), max(0, int(box.y_min - RING * h))
     x1, y1 = min(width, int(box.x_max + RING * w) + 1), min(height, int(box.y_max + RING * h) + 1)
     crop: npt.NDArray[Any] = image[y0:y1, x0:x1]
     if crop.size == 0 or w <= 0 or h <= 0:
-        return None
+        return {}
     scale = min(1.0, LARGEST / max(crop.shape[:2]))
     if scale < 1:
         crop = cv2.resize(crop, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -66,7 +85,7 @@ def color_name(image: npt.NDArray[np.uint8], box: Box) -> str | None:
     inside = u**2 + v**2 <= INNER**2
     ring = np.maximum(abs(u), abs(v)) > 1
     if not inside.any():
-        return None
+        return {}
     lab = cv2.cvtColor(crop.astype(np.float32) / 255, cv2.COLOR_RGB2Lab)
     chosen = inside
     if ring.any():
@@ -78,8 +97,8 @@ def color_name(image: npt.NDArray[np.uint8], box: Box) -> str | None:
     return _vote(crop[chosen])
 
 
-def _vote(pixels: npt.NDArray[np.uint8]) -> str | None:
-    """The most frequent name among pixels (n, 3), RGB."""
+def _vote(pixels: npt.NDArray[np.uint8]) -> dict[str, float]:
+    """The share of each name among pixels (n, 3), RGB."""
     hsv = cv2.cvtColor(pixels[None].astype(np.float32) / 255, cv2.COLOR_RGB2HSV)[0]
     hue, saturation, value = hsv.T
     names = np.full(len(pixels), _NAMES.index("gray"))
@@ -95,5 +114,4 @@ def _vote(pixels: npt.NDArray[np.uint8]) -> str | None:
     names[grey & (value > 0.65)] = _NAMES.index("white")
     names[(value < 0.1) | (grey & (value < 0.2))] = _NAMES.index("black")
     votes = np.bincount(names, minlength=len(_NAMES))
-    best = int(votes.argmax())
-    return _NAMES[best] if votes[best] >= LEAST * len(pixels) else None
+    return dict(zip(_NAMES, (votes / len(pixels)).tolist(), strict=True))

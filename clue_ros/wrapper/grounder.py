@@ -249,7 +249,12 @@ class Wrapper:
 
     def _nouns(self, dialogue: Dialogue) -> tuple[str, ...]:
         """The nouns that decide what is found; none if the detectors list what they know."""
-        return nouns_of(dialogue) if any(s.open_vocabulary for s in self.sources) else ()
+        return nouns_of(dialogue) if self._told else ()
+
+    @property
+    def _told(self) -> frozenset[str]:
+        """The names of the sources that are told what to look for."""
+        return frozenset(s.name for s in self.sources if s.open_vocabulary)
 
     def ambiguity(self, view: WrapperView, expression: str | Dialogue) -> AmbiguityEstimate:
         """Judge whether a sentence, or a dialogue so far, names exactly one thing.
@@ -317,9 +322,14 @@ class Wrapper:
         self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
     ) -> _Verdict:
         size = view.width, view.height
-        standing = follow(dialogue, LabelledObjects(_things(candidates), size))
+        # A detector that is told what to look for finds it in other things too: the others first.
+        own = [c for c in candidates if c.source not in self._told]
+        standing = follow(dialogue, LabelledObjects(_things(own or candidates), size))
+        if not standing.candidates and own:
+            standing = follow(dialogue, LabelledObjects(_things(candidates), size))
         left = standing.candidates
-        chance = 0.0 if standing.confirmed else RULE_CHANCE.get(len(left), 0.95)
+        chance = RULE_CHANCE.get(0 if standing.guessed else len(left), 0.95)
+        chance = 0.0 if standing.confirmed else chance
         best = max(left, key=lambda c: c.score, default=None)
         boxes = {c.box for c in left}
         chances = tuple(1 / len(left) if c.box in boxes else 0.0 for c in candidates)

@@ -67,6 +67,10 @@ def where(standing: Standing) -> list[tuple[float, float]]:
         ("the mug below the yellow box", [(100, 240)]),
         ("both red mugs", [(100, 240), (540, 240)]),
         ("the grene bowl", [(320, 400)]),
+        ("the bwol", [(320, 400)]),
+        ("the bowls", [(320, 400)]),
+        ("the owl", []),  # names another thing
+        ("the bx", []),  # too short a label for a slip
         ("the banana", []),
     ],
 )

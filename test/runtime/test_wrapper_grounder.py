@@ -115,6 +115,47 @@ def test_an_answer_may_call_the_thing_by_a_name_that_no_label_has() -> None:
     assert reply.box == BLUE
 
 
+def test_a_detectors_own_labels_go_before_those_that_repeat_the_request() -> None:
+    lists = CallableSource(listed, "lists", open_vocabulary=False)
+    told = CallableSource(lambda _i, nouns: [(b, nouns[0], 0.99) for b in (BLUE, PLATE)], "told")
+    wrapper = Wrapper([lists, told])
+    view = wrapper.look(scene())
+    pointed = wrapper.reply(view, Dialogue("the plate"))  # "told" calls the blue mug a plate, too
+    assert isinstance(pointed, Grounding)
+    assert pointed.box == PLATE
+    asked = wrapper.reply(view, Dialogue("the saucepan"))  # which "lists" does not know
+    assert isinstance(asked, Question)
+    assert set(asked.candidates) == {BLUE, PLATE}
+
+
+def test_a_misspelt_name_is_confirmed_before_the_robot_points() -> None:
+    wrapper = Wrapper([CallableSource(listed)])
+    view, dialogue = wrapper.look(scene()), Dialogue("give me the palte")
+    asked = wrapper.reply(view, dialogue)
+    assert isinstance(asked, Question)
+    assert asked.text == "do you mean the white plate?"
+    assert asked.candidates == (PLATE,)
+    dialogue.add_question(asked.text)
+    dialogue.add_answer("yes")
+    pointed = wrapper.reply(view, dialogue)
+    assert isinstance(pointed, Grounding)
+    assert pointed.box == PLATE
+    forced = wrapper.reply(view, Dialogue("give me the palte"), force_grounding=True)
+    assert isinstance(forced, Grounding)
+    assert forced.box == PLATE
+
+
+def test_a_colour_that_does_not_prevail_is_found_where_no_other_is_of_it() -> None:
+    image = scene()
+    image[12:38, 12:22] = (250, 140, 20)  # two fifths of the red mug
+    wrapper = Wrapper([CallableSource(listed)])
+    pointed = wrapper.reply(wrapper.look(image), Dialogue("the orange mug"))
+    assert isinstance(pointed, Grounding)
+    assert pointed.box == RED
+    missing = wrapper.reply(wrapper.look(image), Dialogue("the green mug"))
+    assert isinstance(missing, NotFound)
+
+
 def test_memory_and_place_are_those_of_detectors_and_language_model(tmp_path: Path) -> None:
     wrapper = load_grounder(
         "wrapper", candidates=[f"base:{write_random_model(tmp_path)}"], device="cpu"
