@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clue_ros.dialogue import Box, Dialogue, Turn
-from clue_ros.dialogue.candidates import Candidate, merge, question_about
+from clue_ros.dialogue.candidates import COLOR, SHADES, Candidate, merge, question_about
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
 from clue_ros.dialogue.noun_phrases import read_phrase
 
@@ -106,6 +107,18 @@ def test_a_request_keeps_what_its_words_allow(
 )
 def test_an_answer_narrows(answers: list[str], centers: list[tuple[float, float]]) -> None:
     assert where(say("the mug", *answers)[0]) == centers
+
+
+def test_a_colour_in_an_answer_means_what_is_partly_of_it_where_nothing_is_mostly() -> None:
+    mottled = replace(at(100, 240, "mug"), attributes={SHADES: "black gray"})
+    red = replace(at(320, 240, "mug"), attributes={COLOR: "red", SHADES: "red white"})
+    white = replace(at(540, 240, "mug"), attributes={COLOR: "white", SHADES: "white"})
+    mugs = (mottled, red, white)
+    assert where(say("the mug", "the gray one", objects=mugs)[0]) == [(100, 240)]
+    assert where(say("the mug", "the white one", objects=mugs)[0]) == [(540, 240)]
+    assert where(say("the white mug", objects=mugs)[0]) == [(540, 240)]
+    assert where(say("the gray mug", objects=mugs)[0]) == [(100, 240)]
+    assert where(say("the blue mug", objects=mugs)[0]) == []
 
 
 def test_each_of_three_candidates_is_named_in_few_words() -> None:
