@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -68,6 +68,7 @@ LANGUAGE_MODEL, RULES = "language model", "rules"
 WORDINGS = (LANGUAGE_MODEL, RULES)
 GRID = 32  # side of the map that is published
 DEFAULT_THRESHOLD = 0.5
+APART = 0.1  # IoU below which a box is of another thing than those that others found
 RULE_CHANCE = {1: 0.05}  # probability of ambiguity by the rules, by how many are left; else 0.95
 Image = npt.NDArray[np.uint8]
 
@@ -322,10 +323,8 @@ class Wrapper:
         self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
     ) -> _Verdict:
         size = view.width, view.height
-        # A detector that is told what to look for finds it in other things too: the others first.
-        own = [c for c in candidates if c.source not in self._told]
-        standing = follow(dialogue, LabelledObjects(_things(own or candidates), size))
-        if not standing.candidates and own:
+        standing = follow(dialogue, LabelledObjects(_things(candidates, self._told), size))
+        if not standing.candidates and self._told:  # they may know the noun that no label says
             standing = follow(dialogue, LabelledObjects(_things(candidates), size))
         left = standing.candidates
         chance = RULE_CHANCE.get(0 if standing.guessed else len(left), 0.95)
@@ -425,14 +424,22 @@ def _proposal(candidate: Candidate) -> Asked:
     return question_about([candidate.known(**{KIND: candidate.label or "object"})])
 
 
-def _things(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """One candidate for each thing that several detectors found."""
+def _things(candidates: Sequence[Candidate], told: Collection[str] = ()) -> tuple[Candidate, ...]:
+    """One candidate for each thing that several detectors found.
+
+    told: sources that are told what to look for. They find it in other things too, so they only
+    add what lies where the others see nothing.
+    """
     by_source: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_source.setdefault(candidate.source, []).append(candidate)
     found: tuple[Candidate, ...] = ()
-    for group in by_source.values():
-        found = unite(found, merge(group), SAME_BOX)
+    for source in sorted(by_source, key=lambda name: name in told):
+        group = merge(by_source[source])
+        if source in told:
+            own = [c for c in found if c.source not in told]
+            group = tuple(c for c in group if all(c.box.iou(o.box) < APART for o in own))
+        found = unite(found, group, SAME_BOX)
     return found
 
 
