@@ -61,7 +61,9 @@ class Standing:
     candidates: those that match. phrase: of the request, with what the answers added. narrowed:
     whether the last answer left out any. confirmed: whether the person has settled it. refused:
     what the person said it is not. one_by_one: the person wants several. rules: whether words or
-    geometry left out some of what was found.
+    geometry left out some of what was found. guessed: nobody has confirmed that these are meant;
+    the request's noun was read as a label that it is a slip of ("vae": "vase"), or only a part of
+    each thing has the request's colour.
     """
 
     phrase: Phrase
@@ -131,7 +133,8 @@ def begin(phrase: Phrase, finder: Finder) -> Standing:
     kept, _ = narrow(found, phrase, finder, REQUEST_GAP)
     if found and not kept:
         kept = finder.choose(phrase, found)
-    return Standing(phrase, kept, found, rules=len(kept) < len(found))
+    partly = bool(phrase.colors) and all(_is_partly(c, phrase.colors) for c in kept)
+    return Standing(phrase, kept, found, rules=len(kept) < len(found), guessed=partly)
 
 
 def hear(
@@ -331,6 +334,10 @@ class LabelledObjects:
     ) -> tuple[Candidate, ...]:
         """As they are."""
         return tuple(candidates)
+
+
+def _is_partly(candidate: Candidate, colors: Sequence[str]) -> bool:
+    return SHADES in candidate.attributes and candidate.attributes.get(COLOR) not in colors
 
 
 def _may_have_color(candidate: Candidate, colors: Sequence[str]) -> bool:

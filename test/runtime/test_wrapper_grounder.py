@@ -145,14 +145,20 @@ def test_a_misspelt_name_is_confirmed_before_the_robot_points() -> None:
     assert forced.box == PLATE
 
 
-def test_a_colour_that_does_not_prevail_is_found_where_no_other_is_of_it() -> None:
+def test_a_thing_that_is_partly_of_the_colour_is_confirmed_where_no_other_is_of_it() -> None:
     image = scene()
     image[12:38, 12:22] = (250, 140, 20)  # two fifths of the red mug
     wrapper = Wrapper([CallableSource(listed)])
-    pointed = wrapper.reply(wrapper.look(image), Dialogue("the orange mug"))
+    view, dialogue = wrapper.look(image), Dialogue("the orange mug")
+    asked = wrapper.reply(view, dialogue)
+    assert isinstance(asked, Question)
+    assert asked.text == "do you mean the red mug?"
+    dialogue.add_question(asked.text)
+    dialogue.add_answer("yes")
+    pointed = wrapper.reply(view, dialogue)
     assert isinstance(pointed, Grounding)
     assert pointed.box == RED
-    missing = wrapper.reply(wrapper.look(image), Dialogue("the green mug"))
+    missing = wrapper.reply(view, Dialogue("the green mug"))
     assert isinstance(missing, NotFound)
 
 
