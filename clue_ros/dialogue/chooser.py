@@ -40,8 +40,8 @@ from clue_ros.dialogue.noun_phrases import (
     SHORTEST,
     Phrase,
     PhraseWords,
-    is_one_slip,
     read_phrase,
+    slip_of,
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
@@ -320,14 +320,12 @@ class LabelledObjects:
     def spelled(self, noun: str) -> str:
         """The only label that the noun is a slip of, unless it names a thing itself.
 
-        A slip seldom changes the first letter, and a short label is a slip away from other words.
+        A short label is a slip away from other words.
         """
         if noun in KNOWN_NAMES or called(self.objects, noun):
             return ""
-        kinds = {c.attributes[KIND] for c in self.objects if KIND in c.attributes}
-        long = [k for k in kinds if len(k) >= SHORTEST and k[0] == noun[:1]]
-        near = [kind for kind in long if is_one_slip(noun, kind)]
-        return near[0] if len(near) == 1 else ""
+        kinds = {c.attributes.get(KIND, "") for c in self.objects}
+        return slip_of(noun, [kind for kind in kinds if len(kind) >= SHORTEST])
 
     def described(
         self, candidates: Sequence[Candidate], attribute: str, noun: str

@@ -10,7 +10,7 @@ know stays in the noun, so that a detector is still asked about it: "coffee mug 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -323,8 +323,7 @@ def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
     known = _closed_words(words)
     if len(token) < SHORTEST or token in known or token in _other_words(words):
         return token
-    near = {word for word in known if word[0] == token[0] and is_one_slip(token, word)}
-    return near.pop() if len(near) == 1 else token
+    return slip_of(token, known) or token
 
 
 @lru_cache(maxsize=8)
@@ -355,6 +354,15 @@ def is_one_slip(a: str, b: str) -> bool:
     x, y = a[at:], b[at:]
     swapped = x[:2] == y[1::-1] and x[2:] == y[2:] if len(x) > 1 and len(y) > 1 else False
     return swapped or x[1:] == y[1:] or x[1:] == y or x == y[1:]
+
+
+def slip_of(token: str, known: Collection[str]) -> str:
+    """The only one of some words that a token is a slip of; "" where there is none, or several.
+
+    A slip seldom changes the first letter.
+    """
+    near = {word for word in known if word[0] == token[:1] and is_one_slip(token, word)}
+    return near.pop() if len(near) == 1 else ""
 
 
 def _cut(text: str, pattern: str) -> tuple[str, str]:

@@ -367,24 +367,10 @@ class CommandGrounder:
     ) -> None:
         self._background = BackgroundNode(name, namespace, context)
         self.node = self._background.node
-        create = self.node.create_client
-        # Answers to other clients pass through these queues too: the default of 10 can lose ours.
-        action, ground, answer = (
-            Perception.GROUND_WITH_DIALOGUE,
-            Perception.GROUND,
-            Perception.ANSWER,
-        )
-        self._client = ActionClient(
-            self.node,
-            GroundWithDialogue,
-            action.name,
-            goal_service_qos_profile=action.qos,
-            result_service_qos_profile=action.qos,
-            cancel_service_qos_profile=action.qos,
-        )
-        self._ground = create(Ground, ground.name, qos_profile=ground.qos)
-        self._answer = create(AnswerClarification, answer.name, qos_profile=answer.qos)
-        self._state = create(GetState, f"{perception}/get_state")
+        self._client = Perception.GROUND_WITH_DIALOGUE.client(self.node)
+        self._ground = Perception.GROUND.client(self.node)
+        self._answer = Perception.ANSWER.client(self.node)
+        self._state = self.node.create_client(GetState, f"{perception}/get_state")
         self._dialogue_state: DialogueState | None = None
         Perception.DIALOGUE_STATE.subscribe(self.node, self._on_dialogue_state)
         self._background.start()

@@ -118,7 +118,21 @@ class OptionalOutput(ActiveOutput):
         return ""
 
 
-class Service(Interface):
+class Call(Interface):
+    """A service of another node that is called."""
+
+    direction = "call"
+
+    def client(self, node: Node, *, name: str = "", **options: Any) -> Client:
+        """Create the client; `name` replaces the table's.
+
+        With Fast DDS the answers to other clients pass through its queue too: too short a one loses
+        its own.
+        """
+        return node.create_client(self.type, name or self.name, qos_profile=self.qos, **options)
+
+
+class Service(Call):
     """An offered service."""
 
     direction = "service"
@@ -128,27 +142,21 @@ class Service(Interface):
         node.create_service(self.type, self.name, callback, qos_profile=self.qos, **options)
 
 
-class Call(Interface):
-    """A service of another node that is called."""
-
-    direction = "call"
-
-    def client(self, node: Node, *, name: str = "", **options: Any) -> Client:
-        """Create the client; `name` replaces the table's."""
-        return node.create_client(self.type, name or self.name, **options)
-
-
 class ActionCall(Interface):
     """An action of another node that is asked for."""
 
     direction = "action call"
 
+    @property
+    def _services(self) -> dict[str, QoSProfile]:
+        return {f"{kind}_service_qos_profile": self.qos for kind in ("goal", "result", "cancel")}
+
     def client(self, node: Node) -> ActionClient:
         """Create the action client."""
-        return ActionClient(node, self.type, self.name)
+        return ActionClient(node, self.type, self.name, **self._services)
 
 
-class Action(Interface):
+class Action(ActionCall):
     """An offered action."""
 
     direction = "action"
@@ -167,9 +175,7 @@ class Action(Interface):
             self.name,
             execute,
             cancel_callback=cancel,
-            goal_service_qos_profile=self.qos,
-            result_service_qos_profile=self.qos,
-            cancel_service_qos_profile=self.qos,
+            **self._services,
             **options,
         )
 

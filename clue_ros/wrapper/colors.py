@@ -43,16 +43,15 @@ def with_measured_colors(
 ) -> tuple[Candidate, ...]:
     """The candidates with measured colours where theirs is not known; image: RGB (H, W, 3).
 
-    The one that prevails, and those that some of the thing has (`SHADES`).
+    `COLOR`: the one that prevails; `SHADES`: all that a part of the thing has.
     """
     out = []
     for candidate in candidates:
         if COLOR not in candidate.attributes:
             shares = color_shares(image, candidate.box)
-            name = _prevailing(shares)
-            shades = [n for n, share in shares.items() if share >= SOME]
-            candidate = candidate.known(**{SHADES: " ".join(shades)} if shades else {})
-            candidate = candidate.known(**{COLOR: name} if name else {})
+            shades = " ".join(name for name, share in shares.items() if share >= SOME)
+            measured = {COLOR: _prevailing(shares), SHADES: shades}
+            candidate = candidate.known(**{key: said for key, said in measured.items() if said})
         out.append(candidate)
     return tuple(out)
 

@@ -68,7 +68,7 @@ LANGUAGE_MODEL, RULES = "language model", "rules"
 WORDINGS = (LANGUAGE_MODEL, RULES)
 GRID = 32  # side of the map that is published
 DEFAULT_THRESHOLD = 0.5
-APART = 0.1  # IoU below which a box is of another thing than those that others found
+APART = 0.1  # IoU below which two boxes are of two things
 RULE_CHANCE = {1: 0.05}  # probability of ambiguity by the rules, by how many are left; else 0.95
 Image = npt.NDArray[np.uint8]
 
@@ -324,7 +324,9 @@ class Wrapper:
     ) -> _Verdict:
         size = view.width, view.height
         standing = follow(dialogue, LabelledObjects(_things(candidates, self._told), size))
-        if not standing.candidates and self._told:  # they may know the noun that no label says
+        sources = {c.source for c in candidates}
+        if not standing.candidates and set() < sources & self._told < sources:
+            # Those that are told may know the noun that no label says.
             standing = follow(dialogue, LabelledObjects(_things(candidates), size))
         left = standing.candidates
         chance = RULE_CHANCE.get(0 if standing.guessed else len(left), 0.95)
