@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -19,13 +20,14 @@ from clue_ros import memory
 from clue_ros.errors import ClueError
 from clue_ros.lab.training import loop
 from clue_ros.lab.training.loop import (
-    Float32Muon,
     Group,
     PartLosses,
     Parts,
+    StackedMuon,
     TrainingSettings,
     make_optimizers,
     mean_figures,
+    prefetch,
     scratch_groups,
     train,
 )
@@ -108,30 +110,46 @@ def test_groups_use_both_optimizers() -> None:
 
 
 @pytest.mark.parametrize("shape", [(12, 40), (40, 12), (24, 24)])
-def test_muon_in_float32_takes_the_steps_of_pytorchs(shape: tuple[int, int]) -> None:
-    start = torch.randn(shape)
-    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_stacked_muon_takes_the_steps_of_pytorchs(
+    shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    starts = [torch.randn(shape), torch.randn(shape), torch.randn(8, 12)]
+    ours, theirs = ([nn.Parameter(s.clone()) for s in starts] for _ in range(2))
     how: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.1}
-    mine = Float32Muon([{"params": [ours], **how}], lr=0.05)
-    other = torch.optim.Muon([theirs], **how, adjust_lr_fn="match_rms_adamw")
+    mine = StackedMuon([{"params": ours, **how}], 0.05, dtype)
+    other = torch.optim.Muon(theirs, **how, adjust_lr_fn="match_rms_adamw")
     for _ in range(3):
-        ours.grad = torch.randn(shape)
-        theirs.grad = ours.grad.clone()
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn(p.shape)
+            q.grad = p.grad.clone()
         mine.step()
         other.step()  # type: ignore[no-untyped-call]
-    moved = (theirs - start).norm()
-    assert (ours - theirs).norm() < 0.02 * moved  # bfloat16 has 8 bits
     assert mine.state_dict()["state"].keys() == other.state_dict()["state"].keys()
-    assert torch.equal(mine.state[ours]["momentum_buffer"], other.state[theirs]["momentum_buffer"])
+    for p, q, start in zip(ours, theirs, starts, strict=True):
+        assert (p - q).norm() < 0.02 * (q - start).norm()  # bfloat16 has 8 bits
+        assert torch.equal(mine.state[p]["momentum_buffer"], other.state[q]["momentum_buffer"])
 
 
-@pytest.mark.parametrize("has", [True, False])
-def test_muon_computes_in_what_the_device_has(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacked_muon_leaves_alone_what_has_no_gradient() -> None:
+    with_one, without = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(4, 6))
+    before = without.detach().clone()
+    muon = StackedMuon([{"params": [with_one, without], "lr": 0.1}], 0.1, torch.float32)
+    with_one.grad = torch.randn(4, 6)
+    muon.step()
+    assert torch.equal(without, before)
+    assert without not in muon.state
+
+
+@pytest.mark.parametrize(("has", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_muon_computes_in_what_the_device_has(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, *, has: bool
+) -> None:
     monkeypatch.setattr(loop, "has_bfloat16", lambda device: has)
     groups = scratch_groups(new_module().named_parameters())
     _, muon = make_optimizers(groups, SETTINGS)
-    assert isinstance(muon, torch.optim.Muon)
-    assert isinstance(muon, Float32Muon) is not has
+    assert isinstance(muon, StackedMuon)
+    assert muon.dtype == dtype
 
 
 def test_training_lowers_the_loss_and_logs_means(whole: tuple[Small, Path]) -> None:
@@ -359,3 +377,29 @@ def test_rate_warms_up_and_decays_to_a_twentieth() -> None:
         assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
         assert all(a >= b for a, b in pairwise(rates[4:]))
         assert rates[-1] == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.parametrize(("device", "made_here"), [("cpu", True), ("cuda", False)])
+def test_batches_come_in_order_from_threads_or_for_a_gpu_from_processes(
+    device: str, *, made_here: bool
+) -> None:
+    def make(step: int) -> tuple[Tensor, int]:
+        return torch.full((2, 3), step), os.getpid()
+
+    with prefetch(make, 2, 9, torch.device(device)) as batch:
+        made = [batch(step) for step in range(4, 9)]
+    assert [int(tensor.sum()) for tensor, _ in made] == [24, 30, 36, 42, 48]
+    assert all((pid == os.getpid()) == made_here for _, pid in made)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_an_error_of_a_batch_is_raised_where_its_step_is_asked_for(device: str) -> None:
+    def make(step: int) -> int:
+        if step == 2:
+            raise ClueError("shard 7 is damaged")
+        return step
+
+    with prefetch(make, 2, 6, torch.device(device)) as batch:
+        assert [batch(0), batch(1)] == [0, 1]
+        with pytest.raises(ClueError, match=r"^shard 7 is damaged$"):
+            batch(2)

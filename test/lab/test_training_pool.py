@@ -15,7 +15,6 @@ from clue_ros.lab.training.augment import (
     ScenePool,
     exposed,
     mirrored,
-    pixels,
     shifted,
     turned,
 )
@@ -23,6 +22,7 @@ from clue_ros.lab.training.vision import (
     LOC_BINS,
     DenseHeads,
     DenseTargets,
+    batch_tensor,
     dense_loss,
     dense_targets,
     side_bins,
@@ -180,7 +180,7 @@ def test_pixels_are_those_of_the_processor() -> None:
     (scene,) = random_scenes(1, 3)
     pictures = build_processor(build_tokenizer(["a"]), 64, 64).image_processor
     expected = pictures([scene.image], return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(torch.from_numpy(pixels([scene.image])), expected)
+    torch.testing.assert_close(batch_tensor([scene], torch.device("cpu")), expected)
 
 
 # --- dense targets

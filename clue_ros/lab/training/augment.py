@@ -281,8 +281,3 @@ def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArr
     gray = cv2.cvtColor(cv2.cvtColor(found, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
     vivid = float(rng.uniform(0.7, 1.3))
     return np.asarray(cv2.addWeighted(found, vivid, gray, 1 - vivid, 0), dtype=np.uint8)
-
-
-def pixels(images: Iterable[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
-    """What the processor makes of pictures of the model's size: float32 (B, 3, S, S) in -1..1."""
-    return np.stack([i.transpose(2, 0, 1) for i in images]).astype(np.float32) / 127.5 - 1

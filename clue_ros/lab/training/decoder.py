@@ -95,7 +95,7 @@ def train_decoder(
     notes: see `train`. tower_rate: share of the learning rate at which the vision tower learns on;
     0: it is frozen. teaching: the losses at the end; the held-out figures always have the usual
     ones, so that runs compare. alone_share: share of the steps before the last tenth with one query
-    a sequence (`is_alone`). workers: threads of `prefetch`. replicas: threads that share a step.
+    a sequence (`is_alone`). workers: of `prefetch`. replicas: threads that share a step.
     heads: stage 1's, which go on with the dense targets if the tower learns on.
     """
     decoder = PackedDecoder(model, tokenizer, device)
@@ -137,7 +137,7 @@ def train_decoder(
             now = teaching.at(step / settings.steps)
             return threads.step(batches(step), now, is_alone=single(step))
 
-        with prefetch(draw, workers, settings.steps) as batches:
+        with prefetch(draw, workers, settings.steps, device) as batches:
             train(
                 batch_loss, groups, settings, folder,
                 evaluate=evaluate, notes={**kept, **(notes or {})},

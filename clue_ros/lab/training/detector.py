@@ -320,7 +320,9 @@ def train_adapter(
 
     trainer.training_mode()
     workers = options.prefetch_workers(trainer.device)
-    with prefetch(partial(data.samples, settings), workers, options.steps) as samples:
+    with prefetch(
+        partial(data.samples, settings), workers, options.steps, trainer.device
+    ) as samples:
         train(
             lambda step: trainer.step(samples(step)),
             trainer.groups(adapters),

@@ -506,7 +506,7 @@ def train_ivg(
 
     trainer.training_mode()
     workers = options.prefetch_workers(processes.device)
-    with prefetch(draw, workers, options.steps) as shares:
+    with prefetch(draw, workers, options.steps, processes.device) as shares:
         train(
             lambda step: trainer.step(shares(step)),
             [Group([p for p in adapters.parameters(name) if p.requires_grad])],

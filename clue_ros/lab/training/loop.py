@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,12 +18,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import cv2
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from clue_ros import memory
@@ -100,43 +103,61 @@ def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
     return [g for g in groups if g.parameters]
 
 
-class Float32Muon(torch.optim.Muon):
-    """PyTorch's Muon with its orthogonalization in float32 instead of bfloat16.
+class StackedMuon(torch.optim.Muon):
+    """PyTorch's Muon with all matrices of a shape in one product, in a dtype of one's choice.
 
-    PyTorch multiplies in bfloat16 whatever the device. A CPU that does not have it emulates it, 80
-    times as slowly as float32. Settings and state are those of `torch.optim.Muon` with
+    PyTorch's takes one matrix after another, which is over a thousand launches a step on a GPU, and
+    multiplies in bfloat16 whatever the device. A CPU that does not have it emulates it, 80 times as
+    slowly as float32. Settings and state are those of `torch.optim.Muon` with
     adjust_lr_fn="match_rms_adamw", so that a run can go on with either.
     """
 
-    def __init__(self, params: Iterable[dict[str, Any]], lr: float) -> None:
+    def __init__(self, params: Iterable[dict[str, Any]], lr: float, dtype: torch.dtype) -> None:
         super().__init__(params, lr=lr, adjust_lr_fn="match_rms_adamw")
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take a step with the gradients that the parameters have. closure: must be None."""
         if closure is not None:
-            raise ValueError("Float32Muon takes no closure")
+            raise ValueError("StackedMuon takes no closure")
         for group in self.param_groups:
-            for p in (p for p in group["params"] if p.grad is not None):
-                if "momentum_buffer" not in self.state[p]:
-                    self.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
-                momentum = self.state[p]["momentum_buffer"]
-                momentum.lerp_(p.grad, 1 - group["momentum"])
-                ahead = p.grad.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-                update = _orthogonal(ahead, group)
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(max(p.shape)))
+            shapes: dict[torch.Size, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    shapes.setdefault(p.shape, []).append(p)
+            for shape, parameters in shapes.items():
+                gradients = [p.grad for p in parameters if p.grad is not None]
+                momenta = [self._momentum(p) for p in parameters]
+                torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+                ahead: Sequence[Tensor] = momenta
+                if group["nesterov"]:
+                    ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])
+                updates = _orthogonal(torch.stack([*ahead]).to(self.dtype), group)
+                rate = group["lr"] * 0.2 * math.sqrt(max(shape))
+                torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(
+                    parameters, list(updates.to(parameters[0].dtype).unbind()), alpha=-rate
+                )
+
+    def _momentum(self, p: Tensor) -> Tensor:
+        state = self.state[p]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(p)
+        found: Tensor = state["momentum_buffer"]
+        return found
 
 
-def _orthogonal(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """The Newton-Schulz iteration of Muon: the matrix with singular values of about 1."""
+def _orthogonal(matrices: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """Muon's Newton-Schulz iteration: (n, rows, columns), then with singular values of about 1."""
     a, b, c = group["ns_coefficients"]
-    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    x = x / x.norm().clamp(min=group["eps"])
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if matrix.shape[0] > matrix.shape[1] else x
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 def make_optimizers(
@@ -156,10 +177,10 @@ def make_optimizers(
     optimizers: list[torch.optim.Optimizer] = []
     if adamw:
         optimizers.append(torch.optim.AdamW(adamw, lr=settings.lr, betas=(0.9, 0.98)))
-    if muon and all(has_bfloat16(p.device) for group in muon for p in group["params"]):
-        optimizers.append(torch.optim.Muon(muon, lr=settings.lr, adjust_lr_fn="match_rms_adamw"))
-    elif muon:
-        optimizers.append(Float32Muon(muon, lr=settings.lr))
+    if muon:
+        fast = all(has_bfloat16(p.device) for group in muon for p in group["params"])
+        dtype = torch.bfloat16 if fast else torch.float32
+        optimizers.append(StackedMuon(muon, settings.lr, dtype))
     return optimizers
 
 
@@ -503,16 +524,30 @@ def mean_figures(
 
 
 @contextmanager
-def prefetch(make: Callable[[int], T], workers: int, last: int) -> Iterator[Callable[[int], T]]:
-    """Give `make` with batches prepared by threads ahead of the step that needs them.
+def prefetch(
+    make: Callable[[int], T], workers: int, last: int, device: torch.device
+) -> Iterator[Callable[[int], T]]:
+    """Give `make` with batches prepared ahead of the step that needs them.
 
-    The threads decode and augment pictures, which frees the GIL. workers: how many; 0 makes each
-    batch when it is asked for. last: no step from it on is made. `make` must depend on the step
-    alone; its exceptions are raised where the step is asked for.
+    workers: how many threads, or for a GPU, which is done before threads that share the GIL have
+    drawn the next pictures, processes; 0 makes each batch when it is asked for. last: no step from
+    it on is made. `make` must depend on the step alone, leave the GPU alone, and be asked for one
+    step after another; its exceptions are raised where the step is asked for.
     """
     if workers <= 0:
         yield make
-        return
+    elif device.type == "cuda":
+        with _made_by_processes(make, workers, last) as batch:
+            yield batch
+    else:
+        with _made_by_threads(make, workers, last) as batch:
+            yield batch
+
+
+@contextmanager
+def _made_by_threads(
+    make: Callable[[int], T], workers: int, last: int
+) -> Iterator[Callable[[int], T]]:
     pool, waiting = ThreadPoolExecutor(workers, "batch"), dict[int, Future[T]]()
 
     def batch(step: int) -> T:
@@ -525,3 +560,55 @@ def prefetch(make: Callable[[int], T], workers: int, last: int) -> Iterator[Call
         yield batch
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Steps(Dataset[tuple[T | None, Exception | None]]):
+    """The batch of each step, or the exception instead, which keeps its type and message."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        self._make = make
+
+    def __getitem__(self, step: int) -> tuple[T | None, Exception | None]:
+        try:
+            return self._make(step), None
+        except Exception as error:  # noqa: BLE001 - raised again where the step is asked for
+            return None, error
+
+
+@contextmanager
+def _made_by_processes(
+    make: Callable[[int], T], workers: int, last: int
+) -> Iterator[Callable[[int], T]]:
+    batches: Iterator[tuple[T | None, Exception | None]] | None = None
+    # A fork has none of the threads that OpenCV and the tokenizers would wait for in it.
+    cv2.setNumThreads(1)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    def batch(step: int) -> T:
+        nonlocal batches
+        if batches is None:
+            batches = iter(
+                DataLoader(
+                    _Steps(make),
+                    batch_size=None,
+                    sampler=range(step, last),
+                    num_workers=workers,
+                    collate_fn=_as_it_is,
+                    prefetch_factor=4,
+                    multiprocessing_context="fork",  # the pictures in memory are shared
+                )
+            )
+        made, error = next(batches)
+        if error is not None:
+            raise error
+        return cast(T, made)
+
+    try:
+        yield batch
+    finally:
+        batches = None  # ends the processes
+        cv2.setNumThreads(-1)
+
+
+def _as_it_is(batch: T) -> T:
+    return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from clue_ros.lab.training.loop import EMBEDDED_FINAL_RATE
 from clue_ros.lab.training.parallel import pick_device
 from clue_ros.model.loading import EMBEDDED
 
+MOST_WORKERS = 16  # that are started unasked
 EMBEDDED_RECIPE = {"lr": 7e-4, "final_rate": EMBEDDED_FINAL_RATE}  # of both adapters
 
 
@@ -68,7 +70,9 @@ class TrainingOptions(SourceOptions):
     seed: int = option(0, "seed of weights, data order, augmentation and dropout")
     save_every: int = option(200, "steps between two saved states")
     workers: int | None = option(
-        None, "threads that prepare pictures ahead of their step; default: 2, on a GPU 8"
+        None,
+        "threads, on a GPU processes, that prepare pictures ahead of their step; default: 2, on a"
+        f" GPU one fewer than there are cores, {MOST_WORKERS} at most",
     )
 
     def run_folder(self, model: str | Path) -> Path:
@@ -76,8 +80,12 @@ class TrainingOptions(SourceOptions):
         return self.run if self.run is not None else Path("runs") / Path(model).name
 
     def prefetch_workers(self, device: torch.device) -> int:
-        """The given number of threads, or one that suits the device."""
-        return self.workers if self.workers is not None else 8 if device.type == "cuda" else 2
+        """The given number of threads or processes, or one that suits the device."""
+        if self.workers is not None:
+            return self.workers
+        if device.type != "cuda":
+            return 2
+        return min(MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,6 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
-from clue_ros.lab.training.augment import pixels
 from clue_ros.lab.training.datasets import TrainingData
 from clue_ros.lab.training.loop import (
     RunFolder,
@@ -179,9 +178,19 @@ def dense_loss(
     }
 
 
+def stacked(scenes: Sequence[Scene]) -> Tensor:
+    """Pictures of scenes, uint8 (B, 3, S, S)."""
+    return torch.from_numpy(np.stack([s.image.transpose(2, 0, 1) for s in scenes]))
+
+
+def pixel_values(pictures: Tensor) -> Tensor:
+    """What the processor makes of pictures of the model's size, uint8 to float32 in -1..1."""
+    return pictures.float() / 127.5 - 1
+
+
 def batch_tensor(scenes: Sequence[Scene], device: torch.device) -> Tensor:
     """Pictures of scenes as pixel values (B, 3, S, S)."""
-    return torch.from_numpy(pixels(s.image for s in scenes)).to(device)
+    return pixel_values(stacked(scenes).to(device))
 
 
 class VisionTeacher(nn.Module):
@@ -208,17 +217,17 @@ class VisionTeacher(nn.Module):
         return features
 
     def prepared(self, scenes: list[Scene]) -> tuple[Tensor, DenseTargets]:
-        """Pixel values (B, 3, S, S) and targets of scenes, on the CPU."""
+        """Pictures, uint8 (B, 3, S, S), and targets of scenes, on the CPU."""
         targets = dense_targets(scenes, self.grid, self.heads.kinds, self.heads.colors)
-        return batch_tensor(scenes, torch.device("cpu")), targets
+        return stacked(scenes), targets
 
     def loss(
         self, batch: tuple[Tensor, DenseTargets], sigma: float, device: torch.device
     ) -> dict[str, Tensor]:
         """Dense losses of prepared scenes."""
-        pixel_values, targets = batch
+        pictures, targets = batch
         with autocast(device):
-            features = self.features(pixel_values.to(device))
+            features = self.features(pixel_values(pictures.to(device)))
         return dense_loss(features.float(), self.heads, targets, sigma)
 
 
@@ -284,7 +293,7 @@ def train_vision(
     def prepare(step: int) -> tuple[Tensor, DenseTargets]:
         return teacher.prepared(vision_scenes(data, settings, step))
 
-    with prefetch(prepare, workers, settings.steps) as batches:
+    with prefetch(prepare, workers, settings.steps, device) as batches:
         train(
             lambda step: teacher.loss(batches(step), sigma(step), device),
             scratch_groups(teacher.named_parameters()),
