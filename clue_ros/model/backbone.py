@@ -201,6 +201,7 @@ class Backbone:
             return hidden[rows, lengths - 1], cache
         embedded, mask, positions = self._start(features, prompts)
         kept = self._fast.cache(embedded, room)
+        kept.padded = mask is not None
         hidden = self._fast.run(embedded, mask, positions, kept, last=mask is None)
         return hidden[:, -1] if mask is None else hidden[rows, lengths - 1], kept
 
@@ -297,7 +298,7 @@ class Backbone:
             embedded = self._embed_tokens(tokens.unsqueeze(1))
             cache.room(1)
             mask = None
-            if not bool(attention_mask.all()):
+            if cache.padded:
                 low = torch.finfo(embedded.dtype).min
                 mask = (1 - attention_mask[:, None, None].to(embedded.dtype)) * low
             return self._fast.run(embedded, mask, positions.unsqueeze(1), cache)[:, 0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -187,10 +188,11 @@ class Checkpoint:
 
         Raises ModelError.
         """
-        chance, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
-        if not bool(torch.isfinite(chance).all()):
+        chances, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
+        chance = float(chances[0])
+        if not math.isfinite(chance):
             raise ModelError("the detector's output is not a number: its weights are broken")
-        return float(chance[0]), maps[0].float().cpu().numpy()
+        return chance, maps[0].float().cpu().numpy()
 
     @torch.inference_mode()
     def chances(

@@ -124,14 +124,14 @@ class Vocabulary:
         mask[self.first_segment : self.first_segment + len(SEGMENTS)] = True
         return mask
 
-    def probability(self, shares: torch.Tensor, token: int) -> float:
-        """The share of a token in `shares` (V,); of a location, with those NEAR it added."""
+    def probability(self, shares: torch.Tensor, token: int) -> torch.Tensor:
+        """The share () of a token in `shares` (V,); of a location, with those NEAR it added."""
         step = token - self.first_location
         if not 0 <= step < STEPS:
-            return float(shares[token])
+            return shares[token]
         low, high = max(step - NEAR, 0), min(step + NEAR, LAST)
         near = shares[self.first_location + low : self.first_location + high + 1]
-        return min(float(near.sum()), 1.0)  # rounding may exceed 1
+        return near.sum().clamp_(max=1.0)  # rounding may exceed 1
 
 
 class _Row:
@@ -142,8 +142,9 @@ class _Row:
     ) -> None:
         self.mode, self.vocabulary, self.max_boxes, self.box = mode, vocabulary, max_boxes, box
         self.tokens: list[int] = []
-        self.probabilities: list[float] = []
-        self.ends: list[float] = []
+        # Of each token and of the <eos>: the probability that the reply ended there, and its own.
+        # They are read at the end, so that a GPU is waited for once a token.
+        self.shares: list[torch.Tensor] = []
         self.done = False
 
     def allowed(self) -> torch.Tensor | None:
@@ -181,15 +182,20 @@ class _Row:
             return self._in_boxes()
         return self.vocabulary.locations(self.box[said], self.box[said])
 
-    def add(self, token: int, probability: float) -> None:
-        """Take the next token; decide the form at the first one, and whether this was the last."""
-        if token == self.vocabulary.eos:
+    def add(self, token: int, shares: torch.Tensor) -> None:
+        """Take the next token; decide the form at the first one, and whether this was the last.
+
+        shares (V,): the probabilities of all tokens.
+        """
+        vocabulary = self.vocabulary
+        own = vocabulary.probability(shares, token)
+        self.shares.append(torch.stack([shares[vocabulary.eos], own]))
+        if token == vocabulary.eos:
             self.done = True
             return
         self.tokens.append(token)
-        self.probabilities.append(probability)
         if self.mode == "free":
-            step = token - self.vocabulary.first_location
+            step = token - vocabulary.first_location
             self.mode = "grounding" if 0 <= step < STEPS else "question"
         most = (SIDES + 1) * self.max_boxes - 1
         self.done = self.mode == "grounding" and len(self.tokens) == most
@@ -197,13 +203,14 @@ class _Row:
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
-        said = tuple(self.tokens), tuple(self.probabilities)
+        shares = torch.stack(self.shares).tolist()
+        ends = tuple(end for end, _ in shares)
+        said = tuple(self.tokens), tuple(own for _, own in shares[: len(self.tokens)])
         if self.mode == "segment":
             first, part = self.vocabulary.first_location, self.vocabulary.first_segment or 0
             y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
             parts = tuple(token - part for token in self.tokens[SIDES:])
             return Generation(*said, (y1, x1, y2, x2), segments=parts)
-        ends = tuple(self.ends)
         if self.mode != "grounding":
             return Generation(*said, None, ends=ends)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
@@ -313,7 +320,6 @@ def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         allowed = row.allowed()
         scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
         token = int(scores.argmax())
-        row.ends.append(float(share[row.vocabulary.eos]))
-        row.add(token, row.vocabulary.probability(share, token))
+        row.add(token, share)
         chosen.append(token)
     return torch.tensor(chosen, device=logits.device)

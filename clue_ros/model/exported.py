@@ -231,7 +231,7 @@ class GraphDecoder(FastDecoder):
         found, keys, values = graph(
             _padded(hidden, total),
             _hides(mask, start, past, length, total),
-            *(_padded(part, total) for part in self.turn(positions, hidden.dtype)),
+            *(_padded(part, total) for part in self.turn(positions, hidden.dtype, start)),
             torch.tensor([length - 1]) if last else torch.arange(total),
             cache.keys[:, :, :, :past],
             cache.values[:, :, :, :past],

@@ -49,13 +49,14 @@ class Cache(Protocol):
 class KeyValues:
     """Keys and values of B prompts: (blocks, B, heads, capacity, head size), `length` in use.
 
-    multiple: the capacity is a multiple of this.
+    multiple: the capacity is a multiple of this. padded: some prompt is shorter than the others.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
     length: int = 0
     multiple: int = 1
+    padded: bool = False
 
     def room(self, more: int) -> None:
         """Make the capacity at least `length + more`."""
@@ -154,7 +155,7 @@ class FastDecoder:
         attended to; positions (B or 1, T). last: of the top block's output only the last token is
         wanted: (B, 1, D).
         """
-        turn = self.turn(positions, hidden.dtype)
+        turn = self.turn(positions, hidden.dtype, cache.length if cache is not None else 0)
         hidden = self.through(hidden, mask, turn, cache, slice(-1, None) if last else None)
         if cache is not None:
             cache.length += positions.shape[1]
@@ -271,10 +272,13 @@ class FastDecoder:
         return mixed.view(*mixed.shape[:2], heads, self._size).transpose(1, 2)
 
     def turn(
-        self, positions: torch.Tensor, dtype: torch.dtype
+        self, positions: torch.Tensor, dtype: torch.dtype, past: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotary cosines and sines (B or 1, 1, T, size) of the positions."""
-        last = int(positions[:, -1].max())
+        """Rotary cosines and sines (B or 1, 1, T, size) of the positions after `past` tokens.
+
+        No position is beyond past + T.
+        """
+        last = past + positions.shape[1]  # to ask the largest would be to wait for a GPU
         if self._rotary is None or self._rotary[0].shape[0] <= last:
             every = torch.arange(2 * last + 1, device=positions.device).unsqueeze(0)
             like = torch.empty(0, device=positions.device)

@@ -21,6 +21,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import torch
 from PIL import Image
@@ -158,7 +159,7 @@ class LeanProcessor:
         out = np.empty((len(images), 3, size[1], size[0]), np.float32)
         for place, image in zip(out, images, strict=True):
             resized = np.asarray(Image.fromarray(image).resize(size, resample=resample))
-            place[:] = values[resized, range(3)].transpose(2, 0, 1)
+            place[:] = cv2.LUT(resized, values[None]).transpose(2, 0, 1)
         return torch.from_numpy(out)
 
     @cached_property

@@ -1,11 +1,13 @@
 """The least work of a reply, by numbers worked out by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from clue_ros.lab.evaluation.floor import Machine, Work, reply_parts, reply_work
+from clue_ros.lab.evaluation.floor import Machine, Work, measure_machine, reply_parts, reply_work
 from clue_ros.lab.training.plan import ModelSizes
 from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, FrozenConv, patch_embedding, stem_cost
 
@@ -87,3 +89,19 @@ def test_the_least_time_is_that_of_the_scarcer_means() -> None:
     assert machine.seconds(Work(500.0, 20.0)) == 5.0
     assert machine.seconds(Work(100.0, 20.0)) == 2.0
     assert machine.seconds(Work(500.0, 20.0), Work(100.0, 20.0)) == 7.0
+
+
+def test_a_cpu_is_measured_with_the_models_own_shapes() -> None:
+    sizes = replace(SIZES, tokens=256, width=512, mlp=2048)
+    machine = measure_machine(sizes, torch.float32, "cpu")
+    assert 1e8 < machine.rate < 1e14
+    assert 1e8 < machine.bandwidth < 1e13
+    assert machine.seconds(Work(machine.rate, 0)) == pytest.approx(1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_is_measured_with_large_matrices() -> None:
+    wide, narrow = (measure_machine(SIZES, d, "cuda") for d in (torch.float32, torch.bfloat16))
+    assert 1e12 < wide.rate < narrow.rate
+    assert narrow.bandwidth == pytest.approx(wide.bandwidth, rel=0.2)
+    assert narrow.bandwidth > 1e11

@@ -8,16 +8,20 @@ import pty
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from it2p_files import write_it2p
 from PIL import Image
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file as read_tensors
 from tiny_model import SMALL_STEM, write_random_model
 
 from clue_ros.cli import main
+from clue_ros.lab.evaluation import random_models
 from clue_ros.lab.evaluation.speed import REQUESTS, Bench
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import shard_path, write_shard
@@ -232,6 +236,12 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("eval", "tabletop", "--data", "/no/such"), "clue data tabletop"),
         (("eval", "it2p", "--data", ".", "--per-image", "-3"), "--per-image"),
         (("bench", "--repeats", "0"), "--repeats"),
+        (("bench", "--device", "auto"), "--device"),
+        pytest.param(
+            ("bench", "--device", "cuda"),
+            "device 'cuda' cannot be used here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU"),
+        ),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(
@@ -341,6 +351,8 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
     words = ["bench", "--model", str(pointing), "--repeats", "1", "--starts", "0", "--markdown"]
     assert main([*words, "--out", str(out)]) == 0
     result = json.loads(out.read_text())
+    assert result["versions"]["torch"] == torch.__version__
+    assert "gpu_memory" not in result
     rows = ("p_amb, detector", "p_amb, both", "first answer, box", "first answer, question")
     assert list(result["rows"]) == [*rows, "later turn, box", "two turns"]
     for row in result["rows"].values():
@@ -359,6 +371,35 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
     printed = capsys.readouterr().out
     assert "| first answer, box | " in printed
     assert "| first answer, box, 3 views | " in printed
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_bench_measures_every_contender_on_a_gpu(pointing: Path, tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    words = ["bench", "--device", "cuda", "--repeats", "1", "--starts", "0", "--requests", "1"]
+    assert main([*words, "--model", str(pointing), "--out", str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result["device"] == torch.cuda.get_device_name()
+    assert (result["dtype"], result["best_dtype"]) == ("bfloat16", "bfloat16")
+    for taken in result["gpu_memory"].values():
+        assert taken["held"] > 0
+        assert taken["beside"] > 0
+    assert all(reply["to_least"] > 1 for reply in result["floor"]["replies"].values())
+
+
+def test_random_weights_are_the_same_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = replace(random_models.SIZES["300m"], vision_layers=1, layers=2, width=64, mlp=64)
+    sizes = replace(sizes, tokens=16, vision_width=64, vision_mlp=64, vocab=4096, heads=4)
+    monkeypatch.setitem(random_models.SIZES, "300m", sizes)
+    folders = [
+        random_models.write_random_model(tmp_path / name, "300m", torch.bfloat16) for name in "ab"
+    ]
+    for name in ("model.safetensors", "ivg/adapter_model.safetensors"):
+        one, other = (read_tensors(folder / name) for folder in folders)
+        assert all(torch.equal(weight, other[key]) for key, weight in one.items())
+        assert name.startswith("ivg") or {w.dtype for w in one.values()} == {torch.bfloat16}
 
 
 def test_transformers_at_its_best_answers_in_float32_and_in_bfloat16(tmp_path: Path) -> None:

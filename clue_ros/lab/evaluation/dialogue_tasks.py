@@ -44,7 +44,6 @@ from clue_ros.lab.evaluation.options import (
     note,
     nouns_option,
     objects_option,
-    with_progress,
 )
 from clue_ros.lab.evaluation.protocol import (
     DialogueRequest,
@@ -65,6 +64,7 @@ from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.progress import with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS

@@ -3,9 +3,10 @@
 Operations are those of matrix products and convolutions (two for a multiplication and an addition);
 bytes are those of the weights in the types that they have, read once for each image or batch of
 images, once for the prompt and once for each further token. The machine's rate and bandwidth are
-measured (`measure_machine`): a product of the decoder's widest matrix with a prompt's tokens, and
-the sum of a tensor that no cache holds. In mixed precision the rate is that of bfloat16, also for
-what runs in float32.
+measured (`measure_machine`), on a CPU by a product of the decoder's widest matrix with a prompt's
+tokens and the sum of a tensor that no cache holds, on a GPU by a product of large square matrices
+and a copy within its memory, of which reading and writing count. In mixed precision the rate is
+that of bfloat16, also for what runs in float32.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -20,6 +24,9 @@ from torch.nn import functional
 from clue_ros.lab.training.plan import ModelSizes
 
 RUNS = 7
+GPU_RUNS, WARM_UP = 20, 10  # a GPU raises its clock under load
+SIDE = 8192  # of a GPU's matrices
+COPIED = 2**30  # bytes
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,16 @@ class Machine:
         return sum(max(w.operations / self.rate, w.bytes / self.bandwidth) for w in works)
 
 
-def measure_machine(sizes: ModelSizes, dtype: torch.dtype) -> Machine:
-    """The best of RUNS runs, for the shapes of this model."""
+def measure_machine(
+    sizes: ModelSizes, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> Machine:
+    """What a device does with operands of `dtype`.
+
+    Of a CPU the best of RUNS runs, for the shapes of this model; of a GPU the median of GPU_RUNS.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        return _measure_gpu(dtype, device)
     left = torch.randn(sizes.tokens + 16, sizes.width).to(dtype)
     right = torch.randn(2 * sizes.mlp, sizes.width).to(dtype)
     each = 2 * left.numel() * len(right)
@@ -60,6 +75,29 @@ def measure_machine(sizes: ModelSizes, dtype: torch.dtype) -> Machine:
     with torch.inference_mode():
         product = _best(lambda: [functional.linear(left, right) for _ in range(many)])
         return Machine(each * many / product, large.nbytes / _best(large.sum))
+
+
+def _measure_gpu(dtype: torch.dtype, device: torch.device) -> Machine:
+    left, right = torch.randn(2, SIDE, SIDE, device=device).to(dtype)
+    out = torch.empty_like(left)
+    rate = 2 * SIDE**3 / _median(lambda: torch.mm(left, right, out=out))
+    source = torch.ones(COPIED, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return Machine(rate, 2 * COPIED / _median(lambda: target.copy_(source)))
+
+
+def _median(work: Callable[[], object]) -> float:
+    """Seconds of GPU_RUNS runs on the current GPU, by its own clock."""
+    make: Any = torch.cuda.Event
+    marks = [make(enable_timing=True) for _ in range(GPU_RUNS + 1)]
+    for _ in range(WARM_UP):
+        work()
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    return float(median(a.elapsed_time(b) for a, b in pairwise(marks))) / 1000
 
 
 def _best(work: Callable[[], object]) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.lab.options import at_least, option, output_file
@@ -17,8 +17,6 @@ from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
-
-ItemT = TypeVar("ItemT")
 
 
 def objects_option(use: str, default: str) -> Any:
@@ -180,12 +178,3 @@ def note(reasons: Iterable[str]) -> None:
     """Print on stderr what was left out, and why."""
     for reason in reasons:
         print(f"note: {reason}", file=sys.stderr)
-
-
-def with_progress(
-    items: Iterable[ItemT], unit: str = "image", total: int | None = None
-) -> Iterator[ItemT]:
-    """The items, with a progress bar on stderr if that is a terminal."""
-    from tqdm import tqdm
-
-    return iter(tqdm(items, None, total, False, unit=unit, disable=not sys.stderr.isatty()))

@@ -4,7 +4,7 @@ The same weights and the same answers, as a user of the two libraries would writ
 documentation; nothing of `clue_ros` runs but the detector's CNN and equations 1 and 2. The image is
 an argument of every call, as it is of the libraries' own methods.
 
-    python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "pick up the mug" 5 float32
+    python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "the mug" 5 float32 cpu
 
 prints the probability of ambiguity and a reply of five tokens, for the time of a fresh process.
 """
@@ -41,25 +41,33 @@ class PlainTransformers:
     """
 
     def __init__(
-        self, folder: Path, dtype: torch.dtype = torch.float32, *, best: bool = False
+        self,
+        folder: Path,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        *,
+        best: bool = False,
     ) -> None:
         self.best = best
         self.processor: Any = load_processor(folder)
         vision_attention = "sdpa" if best else "eager"
-        base: Any = paligemma_class(load_config(folder)).from_pretrained(
+        load: Any = paligemma_class(load_config(folder)).from_pretrained
+        base = load(
             folder,
             dtype=dtype,
             attn_implementation={"text_config": "eager", "vision_config": vision_attention},
             local_files_only=True,
-        )
+        ).to(device)
         self.base = base
-        self.model: Any = PeftModel.from_pretrained(base, folder / "detector", "detector")
-        self.model.load_adapter(folder / "ivg", "ivg")
+        place = {"torch_device": str(device)}  # peft takes any GPU that it finds
+        self.model: Any = PeftModel.from_pretrained(base, folder / "detector", "detector", **place)
+        self.model.load_adapter(folder / "ivg", "ivg", **place)
         self.model.eval()
         settings = json.loads((folder / "detector" / "detector.json").read_text())
         self.block: int = settings["block"]
         self.temperature: float = settings["temperature"]
-        self.head: Any = load_head(folder / "detector", settings["head"], self.processor.tokenizer)
+        head: Any = load_head(folder / "detector", settings["head"], self.processor.tokenizer)
+        self.head = head.to(device)
         vision = base.config.vision_config
         self.grid: int = vision.image_size // vision.patch_size
 
@@ -69,12 +77,18 @@ class PlainTransformers:
         for name, weight in self.model.named_parameters():
             weight.data = theirs[name].data
 
+    def memory_bytes(self) -> int:
+        """Bytes of weights and buffers; a tensor used twice (tied embeddings) counts once."""
+        parts = (self.model, self.head)
+        tensors = [t for part in parts for t in (*part.parameters(), *part.buffers())]
+        return sum({t.data_ptr(): t.nbytes for t in tensors}.values())
+
     def _inputs(self, image: Pixels, text: str) -> Any:
         inputs = self.processor(
             images=Image.fromarray(image), text=f"<image>{text}", return_tensors="pt"
         )
         inputs.pop("labels", None)  # they are for training
-        return inputs.to(self.base.dtype)
+        return inputs.to(self.base.device, self.base.dtype)
 
     @torch.inference_mode()
     def probability(self, image: Pixels, request: str) -> float:
@@ -116,9 +130,9 @@ class PlainTransformers:
 
 def main() -> None:
     """The first answer of a fresh process."""
-    folder, image, request, tokens, dtype = sys.argv[1:]
+    folder, image, request, tokens, dtype, device = sys.argv[1:]
     pixels = np.asarray(Image.open(image).convert("RGB"))
-    plain = PlainTransformers(Path(folder), getattr(torch, dtype))
+    plain = PlainTransformers(Path(folder), getattr(torch, dtype), device)
     print(plain.probability(pixels, request), plain.reply(pixels, request, int(tokens)), flush=True)
 
 

@@ -33,17 +33,26 @@ SIZES = {
 }
 
 
-def write_random_model(folder: Path, size: str, dtype: torch.dtype) -> Path:
-    """Write a model of one of `SIZES` into `folder`, and return it."""
+def write_random_model(
+    folder: Path, size: str, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> Path:
+    """Write a model of one of `SIZES` into `folder`, and return it.
+
+    device: where random numbers are made, a GPU in a second for billions of weights; each kind of
+    device has numbers of its own.
+    """
+    device = torch.device(device)
     tokenizer = load_processor(find_model(DEFAULT_MODEL)).tokenizer
     config = _config(SIZES[size], tokenizer)
     before = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]), quietly():
+    seeded = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices=seeded), quietly():
         torch.manual_seed(0)
         torch.set_default_dtype(dtype)
         try:
             make: Any = PaliGemmaForConditionalGeneration._from_config
-            model = make(config, dtype=dtype, attn_implementation=ATTENTION)
+            with device:
+                model = make(config, dtype=dtype, attn_implementation=ATTENTION)
         finally:
             torch.set_default_dtype(before)
         backbone = Backbone(model.eval().requires_grad_(False))

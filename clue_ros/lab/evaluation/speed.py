@@ -7,7 +7,8 @@ transformers' best settings, in float32 or bfloat16, whichever a short trial fin
 the highest quarter. Every image is new to the model but in "later turn", where the dialogue has
 begun. Beside the table stand what a fresh process takes to its first answer and in memory, what our
 replies cost with more views, larger images, longer prompts, more turns and more images at once, and
-the least time that this machine could take for a reply.
+the least time that this machine could take for a reply. On a GPU (`--device cuda`) all contenders
+are there, in bfloat16 unless another type is asked for, and its memory is reported too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +36,14 @@ import numpy.typing as npt
 from clue_ros import memory
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.options import with_progress
 from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
+from clue_ros.lab.progress import with_progress
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
 
 if TYPE_CHECKING:
+    import torch
+
     from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
 
 Image = npt.NDArray[np.uint8]
@@ -83,9 +87,11 @@ class SpeedOptions:
         None, "measure a model of this size with random weights instead", choices=RANDOM
     )
     full: bool = option(False, "measure the model, then both sizes of random weights")
+    device: str = option("cpu", "where all contenders run", choices=("cpu", "cuda"))
     dtype: str | None = option(
         None,
-        "of the weights; default: our own choice, beside transformers in float32; bfloat16 for 3b",
+        "of the weights; default: our own choice, beside transformers in float32; bfloat16 for 3b"
+        " and on a GPU",
         choices=("float32", "mixed", "bfloat16"),
     )
     doubtful_score: float | None = option(
@@ -113,26 +119,32 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(SpeedOptions, args)
     import torch
 
+    from clue_ros.model.devices import choose_device
+
+    device = choose_device(options.device)
     if options.threads:
         torch.set_num_threads(options.threads)
     sizes: Sequence[str | None] = (None, *RANDOM) if options.full else (options.random,)
     results = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as scratch:
-            results.append(_measure(options, size, Path(scratch)))
+            results.append(_measure(options, size, Path(scratch), device))
     if options.out is not None:
         content = results[0] if len(results) == 1 else results
         options.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str, Any]:
+def _measure(
+    options: SpeedOptions, size: str | None, scratch: Path, device: torch.device
+) -> dict[str, Any]:
     """All figures of one model; each table is printed as soon as it is measured."""
     import torch
 
-    from clue_ros.model.devices import DTYPES, MIXED
+    from clue_ros.model.devices import DTYPES, MIXED, device_name
 
-    ours = options.dtype or ("bfloat16" if size == "3b" else "auto")
+    usual = "bfloat16" if size == "3b" or device.type == "cuda" else "auto"
+    ours = options.dtype or usual
     dtype = "bfloat16" if ours == "bfloat16" else "float32"  # of the files, and of transformers
     folder = find_model(options.model)
     if size is not None:
@@ -140,11 +152,13 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
 
         if not room_for(scratch, size, DTYPES[dtype]):
             raise ClueError(f"{scratch} has no room for a model of {size}: set TMPDIR to one")
-        folder = write_random_model(scratch / "model", size, DTYPES[dtype])
+        folder = write_random_model(scratch / "model", size, DTYPES[dtype], device)
     result: dict[str, Any] = {
         "model": size or options.model,
         "dtype": ours,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "device": device_name(device),
+        "versions": {"torch": torch.__version__, "transformers": version("transformers")},
         "threads": torch.get_num_threads(),
         "doubtful_score": options.doubtful_score,
         "requests": options.requests,
@@ -157,18 +171,24 @@ def _measure(options: SpeedOptions, size: str | None, scratch: Path) -> dict[str
 
     memory.keep_pages()  # as a node does, and for all contenders
     # Before this process holds models of its own.
-    result["start"] = _starts(folder, ours, dtype, options.starts) if options.starts else {}
-    bench = Bench(folder, ours, dtype, options.doubtful_score, REQUESTS[: options.requests])
+    starts = partial(_starts, folder, ours, dtype, options.device)
+    result["start"] = starts(options.starts) if options.starts else {}
+    requests = REQUESTS[: options.requests]
+    bench = Bench(folder, ours, dtype, options.doubtful_score, requests, device)
     result["dtype"], result["best_dtype"] = bench.clue.dtype, bench.best_dtype
+    place = f"{result['device']}, " if device.type == "cuda" else ""
     print(
-        f"{result['model']} ({result['dtype']}), {result['machine']}, {result['threads']} threads,"
-        f" load {result['load_before']:.1f} before; {options.repeats} repetitions;"
-        f" best: {result['best_dtype']}\n"
+        f"{result['model']} ({result['dtype']}), {place}{result['machine']},"
+        f" {result['threads']} threads, load {result['load_before']:.1f} before;"
+        f" {options.repeats} repetitions; best: {result['best_dtype']}\n"
     )
     if result["start"]:
         show(START_HEADER, _start_lines(result["start"]))
     result["rows"] = bench.rows(options.repeats)
     show(ROWS_HEADER, _row_lines(result["rows"]))
+    if device.type == "cuda":
+        result["gpu_memory"] = bench.gpu_memory()
+        show(MEMORY_HEADER, [[name, *held.values()] for name, held in result["gpu_memory"].items()])
     result["costs"] = bench.costs(max(1, options.repeats // 2))
     show(COSTS_HEADER, _cost_lines(result["costs"]))
     products = torch.bfloat16 if bench.clue.dtype == MIXED else DTYPES[dtype]
@@ -191,6 +211,7 @@ class Bench:
         dtype: str,
         doubtful_score: float | None,
         requests: Sequence[Request] = REQUESTS,
+        device: torch.device | None = None,
     ) -> None:
         import torch
 
@@ -198,18 +219,27 @@ class Bench:
         from clue_ros.images import load_image
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
         from clue_ros.model.devices import DTYPES
+        from clue_ros.model.quantization import give_back
 
+        give_back()  # what made the model, and the contenders before
+        self._device = device or torch.device("cpu")
+        self._on_gpu = self._device.type == "cuda"
         self._doubtful_score, self._requests = doubtful_score, requests
-        self.clue = Clue.load(folder, device="cpu", dtype=ours, doubtful_score=doubtful_score)
-        self.plain = PlainTransformers(folder, DTYPES[dtype])
         self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
+        place = str(self._device)
+        self.clue = Clue.load(folder, device=place, dtype=ours, doubtful_score=doubtful_score)
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
-        best = PlainTransformers(folder, DTYPES[dtype], best=True)
+        # With what the first replies made to stay; the others are not on the GPU yet.
+        self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
+        self.plain = PlainTransformers(folder, DTYPES[dtype], self._device)
+        best = PlainTransformers(folder, DTYPES[dtype], self._device, best=True)
         best.share_weights(self.plain)
         self.bests = {dtype: best}
         if dtype != "bfloat16":
-            self.bests["bfloat16"] = PlainTransformers(folder, torch.bfloat16, best=True)
+            self.bests["bfloat16"] = PlainTransformers(
+                folder, torch.bfloat16, self._device, best=True
+            )
         self.best_dtype = self._faster()
         self.best = self.bests[self.best_dtype]
 
@@ -243,6 +273,20 @@ class Bench:
         new[0, 0] = self._count & 255, self._count >> 8 & 255, self._count >> 16 & 255
         return new
 
+    def _time(self, work: Callable[[], object]) -> float:
+        """Seconds of some work, to the end of what it gave a GPU to do."""
+        self._wait()
+        start = time.perf_counter()
+        work()
+        self._wait()
+        return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        import torch
+
+        if self._on_gpu:
+            torch.cuda.synchronize(self._device)
+
     # The rows: seconds of each contender for one request.
 
     def rows(self, repeats: int) -> dict[str, Any]:
@@ -265,6 +309,27 @@ class Bench:
         first = seconds["first answer, box"][PLAIN]
         return {row: _compared(taken, first) for row, taken in seconds.items()}
 
+    def gpu_memory(self) -> dict[str, dict[str, float]]:
+        """MB of the GPU: what each contender holds, and the most that a reply took beside that."""
+        import torch
+
+        contenders = {
+            PLAIN: self._libraries(self.plain),
+            BEST: self._libraries(self.best),
+            OURS: self._ours(),
+        }
+        held = {PLAIN: self.plain.memory_bytes(), BEST: self.best.memory_bytes(), OURS: self._held}
+        out = {}
+        for name, timed in contenders.items():
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            for row, request in product(timed, self._requests):
+                timed[row](self.fresh(self.images[request.image]), request)
+            most = torch.cuda.max_memory_allocated() - before
+            values = {"held": held[name], "beside": most, "peak": held[name] + most}
+            out[name] = {key: round(value / 1e6, 1) for key, value in values.items()}
+        return out
+
     def _libraries(self, model: PlainTransformers) -> dict[str, Timed]:
         """What transformers and peft do for each row."""
 
@@ -276,18 +341,18 @@ class Bench:
             model.reply(image, text, tokens)
 
         def box(image: Image, r: Request) -> float:
-            return _time(lambda: answer(image, r.clear, self._tokens[r, False]))
+            return self._time(lambda: answer(image, r.clear, self._tokens[r, False]))
 
         def question(image: Image, r: Request) -> float:
-            return _time(lambda: answer(image, r.ambiguous, self._tokens[r, True]))
+            return self._time(lambda: answer(image, r.ambiguous, self._tokens[r, True]))
 
         def later(image: Image, r: Request) -> float:
             context = later_turn(r).context()
-            return _time(lambda: answer(image, context, self._tokens[r, False]))
+            return self._time(lambda: answer(image, context, self._tokens[r, False]))
 
         return {
-            "p_amb, detector": lambda image, r: _time(lambda: judge(image, r.clear)),
-            "p_amb, both": lambda image, r: _time(lambda: answer(image, r.clear, 1)),
+            "p_amb, detector": lambda image, r: self._time(lambda: judge(image, r.clear)),
+            "p_amb, both": lambda image, r: self._time(lambda: answer(image, r.clear, 1)),
             "first answer, box": box,
             "first answer, question": question,
             "later turn, box": later,
@@ -300,25 +365,25 @@ class Bench:
 
         def p_amb(policy: str, image: Image, r: Request) -> float:
             self._decide(policy, False)
-            return _time(lambda: clue.ambiguity(clue.look(image), r.clear))
+            return self._time(lambda: clue.ambiguity(clue.look(image), r.clear))
 
         def first(asks: bool, image: Image, r: Request) -> float:
             self._decide("both", asks)
             text = r.ambiguous if asks else r.clear
-            return _time(lambda: clue.reply(clue.look(image), Dialogue(text)))
+            return self._time(lambda: clue.reply(clue.look(image), Dialogue(text)))
 
         def later(image: Image, r: Request) -> float:
             self._decide("both", True)
             view = clue.look(image)
             clue.reply(view, Dialogue(r.ambiguous))
             self._decide("both", False)
-            return _time(lambda: clue.reply(view, later_turn(r)))
+            return self._time(lambda: clue.reply(view, later_turn(r)))
 
         def both(image: Image, r: Request) -> float:
             self._decide("both", True)
-            taken = _time(lambda: clue.reply(clue.look(image), Dialogue(r.ambiguous)))
+            taken = self._time(lambda: clue.reply(clue.look(image), Dialogue(r.ambiguous)))
             self._decide("both", False)
-            return taken + _time(lambda: clue.reply(clue.look(image), later_turn(r)))
+            return taken + self._time(lambda: clue.reply(clue.look(image), later_turn(r)))
 
         return {
             "p_amb, detector": partial(p_amb, "detector"),
@@ -346,11 +411,11 @@ class Bench:
             for _ in range(turns):
                 dialogue.add_question(request.question)
                 dialogue.add_answer(request.answer)
-            return _time(lambda: self.clue.reply(self.clue.look(new), dialogue))
+            return self._time(lambda: self.clue.reply(self.clue.look(new), dialogue))
 
         def batch(count: int) -> float:
             checkpoint, new = self.clue.checkpoint, [self.fresh(image) for _ in range(count)]
-            return _time(lambda: checkpoint.point(checkpoint.look(*new), request.clear))
+            return self._time(lambda: checkpoint.point(checkpoint.look(*new), request.clear))
 
         longer = " ".join([request.clear] * 4)
         sides = f"{image.shape[1]}x{image.shape[0]}", f"{large.shape[1]}x{large.shape[0]}"
@@ -379,7 +444,7 @@ class Bench:
 
         checkpoint, request = self.clue.checkpoint, REQUESTS[0]
         sizes = ModelSizes.of(checkpoint.backbone.config)
-        machine = measure_machine(sizes, products)
+        machine = measure_machine(sizes, products, self._device)
 
         def parts(context: str, said: int) -> dict[str, Any]:
             prompts = checkpoint.detector.prompts(checkpoint.processor, [context])
@@ -442,12 +507,6 @@ def later_turn(request: Request) -> Dialogue:
     return dialogue
 
 
-def _time(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def in_turns(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
     """Median ms of each case, one of each a repetition; the first repetition is not counted."""
     taken: dict[str, list[float]] = {name: [] for name in cases}
@@ -475,14 +534,14 @@ def _compared(taken: Mapping[str, Sequence[float]], first: Sequence[float]) -> d
     return out
 
 
-def _starts(folder: Path, ours: str, dtype: str, count: int) -> dict[str, Any]:
+def _starts(folder: Path, ours: str, dtype: str, device: str, count: int) -> dict[str, Any]:
     """Seconds from the start of a process to its first answer, and the most memory that it took."""
     picture, text = str(demo_folder() / REQUESTS[0].image), REQUESTS[0].clear
     commands = {
-        "plain": [START["plain"], str(folder), picture, text, "5", dtype],
+        "plain": [START["plain"], str(folder), picture, text, "5", dtype, device],
         "ours": [START["ours"], "ground", picture, text, "--json", "--model", str(folder)],
     }
-    commands["ours"] += ["--device", "cpu", "--dtype", ours, "--force-grounding"]
+    commands["ours"] += ["--device", device, "--dtype", ours, "--force-grounding"]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     memory: dict[str, list[float]] = {name: [] for name in commands}
     for repeat in range(-1, count):  # the first one reads the files from the disk
@@ -522,6 +581,7 @@ ROWS_HEADER = (
 )
 START_HEADER = ("fresh process", "first answer, s", "memory, MB")
 COSTS_HEADER = ("our box", "", "ms", "of the first")
+MEMORY_HEADER = ("GPU memory", "held, MB", "for a reply, MB", "peak, MB")
 FLOOR_HEADER = ("least work", "operations, 1e9", "weights, MB", "least, ms")
 
 
