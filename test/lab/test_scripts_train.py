@@ -1,6 +1,7 @@
 """The training scripts: every command of theirs is one that `clue` takes, and a failure ends them.
 
-`clue` itself is a fake here, which writes down what it was called with: training takes hours.
+`clue` itself is a fake here, which writes down what it was called with: training takes hours. So is
+the `python` that a script asks whether there is a GPU.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ sys.exit(sys.argv[1:3] == ["train", os.environ.get("FAILS")])
 """
 
 
-def run(folder: Path, script: str, *options: str, fails: str = "") -> tuple[int, list[list[str]]]:
+def run(
+    folder: Path, script: str, *options: str, fails: str = "", gpu: bool = False
+) -> tuple[int, list[list[str]]]:
     """A script's exit status and the calls of the fake `clue`, in order."""
-    fake = folder / "clue"
-    fake.write_text(FAKE_CLUE.format(python=sys.executable), encoding="utf-8")
-    fake.chmod(0o755)
+    asked = f"#!/bin/sh\nexit {int(not gpu)}\n"
+    for name, text in (("clue", FAKE_CLUE.format(python=sys.executable)), ("python", asked)):
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
     calls = folder / "calls"
     calls.touch()
     path = os.pathsep.join([str(folder), os.environ["PATH"]])
@@ -135,6 +139,21 @@ def test_bases_with_the_same_tokens_are_averaged(tmp_path: Path) -> None:
     _, calls = run(tmp_path, "train_table", out, "assets", str(tmp_path / "scenes"))
     average = understood(calls[parts(calls).index("train average")])
     assert average.bases == [("household", 0.4), (str(made), 0.6)]
+
+
+def test_on_a_gpu_the_stages_are_longer_and_the_round_is_taken_whole(tmp_path: Path) -> None:
+    out, made = str(tmp_path / "mine"), tmp_path / "mine-round"
+    made.mkdir()
+    shutil.copy(ROOT / "models" / "household" / "tokenizer.json", made)
+    data = str(tmp_path / "scenes")
+    _, calls = run(tmp_path, "train_table", out, "assets", data, gpu=True)
+    args = {name: understood(call) for name, call in zip(parts(calls), calls, strict=True)}
+    base, detector, ivg = (args[f"train {part}"] for part in ("base", "detector", "ivg"))
+    assert (base.vision_steps, base.vision_batch, base.compile) == (2000, 192, False)
+    assert (base.decoder_steps, base.decoder_batch) == (4050, 96)
+    assert args["train average"].bases == [(str(made), 1)]
+    assert (detector.steps, detector.batch, ivg.steps, ivg.batch) == (500, 16, 400, 16)
+    assert_embedded(detector, ivg)
 
 
 def test_a_mean_that_is_there_is_not_made_again(tmp_path: Path) -> None:
