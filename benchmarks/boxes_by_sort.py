@@ -32,7 +32,8 @@ from clue_ros.lab.options import at_least, option, required
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS
-from clue_ros.lab.training.augment import ScenePool, pixels
+from clue_ros.lab.training.augment import ScenePool
+from clue_ros.lab.training.vision import pixel_values
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.decoding import Generation, Vocabulary, generate
 from clue_ros.model.loading import find_base, find_model
@@ -99,7 +100,8 @@ class Pointer:
     def _said(self, image: npt.NDArray[np.uint8], prompts: Prompts) -> list[Generation]:
         """The reply to each request about an image of any size."""
         resized = cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        seen = torch.from_numpy(pixels([np.asarray(resized, np.uint8)]))
+        picture = torch.from_numpy(np.asarray(resized, np.uint8)).permute(2, 0, 1)
+        seen = pixel_values(picture[None])
         return generate(
             self.backbone,
             self.vocabulary,
