@@ -121,6 +121,7 @@ class Server:
         self._scheme = "http" if certificate is None else "https"
         config = uvicorn.Config(
             app,
+            log_config=None,  # uvicorn's would close the handlers of the whole process
             log_level="warning",
             access_log=False,
             ws_max_size=MAX_MESSAGE,
