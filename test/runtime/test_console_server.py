@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import socket
 import struct
 import threading
@@ -468,3 +469,21 @@ def test_the_page_s_files_are_whole() -> None:
     for script in folder.glob("*.js"):
         assert len(script.read_text("utf-8").splitlines()) <= 600
         assert "innerHTML" not in script.read_text("utf-8")
+
+
+class Kept(logging.Handler):
+    """A log handler of another library, which says whether it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        """Take note of it."""
+        self.closed = True
+        super().close()
+
+
+def test_serving_closes_no_log_handler_of_the_process() -> None:
+    handler = Kept()
+    with scripted():
+        pass
+    assert not handler.closed
