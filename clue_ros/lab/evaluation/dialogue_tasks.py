@@ -52,7 +52,7 @@ from clue_ros.lab.evaluation.protocol import (
     Grade,
     evaluate,
 )
-from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.sentence_tasks import (
     TEXT_COLUMNS,
     LastImage,
@@ -64,7 +64,6 @@ from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
-from clue_ros.lab.progress import with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS

@@ -33,11 +33,10 @@ from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.localisation import HITS, matches
 from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
 from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
-from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.tabletop import pixel_box, rich_requests
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
-from clue_ros.lab.progress import with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS

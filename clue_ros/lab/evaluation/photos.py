@@ -32,9 +32,8 @@ from clue_ros.lab.evaluation.metrics import (
     wilson,
 )
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
-from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.options import add_options, option, read_options
-from clue_ros.lab.progress import with_progress
 from clue_ros.model.loading import demo_folder
 
 """A box with at least this score counts as firm."""

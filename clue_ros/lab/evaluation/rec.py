@@ -33,10 +33,9 @@ from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, Ref
 from clue_ros.lab.evaluation.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.evaluation.options import RecordsOptions, note
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
-from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
-from clue_ros.lab.progress import with_progress
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper.deciding import best_scored, pointed_at

@@ -1,12 +1,16 @@
-"""Results as tables (aligned text or Markdown) and as figures (matplotlib, in one style)."""
+"""What a measurement shows: its progress, and its results as tables and as figures.
+
+Tables are aligned text or Markdown, figures matplotlib's in one style.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.metrics import Calibration, wilson
@@ -16,6 +20,16 @@ if TYPE_CHECKING:
 
 
 Cell = str | float | int | None
+ItemT = TypeVar("ItemT")
+
+
+def with_progress(
+    items: Iterable[ItemT], unit: str = "image", total: int | None = None
+) -> Iterator[ItemT]:
+    """The items, with a progress bar on stderr if that is a terminal."""
+    from tqdm import tqdm
+
+    return iter(tqdm(items, None, total, False, unit=unit, disable=not sys.stderr.isatty()))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, markdown: bool = False) -> str:

@@ -28,8 +28,8 @@ from clue_ros.lab.data.invig_layouts import Fractions
 from clue_ros.lab.data.json_stream import JsonSpool
 from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
 from clue_ros.lab.evaluation.options import note
+from clue_ros.lab.evaluation.report import with_progress
 from clue_ros.lab.evaluation.text_scores import COLUMNS, text_scores
-from clue_ros.lab.progress import with_progress
 from clue_ros.model.location_tokens import encode_box
 
 if TYPE_CHECKING:

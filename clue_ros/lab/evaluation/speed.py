@@ -36,9 +36,8 @@ import numpy.typing as npt
 from clue_ros import memory
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.report import Cell, table
+from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
-from clue_ros.lab.progress import with_progress
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
 
 if TYPE_CHECKING:

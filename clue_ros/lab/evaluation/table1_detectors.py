@@ -44,10 +44,9 @@ from clue_ros.lab.evaluation.metrics import (
     rounded,
 )
 from clue_ros.lab.evaluation.options import DataOptions, RecordsOptions, WeightsOptions, note
-from clue_ros.lab.evaluation.report import plot_reliability, spread, table
+from clue_ros.lab.evaluation.report import plot_reliability, spread, table, with_progress
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
-from clue_ros.lab.progress import with_progress
 from clue_ros.lab.training.detector import (
     EMBEDDED,
     DetectorOptions,
