@@ -10,11 +10,11 @@ from drawn_scenes import draw_scene
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.augment import (
     RIM_CELLS,
+    developed,
     on_another_table,
     relit,
     texture_bank,
     unevenly_lit,
-    unsharp,
 )
 
 
@@ -53,17 +53,46 @@ def test_uneven_light_is_smooth_and_keeps_the_mean_about() -> None:
     assert np.mean(means) == pytest.approx(100, abs=8)
 
 
-def test_unsharp_blurs_coarsens_compresses_or_adds_noise(scene: Scene) -> None:
-    found = [unsharp(scene.image, np.random.default_rng(seed)) for seed in range(20)]
-    rough = [np.abs(np.diff(image.astype(int))).mean() for image in found]
-    before = np.abs(np.diff(scene.image.astype(int))).mean()
-    assert min(rough) < before < max(rough)
+def test_a_cheaper_camera_softens_sharpens_and_adds_noise(scene: Scene) -> None:
+    found = [developed(scene.image, np.random.default_rng(seed)) for seed in range(60)]
+    rough = [np.abs(np.diff(image.astype(int), axis=0)).mean() for image in found]
+    before = np.abs(np.diff(scene.image.astype(int), axis=0)).mean()
+    assert min(rough) < 0.8 * before
+    assert max(rough) > 2 * before
     for image in found:
         assert image.shape == scene.image.shape
         assert image.dtype == np.uint8
-        assert np.abs(image.astype(float).mean() - scene.image.mean()) < 4
-        channels = image.mean(axis=(0, 1)) - scene.image.mean(axis=(0, 1))
-        assert np.abs(channels).max() < 6, "red stays red"
+        red, _, blue = image[10:34, 10:34].reshape(-1, 3).mean(axis=0)
+        assert red > blue + 20, "red stays red"
+        red, _, blue = image[60:96, 70:100].reshape(-1, 3).mean(axis=0)
+        assert blue > red + 20, "blue stays blue"
+
+
+def test_a_cheaper_camera_keeps_the_mean_and_changes_contrast_and_saturation() -> None:
+    """A picture without edges: what sharpening and blur leave alone."""
+    ramp = np.linspace(60, 180, 112).astype(np.float32)[:, None, None]
+    image = np.broadcast_to(ramp * np.array([1.1, 1.0, 0.8], np.float32), (112, 112, 3))
+    image = np.asarray(image.clip(0, 255), np.uint8)
+    contrast, saturation = [], []
+    for seed in range(60):
+        found = developed(image, np.random.default_rng(seed)).astype(float)
+        assert found.mean() == pytest.approx(image.mean(), abs=6)
+        contrast.append(found[90:].mean() - found[:22].mean())
+        saturation.append(found[..., 0].mean() - found[..., 2].mean())
+    known = image.astype(float)
+    was = known[90:].mean() - known[:22].mean()
+    assert min(contrast) < 0.9 * was < 1.4 * was < max(contrast)
+    was = known[..., 0].mean() - known[..., 2].mean()
+    assert min(saturation) < 0.9 * was < 1.3 * was < max(saturation)
+
+
+def test_noise_is_mostly_weak_and_sometimes_strong() -> None:
+    plain = np.full((112, 112, 3), 128, np.uint8)
+    spread = [developed(plain, np.random.default_rng(seed)).std() for seed in range(200)]
+    noisy = sorted(s for s in spread if s > 1.5)
+    assert 60 < len(noisy) < 140, "half of them"
+    assert noisy[len(noisy) // 4] < 8
+    assert noisy[-1] > 18
 
 
 def test_the_generator_alone_decides_and_tables_are_left_alone_unless_asked_for(

@@ -497,6 +497,28 @@ def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
     assert detector.run(options(detector, work, *quick, *weight)) == 0, "it goes on"
 
 
+def test_a_detector_goes_on_from_another_one(
+    work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+    first, quick = whole / "detector", ("--steps", "1", "--batch", "2", "--lr", "1e-9")
+    more = (*quick, "--head-lr", "1e-9", "--init", first)
+    args = options(detector, work, *more, "--variant", EMBEDDED_VARIANT, "--out", tmp_path / "out")
+    args.run = tmp_path / "run"
+    assert detector.run(args) == 0
+    for name in ("adapter_model.safetensors", "head.safetensors"):
+        before, after = load_file(first / name), load_file(tmp_path / "out" / name)
+        assert before.keys() == after.keys()
+        for key, weight in before.items():
+            torch.testing.assert_close(after[key], weight, atol=1e-6, rtol=1e-4)
+    notes = json.loads((tmp_path / "out" / "detector.json").read_text())
+    assert notes["training"]["init"] == str(first)
+    with pytest.raises(ClueError, match=f"variant {EMBEDDED_VARIANT}: give it as --variant"):
+        detector.run(options(detector, work, *more))
+    with pytest.raises(ClueError, match="there is no folder .*nowhere with a detector"):
+        detector.run(options(detector, work, *quick, "--init", tmp_path / "nowhere"))
+
+
 def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

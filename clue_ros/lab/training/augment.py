@@ -20,7 +20,7 @@ from clue_ros.lab.simulator.scene import Image, Scene
 
 NEW_TABLES = 0.4  # share of simulated pictures with another table
 UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
-UNSHARP = 0.35  # share of pictures with more noise, blur or compression than the camera's
+DEVELOPED = 0.6  # share of pictures that a camera's own processing changes
 RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
 CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
 CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
@@ -72,7 +72,7 @@ class ScenePool:
         return None if self.records is None else self.records[index]
 
     def augmented(self, index: int, rng: np.random.Generator, *, turns: bool = False) -> Picture:
-        """Picture `index` mirrored, shifted, scaled, relit and re-exposed at random.
+        """Picture `index` mirrored, shifted, scaled, relit, exposed and developed at random.
 
         Photographs, which show the table from above, are mirrored top to bottom too; simulated
         scenes, whose instance maps are exact, get other tables. turns: also turn photographs by
@@ -84,8 +84,10 @@ class ScenePool:
         if turns and photos:
             scene = turned(scene, int(rng.integers(0, 4)))
         scene = shifted(scene, rng)
-        image = relit(scene.image, scene.instances, rng, tables=not photos)
-        scene = Scene(exposed(image, rng), scene.objects, scene.instances)
+        image = exposed(relit(scene.image, scene.instances, rng, tables=not photos), rng)
+        if rng.uniform() < DEVELOPED:
+            image = developed(image, rng)
+        scene = Scene(image, scene.objects, scene.instances)
         return Picture(scene, mirror, self.record(index))
 
 
@@ -242,23 +244,56 @@ def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
     return np.asarray((image * gain * (1 + warmth)).clip(0, 255), dtype=np.uint8)
 
 
-def unsharp(image: Image, rng: np.random.Generator) -> Image:
-    """More blur, a coarser camera, compression, or more noise, on a picture (S, S, 3)."""
-    worse = int(rng.integers(4))
-    if worse == 0:
-        return np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
-    if worse == 1:
-        side = image.shape[0]
-        coarse = round(side * float(rng.uniform(0.5, 0.9)))
+def _enhanced(image: Image, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Contrast around the mean and saturation, from flat to vivid, float32 and not clipped."""
+    found = image.astype(np.float32)
+    mean = found.mean()
+    found = (found - mean) * float(rng.uniform(0.7, 1.8)) + mean
+    gray = found.mean(axis=2, keepdims=True)
+    return np.asarray(gray + (found - gray) * float(rng.uniform(0.7, 1.6)), np.float32)
+
+
+def _grain(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    """Noise of the sensor (size, size, 3): sigma 2 to 24, more or less coarse and coloured."""
+    gray = rng.standard_normal((size, size, 1), dtype=np.float32)
+    colored = rng.standard_normal((size, size, 3), dtype=np.float32)
+    share = float(rng.uniform(0, 1))
+    noise = np.sqrt(1 - share) * gray + np.sqrt(share) * colored
+    width = float(rng.uniform(0, 0.9))
+    if width > 0.3:
+        noise = cv2.GaussianBlur(noise, (0, 0), width)
+        noise /= noise.std()
+    sigma = 2 * 12 ** float(rng.uniform(0, 1))  # small ones are more common
+    return np.asarray(noise * sigma, np.float32)
+
+
+def developed(image: Image, rng: np.random.Generator) -> Image:
+    """The picture (S, S, 3) as a cheaper camera develops it.
+
+    At random, in a camera's order: blur or few pixels, contrast and saturation, noise, sharpening,
+    compression. The renderer's own pictures are soft, flat and clean.
+    """
+    size = image.shape[0]
+    softness = rng.uniform()
+    if softness < 0.15:
+        image = np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
+    elif softness < 0.3:
+        coarse = round(size * float(rng.uniform(0.5, 0.9)))
         small = cv2.resize(image, (coarse, coarse), interpolation=cv2.INTER_AREA)
-        return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR), np.uint8)
-    if worse == 2:
+        image = np.asarray(cv2.resize(small, (size, size)), np.uint8)
+    found = _enhanced(image, rng) if rng.uniform() < 0.5 else image.astype(np.float32)
+    if rng.uniform() < 0.5:
+        found = found + _grain(rng, size)
+    if rng.uniform() < 0.4:
+        blurred = cv2.GaussianBlur(found, (0, 0), float(rng.uniform(0.6, 1.6)))
+        found = found + float(rng.uniform(0.3, 2.0)) * (found - blurred)
+    image = np.asarray(found.clip(0, 255), np.uint8)
+    if rng.uniform() < 0.3:
         quality = int(rng.integers(20, 80))
         # The channels' order decides only which of red and blue is kept better.
         _, written = cv2.imencode(".jpg", image, (cv2.IMWRITE_JPEG_QUALITY, quality))
-        return np.asarray(cv2.imdecode(written, cv2.IMREAD_COLOR), dtype=np.uint8)
-    noise = rng.standard_normal(image.shape, dtype=np.float32) * float(rng.uniform(2, 8))
-    return np.asarray((image + noise).clip(0, 255), dtype=np.uint8)
+        image = np.asarray(cv2.imdecode(written, cv2.IMREAD_COLOR), np.uint8)
+    return image
 
 
 def relit(
@@ -269,7 +304,7 @@ def relit(
         image = on_another_table(image, instances, rng)
     if rng.uniform() < UNEVEN_LIGHT:
         image = unevenly_lit(image, rng)
-    return unsharp(image, rng) if rng.uniform() < UNSHARP else image
+    return image
 
 
 def exposed(image: npt.NDArray[np.uint8], rng: np.random.Generator) -> npt.NDArray[np.uint8]:

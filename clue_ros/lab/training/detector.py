@@ -47,13 +47,18 @@ from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
 from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import Backbone
+from clue_ros.model.checkpoint import existing_folder
 from clue_ros.model.detector import (
     HEADS,
+    SETTINGS_FILE,
     AnswerHead,
     CnnHead,
     DetectorSettings,
+    Head,
     Reading,
     detector_loss,
+    load_head,
+    load_settings,
     probability,
     save_head,
 )
@@ -107,6 +112,11 @@ class DetectorOptions(DetectorRecipe, DetectorDataOptions, AdapterOptions):
     """The options of `clue train detector`."""
 
     variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
+    init: Path | None = option(
+        None,
+        "folder of a detector of this variant to go on from, of this base; default: a new one",
+        metavar="DETECTOR",
+    )
 
     @property
     def settings(self) -> TrainingSettings:
@@ -141,14 +151,17 @@ def train_detector(options: DetectorOptions) -> None:
     device, base = options.start_device(), find_base(find_model(options.model))
     backbone, processor = frozen_base(options, base, device)
     adapters = Adapters(backbone)
-    config = lora_config(variant.adapted(backbone.blocks))
-    adapters.add(DETECTOR, config)
-    config.base_model_name_or_path = base_name(options.model, out)
+    detector = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
+    trainer = DetectorTrainer(backbone, processor, detector, device, options)
+    if options.init is not None:
+        trainer.head = _go_on_from(options, backbone, adapters, processor.tokenizer)
+    else:
+        config = lora_config(variant.adapted(backbone.blocks))
+        adapters.add(DETECTOR, config)
+        config.base_model_name_or_path = base_name(options.model, out)
     adapters.use(DETECTOR, train=True)
     if options.gradient_checkpointing:
         checkpoint_activations(backbone)
-    detector = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
-    trainer = DetectorTrainer(backbone, processor, detector, device, options)
     folder = options.run_folder(options.model) / f"{DETECTOR}-{variant.name}"
     data = load_detector_data(options, processor, variant.instruction, folder / "left_out.txt")
     notes = {
@@ -157,6 +170,7 @@ def train_detector(options: DetectorOptions) -> None:
         "data": sorted(options.data),
         **{name: getattr(options, name) for name in ("head_lr", "look_weight")},
         **({"answer_loss": options.answer_loss} if variant.head == "ar" else {}),
+        **({"init": str(options.init)} if options.init is not None else {}),
         **data.notes(options),
     }
     train_adapter(trainer, adapters, data, notes, folder)
@@ -176,6 +190,23 @@ def train_detector(options: DetectorOptions) -> None:
     save_head(trainer.head, detector, out, variant=variant.name, training=recipe, **figures)
     write_card(out, variant, recipe, figures)
     print(json.dumps({"out": str(out), "threshold": detector.threshold, **figures}))
+
+
+def _go_on_from(
+    options: DetectorOptions, backbone: Backbone, adapters: Adapters, tokenizer: Any
+) -> Head:
+    """Load the adapter of `--init`, and return its head. Raises ClueError for another variant."""
+    assert options.init is not None
+    folder = existing_folder(options.init, "a detector")
+    head = load_head(folder, load_settings(folder, backbone.blocks).head, tokenizer)
+    settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+    if settings.get("variant") != options.variant:
+        raise ClueError(
+            f"--init {folder} is a detector of the variant {settings.get('variant')}: give it as"
+            f" --variant, instead of {options.variant}"
+        )
+    adapters.load(DETECTOR, folder)
+    return head.to(backbone.device)
 
 
 @dataclass(frozen=True)
