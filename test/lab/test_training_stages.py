@@ -515,7 +515,7 @@ def test_a_detector_goes_on_from_another_one(
     assert notes["training"]["init"] == str(first)
     with pytest.raises(ClueError, match=f"variant {EMBEDDED_VARIANT}: give it as --variant"):
         detector.run(options(detector, work, *more))
-    with pytest.raises(ClueError, match="there is no folder .*nowhere with a detector"):
+    with pytest.raises(ClueError, match=r"there is no folder .*nowhere with a detector"):
         detector.run(options(detector, work, *quick, "--init", tmp_path / "nowhere"))
 
 
