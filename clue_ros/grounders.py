@@ -25,7 +25,8 @@ def add_wrapper_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KIND:ARGUMENT",
         help="with --model wrapper, where boxes come from: base:MODEL, grounding-dino:NAME,"
-        " owlv2:NAME, json:FILE or python:MODULE:FUNCTION; once more for an ensemble"
+        " owlv2:NAME, json:FILE or python:MODULE:FUNCTION; clue:MODEL: CLUE has a say beside them;"
+        " once more for an ensemble"
         f" (default: {DEFAULT_CANDIDATES})",
     )
     parser.add_argument(

@@ -27,7 +27,8 @@ PERCEPTION: tuple[Parameter, ...] = (
         "candidates",
         "base:household",
         "With model 'wrapper', where boxes come from, separated by commas: topic:NAME, base:MODEL,"
-        " grounding-dino:NAME, owlv2:NAME, json:FILE or python:MODULE:FUNCTION.",
+        " grounding-dino:NAME, owlv2:NAME, json:FILE or python:MODULE:FUNCTION; clue:MODEL: CLUE"
+        " has a say beside them.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
 
@@ -49,6 +49,7 @@ from clue_ros.dialogue.words import named_object, with_article
 from clue_ros.engine import check_image
 from clue_ros.errors import ModelError
 from clue_ros.wrapper import WRAPPER
+from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
 from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.deciding import (
     ambiguity_of,
@@ -87,6 +88,11 @@ class _Verdict:
     left: tuple[Candidate, ...]
     best: Candidate | None
     standing: Standing | None = None
+
+    @property
+    def asks_well(self) -> bool:
+        """Whether the chooser has a question of its own: which of several things that match."""
+        return len(self.left) > 1 and not (self.standing is not None and self.standing.guessed)
 
 
 class WrapperView:
@@ -129,6 +135,7 @@ class Wrapper:
         if wording not in WORDINGS:
             raise ModelError(f"wording {wording!r}: want one of {', '.join(WORDINGS)}")
         self.sources = tuple(sources)
+        self.clue = _clue_among(self.sources)
         self.language_model = language_model
         self.wording = wording
         self.rates = AnswerRates()
@@ -231,6 +238,8 @@ class Wrapper:
             pair = [Candidate(Box(x, 0.0, x + 30.0, 30.0), "object", 0.5) for x in (0.0, 34.0)]
             listing = self.language_model.read(pair, (64, 64))
             self.language_model.choose(listing, "the object")
+        if self.clue is not None:
+            self.clue.warm_up()
 
     def look(self, image: Image) -> WrapperView:
         """Take an image, uint8 RGB (H, W, 3); detectors run when it is known what is looked for.
@@ -273,9 +282,18 @@ class Wrapper:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
         with self._lock:
             estimate, verdict = self._estimate(view, dialogue)
-            pointing = not estimate.is_ambiguous and verdict.best is not None
+            clue = self.clue if self.clue is not None and self.clue.knows(dialogue) else None
+            pointing = not estimate.is_ambiguous and (verdict.best is not None or clue is not None)
             if force_grounding or pointing:
                 return self._point(view, dialogue, verdict, estimate)
+            if clue is not None and not verdict.asks_well:
+                said = clue.reply(view.image, dialogue)
+                if isinstance(said, NotFound) and verdict.probability < self.threshold:
+                    # The detector lists what CLUE does not see.
+                    estimate = replace(estimate, probability=verdict.probability)
+                    return self._point(view, dialogue, verdict, estimate)
+                if isinstance(said, Question):
+                    return replace(said, ambiguity=estimate)
             if not verdict.left:
                 return _not_found(dialogue, verdict, estimate)
             if len(verdict.left) == 1 and verdict.standing is None:
@@ -311,12 +329,16 @@ class Wrapper:
             verdict = self._by_rules(view, dialogue, candidates)
         else:
             verdict = self._by_language_model(view, dialogue, candidates)
+        probability = verdict.probability
+        if self.clue is not None and self.clue.knows(dialogue):
+            opinion = self.clue.ambiguity(view.image, dialogue)
+            probability = agreed_probability(probability, self.threshold, opinion)
         heat = _map(view, verdict)
         pairs = zip(verdict.candidates, verdict.chances, strict=True)
         chances = {c.box: chance for c, chance in pairs}
         peaks = tuple(Peak(c.box, chances.get(c.box, 0.0), c.box.center) for c in verdict.left)
         seconds = time.perf_counter() - start
-        estimate = AmbiguityEstimate(verdict.probability, self.threshold, heat, peaks, seconds)
+        estimate = AmbiguityEstimate(probability, self.threshold, heat, peaks, seconds)
         return estimate, verdict
 
     def _by_rules(
@@ -391,6 +413,9 @@ class Wrapper:
         estimate: AmbiguityEstimate,
     ) -> Grounding:
         best = verdict.best
+        if self.clue is not None and self.clue.knows(dialogue):
+            pointed = self.clue.point(view.image, dialogue)
+            best = agreed_thing(verdict.left, verdict.candidates, pointed)
         if best is None and verdict.candidates:
             best = verdict.candidates[best_scored(verdict.candidates, dialogue)]
         if best is None:  # forced to point, and there is nothing
@@ -409,6 +434,19 @@ class Wrapper:
         if model is None or self.wording == RULES or not asked.options:
             return asked
         return worded(asked, dialogue, model.say)
+
+
+def _clue_among(sources: Sequence[Source]) -> ClueSource | None:
+    """The one `clue:` source, if any. Raises ModelError for two, and for nothing beside it."""
+    found = [source for source in sources if isinstance(source, ClueSource)]
+    if len(found) > 1:
+        raise ModelError(f"candidates {found[0].name} and {found[1].name}: name one of them")
+    if found and len(sources) == 1:
+        raise ModelError(
+            f"candidates {found[0].name} list no boxes: name a detector beside it, or use that"
+            " model itself"
+        )
+    return found[0] if found else None
 
 
 def template_question(left: Sequence[Candidate], dialogue: Dialogue) -> Asked:

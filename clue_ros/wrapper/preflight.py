@@ -49,7 +49,7 @@ from clue_ros.model.preflight import (
 )
 from clue_ros.model.quantization import INT8, NF4, NONE, check_quantization
 from clue_ros.wrapper import WRAPPER
-from clue_ros.wrapper.sources import JsonSource, check_source, imported_function
+from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
 
 if TYPE_CHECKING:
     from clue_ros.wrapper.language_model import WrapperSettings
@@ -120,9 +120,9 @@ def inspect_wrapper(
 
     candidates: lines as in `clue_ros.wrapper.sources`. language_model: as for `LanguageModel.load`;
     None: rules. thorough: also JSON files, versions, and the hub's answer about what is cached; a
-    `base:` source is left to its own check. Nothing is downloaded but a repository's config.json;
-    the module of a `python:` source is imported. Never raises for what a person can mend: see
-    `Report.problems`.
+    `base:` or `clue:` source is left to its own check. Nothing is downloaded but a repository's
+    config.json; the module of a `python:` source is imported. Never raises for what a person can
+    mend: see `Report.problems`.
     """
     report = WrapperReport(WRAPPER, quantization=quantization, policies=(WRAPPER,))
     attempt(report, lambda: check_quantization(quantization))
@@ -155,7 +155,7 @@ def _source(report: WrapperReport, line: str, device: str, dtype: str, thorough:
     kind, argument = check_source(line)
     part = Part(line, kind)
     report.sources.append(part)
-    if kind == "base":
+    if kind in ("base", CLUE):
         if thorough:
             _base(report, part, argument, device, dtype)
         return

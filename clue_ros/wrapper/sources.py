@@ -10,6 +10,8 @@ A source is named by one line of text, `KIND:ARGUMENT`:
     json:FILE                  a JSON file that lists the boxes of the image
     python:MODULE:FUNCTION     a function of (image, nouns) that returns candidates
     topic:NAME                 a ROS topic of detections (the perception node alone)
+    clue:MODEL                 CLUE itself beside them, which hears the whole dialogue and lists
+                               nothing (`clue_ros.wrapper.clue_source`)
 
 Several sources make an ensemble; each candidate knows who found it.
 """
@@ -35,6 +37,7 @@ from clue_ros.dialogue.types import Box
 from clue_ros.engine import image_digest
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line
+from clue_ros.wrapper.clue_source import ClueSource
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -43,8 +46,8 @@ Image = npt.NDArray[np.uint8]
 Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
 """An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
-KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic")
-TOPIC = "topic"
+KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic", "clue")
+TOPIC, CLUE = "topic", "clue"
 
 
 class Source(Protocol):
@@ -235,6 +238,10 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
 
         clue = Clue.load(argument, device=device, dtype=dtype, policy="zero-shot")
         return BaseSource(clue, spec)
+    if kind == CLUE:
+        from clue_ros.engine import Clue
+
+        return ClueSource(Clue.load(argument, device=device, dtype=dtype), spec)
     if kind in ("grounding-dino", "owlv2"):
         from clue_ros.wrapper.detectors import OpenVocabularyDetector
 
@@ -290,6 +297,9 @@ class DetectedObjects:
         self, sources: Sequence[str | Source], nouns: Sequence[str] = (), device: str = "auto"
     ) -> None:
         """nouns: those an open-vocabulary detector is asked for; none: the household's."""
+        for line in sources:
+            if isinstance(line, str) and check_source(line)[0] == CLUE:
+                raise ModelError(f"{line} lists no objects: name a detector, such as base:MODEL")
         self._sources = open_sources(sources, device)
         self._nouns = tuple(nouns) or tuple(sorted(KNOWN_NOUNS))
 

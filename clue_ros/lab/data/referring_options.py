@@ -25,6 +25,7 @@ from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import read_scenes
+from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.sources import OnceAsked, Source, open_source, tell_apart
@@ -97,7 +98,7 @@ class ReferringOptions:
         name: str,
         items: Iterable[ReferringItem],
         seed: int,
-        opened: dict[str, OnceAsked] | None = None,
+        opened: dict[str, OnceAsked | ClueSource] | None = None,
     ) -> Wrapper:
         """A wrapper whose sources list the candidates in the pictures of a data set.
 
@@ -108,7 +109,9 @@ class ReferringOptions:
         known = {} if opened is None else opened
         new = [line for line in lines if line != SIMULATED and line not in known]
         require_wrapper(new, None, device=self.device)
-        known |= {line: OnceAsked(open_source(line, self.device)) for line in new}
+        for line in new:
+            source = open_source(line, self.device)
+            known[line] = source if isinstance(source, ClueSource) else OnceAsked(source)
         sources: list[Source] = [
             self._simulated(name, items, seed) if line == SIMULATED else known[line].again()
             for line in lines

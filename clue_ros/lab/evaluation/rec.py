@@ -38,12 +38,13 @@ from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.model.quantization import QUANTIZATIONS
+from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
 from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import AnswerKind
-from clue_ros.wrapper.sources import OnceAsked
+from clue_ros.wrapper.sources import CLUE, OnceAsked
 
 # The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
 # variant of it for referring expressions; GD-1.5: Grounding DINO 1.5, an API, on 300 dialogues of
@@ -406,7 +407,7 @@ class _Run:
 
     options: RecOptions
     sets: tuple[tuple[str, ...], ...]
-    detectors: dict[str, OnceAsked] = field(default_factory=dict)
+    detectors: dict[str, OnceAsked | ClueSource] = field(default_factory=dict)
     models: dict[str, LanguageModel] = field(default_factory=dict)
 
     def rows(self, name: str, items: Sequence[ReferringItem]) -> list[Row]:
@@ -482,12 +483,14 @@ def keyed(rows: Sequence[Row]) -> dict[str, Row]:
 def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str:
     """A language model's name in the table; "transfer" where a source is new to its adapter.
 
-    trained_with: empty where it is not known, as of a model without an adapter.
+    trained_with: empty where it is not known, as of a model without an adapter. A `clue:` source
+    lists nothing that an adapter could know.
 
     >>> row_name("tuned", ["owlv2:x"], ["simulated"]), row_name("tuned", ["a"], ["a", "b"])
     ('tuned, transfer', 'tuned')
     """
-    new = trained_with and set(used) - set(trained_with)
+    listing = {name for name in used if not name.startswith(f"{CLUE}:")}
+    new = trained_with and listing - set(trained_with)
     return f"{line}, transfer" if new else line
 
 
