@@ -11,6 +11,7 @@ import pytest
 import torch
 from drawn_scenes import draw_scene
 from tiny_language_model import write_random_language_model
+from tiny_model import write_random_model
 
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
@@ -188,6 +189,22 @@ def test_sets_of_candidates_are_rows_of_one_table_and_each_detector_is_asked_onc
     table = text.split("P@1 by")[0].splitlines()
     assert all(word in table[2] for word in ("candidates", "chooser", "no integer", "order"))
     assert len(table[3:-1]) == len(rows)
+
+
+def test_clue_beside_a_detector_is_a_set_of_its_own_and_lists_nothing(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_random_model(tmp_path / "model")
+    line = f"clue:{tmp_path / 'model'}"
+    command = ["eval", "rec", "--simulated", str(scenes), "--per-picture", "2", "--limit", "4",
+               "--device", "cpu", "--dialogues", "1", "--candidate-set", "simulated",
+               "--candidate-set", f"simulated,{line}", "--json"]  # fmt: skip
+    assert main(command) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
+    alone, both = (rows[f"{key}: rules"] for key in ("simulated", f"simulated + {line}"))
+    assert alone["n"] == both["n"]
+    assert alone["best possible"] == both["best possible"]
+    assert rec.row_name("tuned", ["simulated", line], ["simulated"]) == "tuned", "no transfer"
 
 
 @pytest.mark.parametrize(
