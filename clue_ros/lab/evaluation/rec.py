@@ -266,7 +266,7 @@ class DetectorAlone:
     policy = "detector alone"
 
     def __init__(self, finder: Wrapper) -> None:
-        self._finder = finder
+        self._finder = Wrapper([s for s in finder.sources if not isinstance(s, ClueSource)])
 
     def look(self, image: Any) -> Any:
         """See `Grounder.look`."""
