@@ -87,7 +87,7 @@ def test_a_dialogue_by_typing(demo: Demo, new_page: NewPage) -> None:
     page.locator(".found").wait_for()
     assert last_turns(page, 4) == [
         "You: pick up the mug",
-        "Robot: the left one, the middle one or the right one?",
+        "Robot: the pink one, the purple one or the black one?",
         "You: the pink one",
         "Robot: I see the mug.",
     ]
@@ -99,12 +99,12 @@ def test_a_dialogue_by_typing(demo: Demo, new_page: NewPage) -> None:
 def test_a_dialogue_by_clicking(demo: Demo, new_page: NewPage) -> None:
     page = new_page(demo[0].url)
     type_in(page, "pick up the mug")
-    left = page.locator(".candidate:enabled", has_text="the left one")
-    number = left.locator(".chip").inner_text()
+    pink = page.locator(".candidate:enabled", has_text="the pink one")
+    number = pink.locator(".chip").inner_text()
     page.locator(".mark", has_text=number).locator(".hit").click()
-    wait_for_turn(page, f"You chose {number}, in words: “the left one”")
+    wait_for_turn(page, f"You chose {number}, in words: “the pink one”")
     page.locator(".found").wait_for()
-    assert last_turns(page, 2) == ["You: the left one", "Robot: I see the mug."]
+    assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the mug."]
 
 
 def test_the_color_of_the_overlay_is_an_answer(demo: Demo, new_page: NewPage) -> None:
@@ -157,10 +157,10 @@ def test_two_pages_see_the_same_dialogue_and_either_answers(demo: Demo, new_page
     one, two = new_page(demo[0].url), new_page(demo[0].url)
     two.locator("#picture[data-frame]").wait_for()
     type_in(one, "pick up the mug")
-    two.locator(".candidate:enabled", has_text="the left one").click()
+    two.locator(".candidate:enabled", has_text="the pink one").click()
     for page in (one, two):
         page.locator(".found").wait_for()
-        assert last_turns(page, 2) == ["You: the left one", "Robot: I see the mug."]
+        assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the mug."]
 
 
 def test_a_dialogue_by_keyboard_alone(demo: Demo, new_page: NewPage) -> None:
@@ -174,7 +174,7 @@ def test_a_dialogue_by_keyboard_alone(demo: Demo, new_page: NewPage) -> None:
     for _ in range(8):  # back from the text to the candidate
         page.keyboard.press("Shift+Tab")
         focused = page.evaluate("document.activeElement.textContent")
-        if "“the left one”" in focused:
+        if "“the pink one”" in focused:
             break
     assert page.locator(".mark.highlighted").count() == 1
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
