@@ -4,9 +4,8 @@
 
     Wrapper.load(["topic:/detections", "clue:household"])
 
-A detector lists each thing with a label, and its chooser counts those that match; CLUE sees the
-picture and reads every word, but confuses things and overlooks some. Where both say the same the
-robot is right nearly always, and where they differ the surer one decides.
+A detector lists each thing with a label, and its chooser counts those that match. CLUE reads every
+word, but confuses things and overlooks some. They err on different dialogues.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Question
+from clue_ros.model.fusion import log_odds
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Both chosen on 450 dialogues about 200 validation scenes of `rich`, of a simulated detector.
 CHOOSER_WEIGHT = 0.3  # of the chooser's log odds beside CLUE's
 SURE = 0.8  # score from which CLUE's box replaces the only thing that the chooser has left
-_CERTAIN = 1e-4  # probabilities nearer to 0 or 1 than this count as this
+_CERTAIN = 1e-4  # a probability nearer to 0 or 1 counts as this, or it would outweigh all doubt
 
 
 class ClueSource:
@@ -103,13 +103,12 @@ def agreed_thing(
 ) -> Candidate:
     """The thing to point at. left: the candidates that the chooser has left.
 
-    The detector's box where CLUE's lies on one of those that are left. Else, of several the surest;
-    the only one, unless CLUE is SURE of its own box; and of none the one that CLUE's box lies on,
-    or CLUE's own.
+    It is the one of those under CLUE's box. If that is none of them, CLUE decides where it is SURE
+    or nothing is left: the candidate under its box, or its box itself. Else it is the surest of
+    those that are left.
     """
     meant = [c for c in left if c.box.iou(clue.box) >= SAME_BOX]
-    surer = clue.score >= SURE
-    if left and (meant or not surer):
+    if meant or (left and clue.score < SURE):
         return max(meant or left, key=lambda c: c.score)
     seen = [c for c in candidates if c.box.iou(clue.box) >= SAME_BOX]
     own = Candidate(clue.box, clue.label, clue.score)
@@ -117,5 +116,4 @@ def agreed_thing(
 
 
 def _log_odds(probability: float) -> float:
-    p = min(max(probability, _CERTAIN), 1 - _CERTAIN)
-    return math.log(p / (1 - p))
+    return log_odds(min(max(probability, _CERTAIN), 1 - _CERTAIN))

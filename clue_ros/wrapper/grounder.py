@@ -274,26 +274,27 @@ class Wrapper:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._estimate(view, expression)[0]
+            opinion = None
+            if self.clue is not None and self.clue.knows(expression):
+                opinion = self.clue.ambiguity(view.image, expression)
+            return self._estimate(view, expression, opinion)[0]
 
     def reply(
         self, view: WrapperView, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
         with self._lock:
-            estimate, verdict = self._estimate(view, dialogue)
-            clue = self.clue if self.clue is not None and self.clue.knows(dialogue) else None
-            pointing = not estimate.is_ambiguous and (verdict.best is not None or clue is not None)
+            said = self._said_by_clue(view, dialogue, force_grounding)
+            estimate, verdict = self._estimate(view, dialogue, said.ambiguity if said else None)
+            pointing = not estimate.is_ambiguous and (verdict.best is not None or said is not None)
             if force_grounding or pointing:
-                return self._point(view, dialogue, verdict, estimate)
-            if clue is not None and not verdict.asks_well:
-                said = clue.reply(view.image, dialogue)
+                return self._point(view, dialogue, verdict, estimate, said)
+            if isinstance(said, Question) and not verdict.asks_well:
                 if isinstance(said, NotFound) and verdict.probability < self.threshold:
                     # The detector lists what CLUE does not see.
                     estimate = replace(estimate, probability=verdict.probability)
-                    return self._point(view, dialogue, verdict, estimate)
-                if isinstance(said, Question):
-                    return replace(said, ambiguity=estimate)
+                    return self._point(view, dialogue, verdict, estimate, said)
+                return replace(said, ambiguity=estimate)
             if not verdict.left:
                 return _not_found(dialogue, verdict, estimate)
             if len(verdict.left) == 1 and verdict.standing is None:
@@ -320,9 +321,20 @@ class Wrapper:
 
     # Choosing.
 
+    def _said_by_clue(
+        self, view: WrapperView, dialogue: Dialogue, force_grounding: bool
+    ) -> Question | Grounding | None:
+        """CLUE's own reply; None without it, and where it lacks a word."""
+        if self.clue is None or not self.clue.knows(dialogue):
+            return None
+        if force_grounding:
+            return self.clue.point(view.image, dialogue)
+        return self.clue.reply(view.image, dialogue)
+
     def _estimate(
-        self, view: WrapperView, dialogue: Dialogue
+        self, view: WrapperView, dialogue: Dialogue, opinion: AmbiguityEstimate | None
     ) -> tuple[AmbiguityEstimate, _Verdict]:
+        """By the chooser, and by CLUE's opinion where it has one."""
         start = time.perf_counter()
         candidates = self.candidates(view, dialogue)
         if self.language_model is None:
@@ -330,8 +342,7 @@ class Wrapper:
         else:
             verdict = self._by_language_model(view, dialogue, candidates)
         probability = verdict.probability
-        if self.clue is not None and self.clue.knows(dialogue):
-            opinion = self.clue.ambiguity(view.image, dialogue)
+        if opinion is not None:
             probability = agreed_probability(probability, self.threshold, opinion)
         heat = _map(view, verdict)
         pairs = zip(verdict.candidates, verdict.chances, strict=True)
@@ -411,11 +422,12 @@ class Wrapper:
         dialogue: Dialogue,
         verdict: _Verdict,
         estimate: AmbiguityEstimate,
+        said: Question | Grounding | None,
     ) -> Grounding:
         best = verdict.best
-        if self.clue is not None and self.clue.knows(dialogue):
-            pointed = self.clue.point(view.image, dialogue)
-            best = agreed_thing(verdict.left, verdict.candidates, pointed)
+        if self.clue is not None and said is not None:
+            own = said if isinstance(said, Grounding) else self.clue.point(view.image, dialogue)
+            best = agreed_thing(verdict.left, verdict.candidates, own)
         if best is None and verdict.candidates:
             best = verdict.candidates[best_scored(verdict.candidates, dialogue)]
         if best is None:  # forced to point, and there is nothing
