@@ -20,6 +20,7 @@ ros_helpers.need_ros()
 from clue_msgs.action import Listen, Say  # noqa: E402
 from clue_msgs.msg import AudioChunk, ClarificationQuestion, Speaking, Transcript  # noqa: E402
 from rclpy.duration import Duration  # noqa: E402
+from rclpy.time import Time  # noqa: E402
 from std_msgs.msg import Empty, String  # noqa: E402
 from std_srvs.srv import Trigger  # noqa: E402
 
@@ -96,16 +97,44 @@ class Mouth:
 
     def __init__(self, client: Client) -> None:
         node = client.node
-        self.speaking = client.listen(Speaking, "mouth/speaking", LATEST)
-        self.audio = client.listen(AudioChunk, "mouth/spoken_audio", 500)
+        self._clock = node.get_clock()
+        self._speaking = client.listen(Speaking, "mouth/speaking", LATEST)
+        self._audio = client.listen(AudioChunk, "mouth/spoken_audio", 500)
         self.say_topic = node.create_publisher(String, "mouth/say", 10)
         self.question = node.create_publisher(ClarificationQuestion, "mouth/question", 10)
         self.stop = node.create_client(Trigger, "mouth/tts/stop")
         self.action = Action(client, Say, "mouth/tts/say")
+        self.forget()
+
+    def forget(self) -> None:
+        """Count what is sent from now on; messages on their way are of before."""
+        self._since = self._clock.now()
+        self.action.feedback.clear()
+
+    @property
+    def speaking(self) -> list[Speaking]:
+        """What was published about speaking since `forget`."""
+        return self._sent_since(self._speaking)
+
+    @property
+    def audio(self) -> list[AudioChunk]:
+        """The sound since `forget`."""
+        return self._sent_since(self._audio)
+
+    def _sent_since(self, messages: list[Any]) -> list[Any]:
+        return [m for m in messages if Time.from_msg(m.header.stamp) >= self._since]
+
+    def is_silent(self) -> bool:
+        """Whether the end of what was said last has been heard of."""
+        return bool(self._speaking) and not self._speaking[-1].is_speaking
 
     def say(self, text: str, priority: int = 1) -> Any:
         """Say it by action and return the result."""
         return self.action.result(self.action.send(Say.Goal(text=text, priority=priority)))
+
+    def samples(self) -> int:
+        """Return how many samples were heard."""
+        return sum(len(chunk.data) for chunk in self.audio)
 
     def texts(self) -> list[str]:
         """Return what was begun to be said."""
@@ -124,11 +153,8 @@ def all_of_mouth(client: Client, tts: Process) -> Mouth:
 
 @pytest.fixture
 def mouth(all_of_mouth: Mouth) -> Mouth:
-    wait_until(
-        lambda: not all_of_mouth.speaking or not all_of_mouth.speaking[-1].is_speaking, "silence"
-    )
-    for messages in (all_of_mouth.speaking, all_of_mouth.audio, all_of_mouth.action.feedback):
-        messages.clear()
+    wait_until(all_of_mouth.is_silent, "silence")
+    all_of_mouth.forget()
     return all_of_mouth
 
 
@@ -144,8 +170,8 @@ def test_say_gives_feedback_sound_and_a_file(mouth: Mouth) -> None:
     ]
     wait_until(lambda: mouth.speaking and not mouth.speaking[-1].is_speaking, "silence")
     assert mouth.texts() == ["I see it.", "Which one?"]
-    samples = sum(len(chunk.data) for chunk in mouth.audio)
-    assert samples == len(kept.samples)
+    wait_until(lambda: mouth.samples() >= len(kept.samples), "all of the sound")
+    assert mouth.samples() == len(kept.samples)
     assert {chunk.sample_rate for chunk in mouth.audio} == {kept.rate}
 
 
@@ -166,9 +192,9 @@ def test_stop_and_cancel_are_heard_at_once(mouth: Mouth, client: Client) -> None
     assert (response.success, response.message) == (True, "1 text broken off")
     assert mouth.action.result(handle).status == Say.Result.CANCELED
     wait_until(lambda: not mouth.speaking[-1].is_speaking, "silence")
-    heard = sum(len(chunk.data) for chunk in mouth.audio) / mouth.audio[0].sample_rate
+    heard = mouth.samples() / mouth.audio[0].sample_rate
     assert heard < len(long) / 25, "it was broken off, not said to its end"
-    mouth.audio.clear()
+    mouth.forget()
     handle = mouth.action.send(Say.Goal(text=long, priority=1))
     wait_until(lambda: len(mouth.audio) > 3, "sound")
     client.cancel(handle)
@@ -186,7 +212,7 @@ def test_bad_goals_and_any_text_are_answered_and_the_next_is_said(
     assert mouth.say("\N{GRINNING FACE} !").status == Say.Result.DONE  # nothing to be said
     for text in ("a 'quote' \"and\" `more` <speak>&amp;", "Привет, мир", "日本", "\x1b[31mred"):
         assert mouth.say(text).status == Say.Result.DONE, text
-    mouth.speaking.clear()
+    mouth.forget()
     mouth.say_topic.publish(String(data="word " * 4000))  # 20,000 characters, a quarter hour
     wait_until(lambda: mouth.texts(), "its first sentence")
     client.call(mouth.stop, Trigger.Request())
