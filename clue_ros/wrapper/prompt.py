@@ -19,7 +19,8 @@ from enum import Enum
 from clue_ros.dialogue.candidates import COLOR, Candidate
 
 ASK, NONE = "ask", "none"
-STYLES = ("paper", "brief")
+PAPER, CENTERS = "paper", "centers"
+STYLES = (PAPER, CENTERS)
 UNITS = ("pixels", "percent")
 GIVEN, LEFT_TO_RIGHT = "given", "left-to-right"
 ORDERS = (GIVEN, LEFT_TO_RIGHT)
@@ -29,22 +30,24 @@ _QUESTION = (
     "Which box does this dialogue mean: '{dialogue}'? Answer with the index of the box, with"
     " 'ask' and the indices if several boxes match, or with 'none'. Do not explain."
 )
-_BRIEF_QUESTION = "Which box is meant: '{dialogue}'?"
+_SHORT_QUESTION = "Which box is meant: '{dialogue}'?"
 
 
 @dataclass(frozen=True)
 class PromptFormat:
     """How boxes are written.
 
-    style: "paper", or "brief" (fewer words, for small models and slow machines). units: of the
-    corners, "pixels" with one decimal as in the paper, or whole "percent" of the image's sides.
+    style: "paper"; or "centers", with fewer words, for small models and slow machines: the index
+    after the label, as small models look for what follows a word; the box's centre and its size,
+    the root of the area, as "bigger" then compares one number. units: of corners, centres and
+    sizes, "pixels" with one decimal as in the paper, or whole "percent" of the image's sides.
     scores: whether each line has the detector's score. colors: whether the colour of a candidate
     stands before its label; detectors do not tell it, so it is measured (`clue_ros.wrapper.colors`)
     and the paper has none. order: of the lines, as the candidates are "given", as in the paper, or
     by the boxes' centres from "left-to-right", so that the answer does not depend on the given one.
     """
 
-    style: str = "paper"
+    style: str = PAPER
     units: str = "pixels"
     scores: bool = True
     colors: bool = True
@@ -100,23 +103,24 @@ def list_boxes(
     >>> print(list_boxes([mug], (100, 50)))
     In the image there are 1 boxes:
     * In box 1: 'mug' with xyxy coordinates '[10.0, 20.0, 30.2, 40.0]' with score 0.50
-    >>> print(list_boxes([mug], (100, 50), PromptFormat("brief", "percent", scores=False)))
-    Boxes:
-    * 1: mug [10, 40, 30, 80]
+    >>> print(list_boxes([mug], (100, 50), PromptFormat("centers", "percent", scores=False)))
+    Boxes (center, size):
+    * mug 1 [20, 60, 28]
     """
     several = len({c.source for c in candidates}) > 1
-    brief = form.style == "brief"
-    lines = ["Boxes:" if brief else f"In the image there are {len(candidates)} boxes:"]
+    paper = form.style == PAPER
+    title = f"In the image there are {len(candidates)} boxes:" if paper else "Boxes (center, size):"
+    lines = [title]
     for number, candidate in enumerate(candidates, start=1):
-        label, corners = _label(candidate, form), _corners(candidate, size, form)
-        if brief:
-            line = f"* {number}: {label} [{corners}]"
+        label, numbers = _label(candidate, form), _numbers(candidate, size, form)
+        if paper:
+            line = f"* In box {number}: '{label}' with xyxy coordinates '[{numbers}]'"
         else:
-            line = f"* In box {number}: '{label}' with xyxy coordinates '[{corners}]'"
+            line = f"* {label} {number} [{numbers}]"
         if form.scores:
-            line += f" {candidate.score:.2f}" if brief else f" with score {candidate.score:.2f}"
+            line += f" with score {candidate.score:.2f}" if paper else f" {candidate.score:.2f}"
         if several:
-            line += f" by {candidate.source}" if brief else f", found by {candidate.source}"
+            line += f", found by {candidate.source}" if paper else f" by {candidate.source}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -128,18 +132,23 @@ def _label(candidate: Candidate, form: PromptFormat) -> str:
     return f"{color} {label}" if color and color not in label.split() else label
 
 
-def _corners(candidate: Candidate, size: tuple[int, int], form: PromptFormat) -> str:
+def _numbers(candidate: Candidate, size: tuple[int, int], form: PromptFormat) -> str:
+    """The corners, or the centre and the size, in the format's units."""
     values = candidate.box.as_list()
     if form.units == "percent":
-        width, height = size
-        sides = (width, height, width, height)
-        return ", ".join(str(round(100 * v / s)) for v, s in zip(values, sides, strict=True))
+        values = [100 * v / side for v, side in zip(values, size * 2, strict=True)]
+    if form.style == CENTERS:
+        x_min, y_min, x_max, y_max = values
+        root = ((x_max - x_min) * (y_max - y_min)) ** 0.5
+        values = [(x_min + x_max) / 2, (y_min + y_max) / 2, root]
+    if form.units == "percent":
+        return ", ".join(str(round(value)) for value in values)
     return ", ".join(f"{value:.1f}" for value in values)
 
 
 def question_text(dialogue: str, form: PromptFormat = PAPER_FORMAT) -> str:
     """What is asked about the boxes; dialogue: the request, or C(k) with all its turns."""
-    question = _BRIEF_QUESTION if form.style == "brief" else _QUESTION
+    question = _QUESTION if form.style == PAPER else _SHORT_QUESTION
     return question.format(dialogue=dialogue)
 
 

@@ -83,8 +83,8 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
 ) -> None:
     out = tmp_path / "adapter"
     command = ["train", "wrapper", "--language-model", str(folder), "--out", str(out),
-               "--simulated", str(scenes), "--rank", "2", "--style", "brief", "--units", "percent",
-               "--together", "4", "--per-picture", "4", "--device", "cpu", "--save-every", "2",
+               "--simulated", str(scenes), "--rank", "2", "--style", "centers",
+               "--units", "percent", "--together", "4", "--per-picture", "4", "--device", "cpu", "--save-every", "2",
                "--steps", "4", "--batch", "1"]  # fmt: skip
     assert main(command) == 0
     state = (out / "run" / "state.safetensors").read_bytes()
@@ -92,7 +92,7 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     assert (out / "run" / "state.safetensors").read_bytes() == state
     assert main([*command, "--rank", "3"]) == 2
     assert "other settings" in capsys.readouterr().err
-    assert load_settings(out).style == "brief"
+    assert load_settings(out).style == "centers"
     assert load_settings(out).candidates == ("simulated",)
     assert (out / "README.md").is_file()
     adapter = json.loads((out / "adapter_config.json").read_text())
@@ -290,7 +290,7 @@ def test_dialogues_are_about_ambiguous_requests_of_known_objects_once_each() -> 
 
 def test_dialogues_in_one_sequence_are_read_as_if_each_stood_alone(folder: Path) -> None:
     model = LanguageModel.load(folder, device="cpu", dtype="float32")
-    model.settings = WrapperSettings("brief", "percent")
+    model.settings = WrapperSettings("centers", "percent")
     queries = (("the left mug", (0,)), ("the mug", (0, 1, 2)), ("a banana", ()))
     together = pack(model, ListingSample(BOXES, (100, 50), queries))
     assert together is not None
@@ -307,7 +307,7 @@ def test_dialogues_in_one_sequence_are_read_as_if_each_stood_alone(folder: Path)
 
 def test_a_prompt_that_is_too_long_is_left_out(folder: Path) -> None:
     model = LanguageModel.load(folder, device="cpu", dtype="float32")
-    model.settings = WrapperSettings("brief", "percent")
+    model.settings = WrapperSettings("centers", "percent")
     queries = (("the left mug", (0,)), ("mug " * 300, (1,)))
     packed = pack(model, ListingSample(BOXES, (100, 50), queries))
     assert packed is not None

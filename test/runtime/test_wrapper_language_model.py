@@ -111,7 +111,7 @@ def test_a_worded_text_is_one_line(model: LanguageModel) -> None:
 
 def test_settings_are_kept_beside_an_adapter(tmp_path: Path) -> None:
     settings = WrapperSettings(
-        "brief", "percent", scores=False, order="left-to-right", threshold=0.3
+        "centers", "percent", scores=False, order="left-to-right", threshold=0.3
     )
     save_settings(settings, tmp_path, figures={"n": 3})
     assert load_settings(tmp_path) == settings
@@ -157,8 +157,8 @@ def test_an_adapter_brings_its_base_and_its_prompt(folder: Path, tmp_path: Path)
     adapter = get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"]))
     adapter.peft_config["default"].base_model_name_or_path = str(folder)
     adapter.save_pretrained(tmp_path)
-    save_settings(WrapperSettings("brief", "percent", threshold=0.25), tmp_path)
+    save_settings(WrapperSettings("centers", "percent", threshold=0.25), tmp_path)
     model = LanguageModel.load(tmp_path, device="cpu")
-    assert model.settings.style == "brief"
+    assert model.settings.style == "centers"
     assert model.settings.threshold == 0.25
     assert not math.isnan(model.choose(model.read(boxes(2), SIZE), "the mug").ask)

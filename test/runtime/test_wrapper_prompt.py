@@ -52,7 +52,7 @@ def test_a_label_cannot_end_its_line_or_its_quotes() -> None:
 
 def test_the_whole_dialogue_stands_in_the_question() -> None:
     dialogue = "the mug assistant: which one? user: red"
-    for style in ("paper", "brief"):
+    for style in ("paper", "centers"):
         assert dialogue in question_text(dialogue, PromptFormat(style))
 
 

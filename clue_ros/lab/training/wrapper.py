@@ -54,8 +54,8 @@ from clue_ros.wrapper.prompt import GIVEN, ORDERS, STYLES, UNITS
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 HEAD = "lm_head"
 SMALL_RECIPE = {
-    "rank": 32, "alpha": 64, "dropout": 0.0, "lr": 5e-4, "final_rate": 0.05, "batch": 2,
-    "together": 8, "style": "brief", "units": "percent", "order": "left-to-right",
+    "rank": 32, "alpha": 64, "dropout": 0.0, "lr": 1e-3, "final_rate": 0.05, "batch": 2,
+    "together": 8, "style": "centers", "units": "percent", "order": "left-to-right",
     "no_scores": True,
 }  # fmt: skip
 HELD_OUT = 24  # packed validation samples that are measured at each saved state
