@@ -84,7 +84,8 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     out = tmp_path / "adapter"
     command = ["train", "wrapper", "--language-model", str(folder), "--out", str(out),
                "--simulated", str(scenes), "--rank", "2", "--style", "centers",
-               "--units", "percent", "--together", "4", "--per-picture", "4", "--device", "cpu", "--save-every", "2",
+               "--units", "percent", "--together", "4", "--per-picture", "4",
+               "--device", "cpu", "--save-every", "2",
                "--steps", "4", "--batch", "1"]  # fmt: skip
     assert main(command) == 0
     state = (out / "run" / "state.safetensors").read_bytes()
