@@ -4,8 +4,8 @@
 
     Wrapper.load(["topic:/detections", "clue:household"])
 
-A detector lists each thing with a label, and its chooser counts those that match. CLUE reads every
-word, but confuses things and overlooks some. They err on different dialogues.
+A detector labels each thing, and its chooser counts the labels that match. CLUE reads every word,
+but confuses things and overlooks some. They err on different dialogues.
 """
 
 from __future__ import annotations
@@ -101,11 +101,10 @@ def agreed_probability(chooser: float, threshold: float, clue: AmbiguityEstimate
 def agreed_thing(
     left: Sequence[Candidate], candidates: Sequence[Candidate], clue: Grounding
 ) -> Candidate:
-    """The thing to point at. left: the candidates that the chooser has left.
+    """The candidate to point at. left: those that the chooser has left.
 
-    It is the one of those under CLUE's box. If that is none of them, CLUE decides where it is SURE
-    or nothing is left: the candidate under its box, or its box itself. Else it is the surest of
-    those that are left.
+    The first of these that exists: one of `left` under CLUE's box; the surest of `left`, unless
+    CLUE is SURE; any candidate under CLUE's box; CLUE's own box.
     """
     meant = [c for c in left if c.box.iou(clue.box) >= SAME_BOX]
     if meant or (left and clue.score < SURE):

@@ -115,12 +115,14 @@ def list_boxes(
         label, numbers = _label(candidate, form), _numbers(candidate, size, form)
         if paper:
             line = f"* In box {number}: '{label}' with xyxy coordinates '[{numbers}]'"
+            score, finder = "with score ", ", found by"
         else:
             line = f"* {label} {number} [{numbers}]"
+            score, finder = "", " by"
         if form.scores:
-            line += f" with score {candidate.score:.2f}" if paper else f" {candidate.score:.2f}"
+            line += f" {score}{candidate.score:.2f}"
         if several:
-            line += f", found by {candidate.source}" if paper else f" by {candidate.source}"
+            line += f"{finder} {candidate.source}"
         lines.append(line)
     return "\n".join(lines)
 

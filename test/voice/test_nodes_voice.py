@@ -125,7 +125,7 @@ class Mouth:
         return [m for m in messages if Time.from_msg(m.header.stamp) >= self._since]
 
     def is_silent(self) -> bool:
-        """Whether the end of what was said last has been heard of."""
+        """Return whether the last message says that tts is silent."""
         return bool(self._speaking) and not self._speaking[-1].is_speaking
 
     def say(self, text: str, priority: int = 1) -> Any:
