@@ -406,6 +406,39 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
     assert sum(losses) == pytest.approx(float(expected["loss"]), rel=1e-5)
 
 
+def test_pairs_read_together_are_blind_to_each_other_and_the_image_to_them(root: Path) -> None:
+    backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
+    decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
+    pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
+    (share,) = shares = [[pictures(i) for i in range(4)]]
+    single, rows = one_query_each(share)
+    assert len(single) > len(share), "several pairs of a picture, or the test says nothing"
+    one_process = Processes(CPU, "float32", 0, 1)
+    trainer = ivg.IvgTrainer(decoder, PAPER, one_process, together=True)
+    step = trainer.step(shares)
+    with torch.no_grad():
+        (loss,) = [compute()["loss"] for compute in step.losses(step.counts)]
+        packed = decoder.pack(single)
+        features = decoder.features([scene for scene, _ in share])[rows]
+        for sees in (False, True):
+            sums = summed_losses(decoder, features, packed, PAPER, image_sees_prefix=sees)
+            alone = combine(sums, loss_counts(packed, PAPER, decoder.first_location), PAPER)
+            assert (float(loss) == pytest.approx(float(alone["loss"]), rel=1e-5)) is not sees
+
+
+def test_a_run_of_pairs_together_is_ended_by_one_of_pairs_apart(
+    command: Callable[..., Path], tmp_path: Path
+) -> None:
+    more = ["--data", "tabletop", "--steps", "3", "--log-every", "1", *EMBEDDED_LOSSES]
+    first = command(*more, "--together", 7).rename(tmp_path / "first")
+    noted = json.loads((first / "ivg.json").read_text())["training"]
+    assert noted["together"] == 7
+    out = command(*more, "--init", first, "--run", tmp_path / "then")
+    assert json.loads((out / "ivg.json").read_text())["training"]["together"] == 0
+    with pytest.raises(ClueError, match="--together -1"):
+        command(*more, "--together", -1)
+
+
 # --- the full-size model's ways
 
 

@@ -15,9 +15,10 @@ from tiny_model import write_random_model
 from clue_ros.lab.data.it2p import It2pImage, load_it2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import DialogueState
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import mirrored_text
+from clue_ros.lab.language.words import UNSURE, mirrored_text
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training import detector
 from clue_ros.lab.training.augment import ScenePool, mirrored
@@ -37,6 +38,7 @@ from clue_ros.lab.training.samples import (
     detect_query,
     dialogue_query,
     held_out_adapter_samples,
+    oracle_query,
     photo_queries,
     photo_states,
     scene_queries,
@@ -44,6 +46,7 @@ from clue_ros.lab.training.samples import (
 from clue_ros.lab.training.vision import batch_tensor, dense_targets
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.detector import DetectorSettings, detector_loss
+from clue_ros.model.oracle import ANSWER, DESCRIBE
 from clue_ros.model.prompts import load_processor
 
 SIZE = 64
@@ -94,6 +97,21 @@ def test_a_question_or_a_box_is_taught_as_the_dialogue_says() -> None:
     boxes = ["<loc0000><loc0000><loc0256><loc0256>", "<loc0512><loc0512><loc1023><loc0767>"]
     assert points.suffix == boxes[target]
     assert points.pointers == tuple((k, target) for k in range(4))
+
+
+def test_the_oracle_learns_answers_and_requests_but_none_that_leaves_the_choice_open() -> None:
+    """`UNSURE` answers say nothing of the box, which the oracle has in mind."""
+    rng, rich, heard, learned = np.random.default_rng(0), grammar_of("rich"), 0, []
+    for scene in random_scenes(40, 3):
+        for _ in range(40):
+            if states := rich.dialogue(scene.objects, rng):
+                heard += any(state.context.endswith(UNSURE) for state in states)
+                if query := oracle_query(states, scene.objects, rng):
+                    learned.append(query)
+    assert heard > 3, "some leave the choice to the robot, or the test says nothing"
+    assert not any(query.suffix in UNSURE for query in learned)
+    begins = {query.instruction.split()[0] for query in learned}
+    assert begins == {ANSWER, DESCRIBE}
 
 
 def test_the_tasks_of_a_picture_come_in_their_shares() -> None:

@@ -341,12 +341,20 @@ class IvgTrainer:
     """Steps of adapter B, in parts, on this process's share of the pictures."""
 
     def __init__(
-        self, decoder: PackedDecoder, teaching: Teaching, processes: Processes, accumulate: int = 1
+        self,
+        decoder: PackedDecoder,
+        teaching: Teaching,
+        processes: Processes,
+        accumulate: int = 1,
+        *,
+        together: bool = False,
     ) -> None:
+        """together: the training pairs of a picture in one sequence (`IvgOptions.together`)."""
         self.decoder = decoder
         self.teaching = teaching
         self.processes = processes
         self.accumulate = accumulate
+        self.together = together
 
     def shares(self, slots: Sequence[Slot]) -> list[list[Sample]]:
         """This process's pictures of a step, in `accumulate` parts; reads them."""
@@ -357,26 +365,34 @@ class IvgTrainer:
 
     def step(self, shares: Sequence[Sequence[Sample]]) -> Parts:
         """The losses of this process's share."""
-        packed = [self._pack(samples) for samples in shares]
+        together = self.together
+        packed = [self._pack(samples, together) for samples in shares]
 
         def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:
             for samples, texts in zip(shares, packed, strict=True):
-                yield partial(self._losses, samples, texts, totals)
+                yield partial(self._losses, samples, texts, totals, together)
 
         return Parts(self._counts(packed), losses)
 
     def _losses(
-        self, samples: Sequence[Sample], packed: Packed, totals: Mapping[str, float]
+        self,
+        samples: Sequence[Sample],
+        packed: Packed,
+        totals: Mapping[str, float],
+        together: bool,
     ) -> dict[str, Tensor]:
-        return combine(self._sums(samples, packed), totals, self.teaching)
+        return combine(self._sums(samples, packed, together), totals, self.teaching)
 
-    def _pack(self, samples: Sequence[Sample]) -> Packed:
-        return self.decoder.pack(one_query_each(samples)[0])
+    def _pack(self, samples: Sequence[Sample], together: bool) -> Packed:
+        return self.decoder.pack(samples if together else one_query_each(samples)[0])
 
-    def _sums(self, samples: Sequence[Sample], packed: Packed) -> dict[str, Tensor]:
+    def _sums(self, samples: Sequence[Sample], packed: Packed, together: bool) -> dict[str, Tensor]:
         features = self.decoder.features([scene for scene, _ in samples])
-        rows = features[one_query_each(samples)[1]]
-        return summed_losses(self.decoder, rows, packed, self.teaching, image_sees_prefix=True)
+        if not together:
+            features = features[one_query_each(samples)[1]]
+        return summed_losses(
+            self.decoder, features, packed, self.teaching, image_sees_prefix=not together
+        )
 
     def _counts(self, packed: Sequence[Packed]) -> dict[str, float]:
         first = self.decoder.first_location
@@ -400,10 +416,10 @@ class IvgTrainer:
             sums = dict.fromkeys(counts, 0.0)
             for i in range(0, len(mine), size):
                 samples = [slot() for slot in mine[i : i + size]]
-                packed = self._pack(samples)
+                packed = self._pack(samples, together=False)
                 for key, value in self._counts([packed]).items():
                     counts[key] += value
-                for key, total in self._sums(samples, packed).items():
+                for key, total in self._sums(samples, packed, together=False).items():
                     sums[key] += float(total)
             sums, counts = self.processes.sum(sums), self.processes.sum(counts)
             means = combine(sums, counts, self.teaching)
@@ -467,7 +483,9 @@ def train_ivg(
     decoder = PackedDecoder(
         backbone.model, processor.tokenizer, processes.device, processes.precision
     )
-    trainer = IvgTrainer(decoder, options.teaching, processes, options.accumulate)
+    trainer = IvgTrainer(
+        decoder, options.teaching, processes, options.accumulate, together=options.together > 0
+    )
     folder = options.run_folder(options.model) / name
     # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else _silence():
@@ -487,6 +505,7 @@ def train_ivg(
         "rank": options.rank,
         "alpha": options.alpha,
         "dropout": options.dropout,
+        "together": options.together,
     }
     if options.init is not None:
         notes["init"] = str(options.init)

@@ -40,6 +40,7 @@ from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
 from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
+    PER_PICTURE,
     Query,
     Sample,
     adapter_samples,
@@ -88,6 +89,11 @@ class IvgDataOptions(GroundingOptions):
         "share of a step's pictures from InViG, GuessWhat?! and episodes beside other data sets",
     )
     pairs: int = option(0, "training pairs of a dialogue a step, drawn at random; 0 for all")
+    together: int = option(
+        0,
+        "training pairs of a picture in one sequence, which reads the picture once and without"
+        " seeing them: cheaper, but end with steps without it (--init). 0: a sequence each",
+    )
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that cannot work."""
@@ -97,6 +103,8 @@ class IvgDataOptions(GroundingOptions):
             raise ClueError("--data invig needs --invig: a folder, a file, or a hub id")
         if GUESSWHAT in self.data and self.guesswhat is None:
             raise ClueError("--data guesswhat needs --guesswhat: a folder, or a file")
+        if self.together < 0:
+            raise ClueError(f"--together {self.together}: want a number of training pairs, or 0")
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class IvgData:
 
     dialogue_share: share of a step's pictures that come from the dialogues. dialogues_held_out: by
     data set. counts: training dialogues of each data set. instruction: "clarify" for what adapter B
-    says, ANSWER for what the oracle says.
+    says, ANSWER for what the oracle says. per_picture: training pairs on a picture of the scenes.
     """
 
     scenes: TrainingData | None
@@ -114,6 +122,7 @@ class IvgData:
     dialogues_held_out: dict[str, list[Slot]]
     counts: dict[str, int]
     instruction: str = CLARIFY
+    per_picture: int = PER_PICTURE
 
     def slots(self, settings: TrainingSettings, step: int) -> list[Slot]:
         """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
@@ -124,7 +133,8 @@ class IvgData:
         if self.scenes is None or len(out) == settings.batch:
             return out
         rest = replace(settings, batch=settings.batch - len(out))
-        return _slots(adapter_samples(self.scenes, rest, step, self.instruction)) + out
+        drawn = adapter_samples(self.scenes, rest, step, self.instruction, self.per_picture)
+        return _slots(drawn) + out
 
     def held_out(self) -> dict[str, list[Slot]]:
         """Fixed validation pictures of each data set, with their queries."""
@@ -181,14 +191,15 @@ def load_ivg_data(
         if kept:
             fixed = DialoguePictures(kept, fit, pairs=options.pairs, seed=0, queries=queries)
             held_out[name] = [partial(fixed, i) for i in range(len(fixed))]
+    per_picture = options.together or PER_PICTURE
     if not counts:
-        return IvgData(scenes, None, 0.0, {}, {}, instruction)
+        return IvgData(scenes, None, 0.0, {}, {}, instruction, per_picture)
     together = train[0] if len(train) == 1 else _joined(train)
     pictures = DialoguePictures(
         together, fit, pairs=options.pairs, seed=options.seed, queries=queries
     )
     share = options.invig_share if scenes is not None else 1.0
-    return IvgData(scenes, pictures, share, held_out, counts, instruction)
+    return IvgData(scenes, pictures, share, held_out, counts, instruction, per_picture)
 
 
 def _joined(parts: Sequence[Any]) -> Sequence[InvigSample]:

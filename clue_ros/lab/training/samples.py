@@ -25,7 +25,7 @@ from clue_ros.lab.language.public_tasks import (
     caption_text,
     from_left,
 )
-from clue_ros.lab.language.words import mirrored_text
+from clue_ros.lab.language.words import UNSURE, mirrored_text
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.augment import Mirror, Picture, cropped
 from clue_ros.lab.training.datasets import TrainingData
@@ -100,11 +100,16 @@ def held_out_base_samples(data: TrainingData, per_picture: int) -> dict[str, lis
 
 
 def adapter_samples(
-    data: TrainingData, settings: TrainingSettings, step: int, instruction: str
+    data: TrainingData,
+    settings: TrainingSettings,
+    step: int,
+    instruction: str,
+    per_picture: int = PER_PICTURE,
 ) -> list[Sample]:
     """The pictures and queries of a step of an adapter."""
     rng = np.random.default_rng((settings.seed, 11, step))
-    return _draw(data, settings.batch, rng, ADAPTER_PHOTOS, _moments(data, instruction))
+    ask = _moments(data, instruction, per_picture)
+    return _draw(data, settings.batch, rng, ADAPTER_PHOTOS, ask)
 
 
 def held_out_adapter_samples(
@@ -245,7 +250,8 @@ def oracle_query(
     """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
 
     None where the dialogue leaves its object open, where the person changes their mind on the way,
-    where there is no answer to learn, or where the request is for an object that is not there.
+    where there is no answer to learn or it leaves the choice to the robot, or where the request is
+    for an object that is not there.
     """
     if states[-1].question is not None or len(states[-1].candidates) != 1:
         return None
@@ -264,6 +270,8 @@ def oracle_query(
         before = states[at - 1]
         instruction, context = f"{ANSWER} {codes}", f"{before.context} assistant: {before.question}"
         said = states[at].context.removeprefix(f"{context} user: ")
+        if said in UNSURE:
+            return None
     pointers = tuple((k, target) for k in range(len(split_words(said))))
     return Query(instruction, context, said, (target,), pointers, False)
 
