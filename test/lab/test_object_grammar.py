@@ -12,7 +12,6 @@ from object_scenes import random_table, real_thing
 from scene_helpers import random_objects, thing
 
 from clue_ros.dialogue.object_names import KIND_NAMES
-from clue_ros.lab.evaluation.simulated_user import RichUser
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.object_grammar import ObjectGrammar
@@ -20,6 +19,7 @@ from clue_ros.lab.language.object_words import ABSENT_NOUNS, HELD_OUT_NOUNS, MAT
 from clue_ros.lab.language.public_tasks import QUESTIONS, public_tasks, tasks_of
 from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import Landmark, Reference, has_color, is_called, referents
+from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS

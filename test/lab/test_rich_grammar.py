@@ -12,7 +12,6 @@ import pytest
 from scene_helpers import random_objects, thing
 
 from clue_ros.dialogue.words import offered_answers
-from clue_ros.lab.evaluation.simulated_user import RichUser, read_question
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.phrases import Phrasing, misspelling_table, misspellings_of
@@ -26,6 +25,7 @@ from clue_ros.lab.language.references import (
     referents,
 )
 from clue_ros.lab.language.rich_grammar import BALANCED_SORTS, BALANCED_WANTS, SORTS, WANTS
+from clue_ros.lab.language.simulated_user import RichUser, read_question
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import REQUESTS, plural
 from clue_ros.lab.simulator.scene import SceneObject

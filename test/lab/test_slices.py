@@ -15,7 +15,6 @@ from object_scenes import random_table
 from clue_ros import cli
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.lab.evaluation.protocol import EvalSample, EvaluationReport, evaluate
-from clue_ros.lab.evaluation.simulated_user import RichUser
 from clue_ros.lab.evaluation.tabletop import (
     LEAST,
     all_slices,
@@ -27,6 +26,7 @@ from clue_ros.lab.evaluation.tabletop import (
 )
 from clue_ros.lab.language.object_words import HELD_OUT_NOUNS
 from clue_ros.lab.language.questions import ask
+from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 

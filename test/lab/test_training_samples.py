@@ -106,7 +106,7 @@ def test_the_oracle_learns_answers_and_requests_but_none_that_leaves_the_choice_
         for _ in range(40):
             if states := rich.dialogue(scene.objects, rng):
                 heard += any(state.context.endswith(UNSURE) for state in states)
-                if query := oracle_query(states, scene.objects, rng):
+                if query := oracle_query(states, scene.objects, rng, rich):
                     learned.append(query)
     assert heard > 3, "some leave the choice to the robot, or the test says nothing"
     assert not any(query.suffix in UNSURE for query in learned)

@@ -2,7 +2,7 @@
 
 Of pictures whose objects are all known (simulated scenes, IT2P): the user has one of the objects in
 mind that the request can mean, drawn from the seed, and answers the robot's questions truthfully
-(`clue_ros.lab.evaluation.simulated_user`). A dialogue succeeds when the box at its end, pointed at
+(`clue_ros.lab.language.simulated_user`). A dialogue succeeds when the box at its end, pointed at
 after at most three questions and forced then, has an IoU of at least 0.5 with that object's box.
 """
 
@@ -18,8 +18,8 @@ from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.evaluation.metrics import MIN_IOU, mean, ratio, rounded, wilson
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, Record, evaluate
 from clue_ros.lab.evaluation.report import with_progress
-from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.simulated_user import PlainUser, RichUser
 
 
 def dialogue_samples(

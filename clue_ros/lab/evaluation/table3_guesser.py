@@ -40,11 +40,11 @@ from clue_ros.lab.evaluation.metrics import (
 )
 from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
 from clue_ros.lab.evaluation.report import Cell, table, with_progress
-from clue_ros.lab.evaluation.simulated_user import question_axis
 from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
+from clue_ros.lab.language.simulated_user import question_axis
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject

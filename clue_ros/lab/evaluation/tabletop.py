@@ -39,7 +39,6 @@ from clue_ros.lab.evaluation.protocol import (
     Grade,
     Record,
 )
-from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.plain_grammar import (
@@ -50,6 +49,7 @@ from clue_ros.lab.language.plain_grammar import (
 )
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.simulated_user import PlainUser, RichUser
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.object_catalogue import OBJECTS

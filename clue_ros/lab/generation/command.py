@@ -44,7 +44,6 @@ from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
 from clue_ros.lab.evaluation.dialogue_tasks import OracleUser
 from clue_ros.lab.evaluation.options import PolicyOptions, nouns_option, objects_option
-from clue_ros.lab.evaluation.simulated_user import PlainUser, RichUser
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
     Case,
@@ -63,6 +62,7 @@ from clue_ros.lab.generation.rephrase import Rephraser
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
 from clue_ros.lab.language.plain_grammar import plain_reference, plain_request
 from clue_ros.lab.language.references import referents
+from clue_ros.lab.language.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.words import REQUESTS, pick
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard

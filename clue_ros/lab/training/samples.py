@@ -25,6 +25,8 @@ from clue_ros.lab.language.public_tasks import (
     caption_text,
     from_left,
 )
+from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import UNSURE, mirrored_text
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.augment import Mirror, Picture, cropped
@@ -58,6 +60,7 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
+STRAY = 0.25  # share of the oracle's questions that were meant for other objects
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
@@ -210,7 +213,7 @@ def _moments(
         # The first moment is what is measured first: half of the samples.
         state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
         if instruction == ANSWER:
-            return oracle_query(states, scene.objects, rng)
+            return oracle_query(states, scene.objects, rng, language)
         if instruction == "clarify":
             return dialogue_query(state, scene.objects)
         return detect_query(state.context, state.candidates, instruction)
@@ -245,9 +248,15 @@ def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Quer
 
 
 def oracle_query(
-    states: Sequence[DialogueState], objects: Sequence[SceneObject], rng: np.random.Generator
+    states: Sequence[DialogueState],
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
+    language: Grammar,
 ) -> Query | None:
     """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
+
+    A robot that sees badly offers what is not there. So a share of the questions (STRAY) was meant
+    for other objects, and the person says what tells the target from the candidates.
 
     None where the dialogue leaves its object open, where the person changes their mind on the way,
     where there is no answer to learn or it leaves the choice to the robot, or where the request is
@@ -267,13 +276,35 @@ def oracle_query(
         return None
     else:
         at = int(rng.integers(1, len(states)))
-        before = states[at - 1]
-        instruction, context = f"{ANSWER} {codes}", f"{before.context} assistant: {before.question}"
-        said = states[at].context.removeprefix(f"{context} user: ")
+        before = states[at - 1].context
+        question, said = _answered(states, at, target, objects, rng, language)
+        context = f"{before} assistant: {question}"
         if said in UNSURE:
             return None
+        instruction = f"{ANSWER} {codes}"
     pointers = tuple((k, target) for k in range(len(split_words(said))))
     return Query(instruction, context, said, (target,), pointers, False)
+
+
+def _answered(
+    states: Sequence[DialogueState],
+    at: int,
+    target: int,
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
+    language: Grammar,
+) -> tuple[str | None, str]:
+    """The question before the state `at` and what the person says, or a stray one (STRAY)."""
+    before = states[at - 1]
+    if rng.uniform() < STRAY and isinstance(language, RichGrammar):
+        asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+        if asked:
+            question = asked[int(rng.integers(len(asked)))]
+            seed = int(rng.integers(2**31))
+            person = RichUser(language, objects, target, before.candidates, seed)
+            return question, person(question)
+    start = f"{before.context} assistant: {before.question} user: "
+    return before.question, states[at].context.removeprefix(start)
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
