@@ -20,7 +20,7 @@ from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import UNSURE, mirrored_text
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.training import detector
+from clue_ros.lab.training import detector, samples
 from clue_ros.lab.training.augment import ScenePool, mirrored
 from clue_ros.lab.training.datasets import TrainingData, load_photos
 from clue_ros.lab.training.detector import (
@@ -112,6 +112,26 @@ def test_the_oracle_learns_answers_and_requests_but_none_that_leaves_the_choice_
     assert not any(query.suffix in UNSURE for query in learned)
     begins = {query.instruction.split()[0] for query in learned}
     assert begins == {ANSWER, DESCRIBE}
+
+
+def test_the_oracle_takes_no_option_of_a_question_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samples, "STRAY", 1.0)
+    blocks = [("block", "red", (0, 0, 16, 16)), ("block", "red", (40, 0, 56, 16))]
+    balls = [("ball", "green", (0, 40, 16, 56)), ("ball", "blue", (40, 40, 56, 56))]
+    scene, rich, rng = (
+        draw_scene(64, [*blocks, *balls]),
+        grammar_of("rich"),
+        np.random.default_rng(0),
+    )
+    states = rich.dialogue_from("the red block", (0, 1), scene.objects, rng)
+    drawn = [oracle_query(states, scene.objects, rng, rich) for _ in range(300)]
+    told = [(query.context, str(query.suffix)) for query in drawn if query and query.context]
+    stray = [said for asked, said in told if re.search("green.* or |blue.* or ", asked)]
+    assert len(stray) > 20, "questions about the balls, or the test says nothing"
+    assert not any(re.search("green|blue", said) for said in stray)
+    assert any(re.search("left|right", said) for said in stray)
 
 
 def test_the_tasks_of_a_picture_come_in_their_shares() -> None:

@@ -296,7 +296,8 @@ def _answered(
 ) -> tuple[str | None, str]:
     """The question before the state `at` and what the person says, or a stray one (STRAY)."""
     before = states[at - 1]
-    if rng.uniform() < STRAY and isinstance(language, RichGrammar):
+    known = target in before.candidates  # not after a request for what is not there
+    if known and rng.uniform() < STRAY and isinstance(language, RichGrammar):
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
         if asked:
             question = asked[int(rng.integers(len(asked)))]
