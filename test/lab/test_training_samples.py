@@ -127,7 +127,9 @@ def test_the_oracle_takes_no_option_of_a_question_that_does_not_fit(
     )
     states = rich.dialogue_from("the red block", (0, 1), scene.objects, rng)
     drawn = [oracle_query(states, scene.objects, rng, rich) for _ in range(300)]
-    told = [(query.context, str(query.suffix)) for query in drawn if query and query.context]
+    answers = [query for query in drawn if query and query.context]
+    assert {query.meant for query in answers} == {(0, 1)}, "its words look at both blocks"
+    told = [(query.context, str(query.suffix)) for query in answers]
     stray = [said for asked, said in told if re.search("green.* or |blue.* or ", asked)]
     assert len(stray) > 20, "questions about the balls, or the test says nothing"
     assert not any(re.search("green|blue", said) for said in stray)

@@ -268,6 +268,7 @@ def oracle_query(
     if any(state.candidates and target not in state.candidates for state in states):
         return None
     codes = box_suffix(objects[target])
+    meant: tuple[int, ...] = (target,)
     if rng.uniform() < DESCRIBED:
         if target not in states[0].candidates:
             return None
@@ -276,14 +277,16 @@ def oracle_query(
         return None
     else:
         at = int(rng.integers(1, len(states)))
-        before = states[at - 1].context
+        before = states[at - 1]
         question, said = _answered(states, at, target, objects, rng, language)
-        context = f"{before} assistant: {question}"
+        context = f"{before.context} assistant: {question}"
+        # The words look at all candidates: what is on the left shows beside the others alone.
+        meant = before.candidates or meant
         if said in UNSURE:
             return None
         instruction = f"{ANSWER} {codes}"
     pointers = tuple((k, target) for k in range(len(split_words(said))))
-    return Query(instruction, context, said, (target,), pointers, False)
+    return Query(instruction, context, said, meant, pointers, False)
 
 
 def _answered(
