@@ -144,15 +144,15 @@ def test_the_oracle_learns_mostly_answers(data: TrainingData) -> None:
 
 
 def test_the_oracle_never_asks_for_what_is_not_there() -> None:
-    objects = [thing(0.2, 0.5), thing(0.8, 0.5, "fork")]
+    objects, rich = [thing(0.2, 0.5), thing(0.8, 0.5, "fork")], rich_grammar()
     absent = DialogueState("the bowl", (), "i don ' t see a bowl .")
     told = f"{absent.context} assistant: {absent.question} user: i mean the fork"
     states = [absent, DialogueState(told, (1,), None)]
-    drawn = [oracle_query(states, objects, np.random.default_rng(i)) for i in range(60)]
+    drawn = [oracle_query(states, objects, np.random.default_rng(i), rich) for i in range(60)]
     assert None in drawn, "the request names no object that has a box"
     assert {q.suffix for q in drawn if q} == {"i mean the fork"}
     clear = [DialogueState("the fork", (1,), None)]
-    drawn = [oracle_query(clear, objects, np.random.default_rng(i)) for i in range(60)]
+    drawn = [oracle_query(clear, objects, np.random.default_rng(i), rich) for i in range(60)]
     assert {q.suffix for q in drawn if q} == {"the fork"}
 
 
