@@ -365,23 +365,18 @@ class IvgTrainer:
 
     def step(self, shares: Sequence[Sequence[Sample]]) -> Parts:
         """The losses of this process's share."""
-        together = self.together
-        packed = [self._pack(samples, together) for samples in shares]
+        packed = [self._pack(samples, self.together) for samples in shares]
 
         def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:
             for samples, texts in zip(shares, packed, strict=True):
-                yield partial(self._losses, samples, texts, totals, together)
+                yield partial(self._losses, samples, texts, totals)
 
         return Parts(self._counts(packed), losses)
 
     def _losses(
-        self,
-        samples: Sequence[Sample],
-        packed: Packed,
-        totals: Mapping[str, float],
-        together: bool,
+        self, samples: Sequence[Sample], packed: Packed, totals: Mapping[str, float]
     ) -> dict[str, Tensor]:
-        return combine(self._sums(samples, packed, together), totals, self.teaching)
+        return combine(self._sums(samples, packed, self.together), totals, self.teaching)
 
     def _pack(self, samples: Sequence[Sample], together: bool) -> Packed:
         return self.decoder.pack(samples if together else one_query_each(samples)[0])

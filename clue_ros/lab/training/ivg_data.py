@@ -194,9 +194,9 @@ def load_ivg_data(
     per_picture = options.together or PER_PICTURE
     if not counts:
         return IvgData(scenes, None, 0.0, {}, {}, instruction, per_picture)
-    together = train[0] if len(train) == 1 else _joined(train)
+    dialogues = train[0] if len(train) == 1 else _joined(train)
     pictures = DialoguePictures(
-        together, fit, pairs=options.pairs, seed=options.seed, queries=queries
+        dialogues, fit, pairs=options.pairs, seed=options.seed, queries=queries
     )
     share = options.invig_share if scenes is not None else 1.0
     return IvgData(scenes, pictures, share, held_out, counts, instruction, per_picture)

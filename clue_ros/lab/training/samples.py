@@ -278,8 +278,11 @@ def oracle_query(
     else:
         at = int(rng.integers(1, len(states)))
         before = states[at - 1]
-        question, said = _answered(states, at, target, objects, rng, language)
-        context = f"{before.context} assistant: {question}"
+        context = f"{before.context} assistant: {before.question}"
+        said = states[at].context.removeprefix(f"{context} user: ")
+        if stray := _stray_question(before, target, objects, rng, language):
+            question, said = stray
+            context = f"{before.context} assistant: {question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
         if said in UNSURE:
@@ -289,26 +292,23 @@ def oracle_query(
     return Query(instruction, context, said, meant, pointers, False)
 
 
-def _answered(
-    states: Sequence[DialogueState],
-    at: int,
+def _stray_question(
+    before: DialogueState,
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
     language: Grammar,
-) -> tuple[str | None, str]:
-    """The question before the state `at` and what the person says, or a stray one (STRAY)."""
-    before = states[at - 1]
+) -> tuple[str, str] | None:
+    """A question that was meant for other objects, and the person's answer; mostly None (STRAY)."""
     known = target in before.candidates  # not after a request for what is not there
-    if known and rng.uniform() < STRAY and isinstance(language, RichGrammar):
-        asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
-        if asked:
-            question = asked[int(rng.integers(len(asked)))]
-            seed = int(rng.integers(2**31))
-            person = RichUser(language, objects, target, before.candidates, seed)
-            return question, person(question)
-    start = f"{before.context} assistant: {before.question} user: "
-    return before.question, states[at].context.removeprefix(start)
+    if not known or rng.uniform() >= STRAY or not isinstance(language, RichGrammar):
+        return None
+    asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+    if not asked:
+        return None
+    question = asked[int(rng.integers(len(asked)))]
+    seed = int(rng.integers(2**31))
+    return question, RichUser(language, objects, target, before.candidates, seed)(question)
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
