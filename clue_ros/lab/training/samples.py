@@ -25,6 +25,7 @@ from clue_ros.lab.language.public_tasks import (
     caption_text,
     from_left,
 )
+from clue_ros.lab.language.questions import MAX_OPTIONS, list_options, partitions
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import UNSURE, mirrored_text
@@ -61,6 +62,8 @@ BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P p
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
 STRAY = 0.25  # share of the oracle's questions that were meant for other objects
+DRAWN = 0.45  # share that ask for a property drawn by these weights instead of the shortest one
+DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 4.0, "place": 3.0}
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
@@ -280,8 +283,8 @@ def oracle_query(
         before = states[at - 1]
         context = f"{before.context} assistant: {before.question}"
         said = states[at].context.removeprefix(f"{context} user: ")
-        if stray := _stray_question(before, target, objects, rng, language):
-            question, said = stray
+        if other := _other_question(before, target, objects, rng, language):
+            question, said = other
             context = f"{before.context} assistant: {question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
@@ -292,23 +295,51 @@ def oracle_query(
     return Query(instruction, context, said, meant, pointers, False)
 
 
-def _stray_question(
+def _other_question(
     before: DialogueState,
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
     language: Grammar,
 ) -> tuple[str, str] | None:
-    """A question that was meant for other objects, and the person's answer; mostly None (STRAY)."""
-    known = target in before.candidates  # not after a request for what is not there
-    if not known or rng.uniform() >= STRAY or not isinstance(language, RichGrammar):
+    """Another question at this moment and the person's answer, or None to keep the dialogue's.
+
+    Some were meant for other objects (STRAY). Some ask for a property drawn by DRAWN_AXES (DRAWN):
+    a dialogue's own questions are about the property of the fewest words, seldom about size.
+    """
+    if target not in before.candidates or not isinstance(language, RichGrammar):
+        return None  # also after a request for what is not there
+    kind = rng.uniform()
+    if kind >= STRAY + DRAWN:
         return None
-    asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+    if kind < STRAY:
+        asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+    else:
+        asked = _questions_by_weight(before.candidates, objects, rng, language)
     if not asked:
         return None
     question = asked[int(rng.integers(len(asked)))]
     seed = int(rng.integers(2**31))
     return question, RichUser(language, objects, target, before.candidates, seed)(question)
+
+
+def _questions_by_weight(
+    candidates: Sequence[int],
+    objects: Sequence[SceneObject],
+    rng: np.random.Generator,
+    language: RichGrammar,
+) -> list[str]:
+    """A question about a property that tells candidates apart, drawn by DRAWN_AXES; or none."""
+    splits = {
+        axis: groups
+        for axis, groups in partitions(candidates, objects, language.nouns).items()
+        if len(groups) <= MAX_OPTIONS
+    }
+    if not splits:
+        return []
+    weights = np.array([DRAWN_AXES[axis] for axis in splits])
+    axis = str(rng.choice(list(splits), p=weights / weights.sum()))
+    return [list_options(axis, splits[axis]).text]
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
