@@ -65,13 +65,13 @@ def test_the_parts_of_a_reply_are_counted() -> None:
     block = 2 * 270 * 6 + 4 * 6 * 6 * 8  # of six tokens, with attention
     steps = [2 * 270 + 4 * length * 8 for length in (6, 7, 8)]  # a token that attends to so many
     assert parts == {
-        "look": Work(5744 + 4 * 2 * 4**2 * 3, 150 * 2 + 328 * 4),
+        "look": Work(5744 + 4 * 2 * 4**2 * 3, 150 * 2 + 316 * 2 + 12 * 4),
         "detector": Work(block + 2 * 24 * 6, 270 * 2 + 24 * 2),
         "prompt": Work(2 * block + 2 * 48 * 5 + steps[0] + 120, 3 * 270 * 2 + 60 * 4),
         "tokens": Work(3 * (steps[1] + steps[2]) + 2 * 120, 2 * (3 * 270 * 2 + 60 * 4)),
     }
     assert [part.operations for part in parts.values()] == [6128, 4680, 10116, 4920]
-    assert [part.bytes for part in parts.values()] == [1612, 588, 1860, 3720]
+    assert [part.bytes for part in parts.values()] == [980, 588, 1860, 3720]
 
 
 def test_a_reply_is_the_sum_of_its_parts_and_further_views_read_the_weights_once_more() -> None:
@@ -79,9 +79,9 @@ def test_a_reply_is_the_sum_of_its_parts_and_further_views_read_the_weights_once
     works = [reply_work(parts), reply_work(parts, 3), reply_work(parts, looked=True)]
     assert works[0] == [*parts.values()]
     one, three, later = (sum(work, Work(0, 0)) for work in works)
-    assert one == Work(25844, 7780)
-    assert three == Work(25844 + 2 * (6128 + 10116 + 4920), 7780 + 7192)
-    assert later == Work(25844 - 6128, 7780 - 1612)
+    assert one == Work(25844, 7148)
+    assert three == Work(25844 + 2 * (6128 + 10116 + 4920), 7148 + 6560)
+    assert later == Work(25844 - 6128, 7148 - 980)
 
 
 def test_the_least_time_is_that_of_the_scarcer_means() -> None:

@@ -115,8 +115,9 @@ def reply_parts(
     """What replies consist of: `tokens` tokens of prompt with the image's, `said` of reply.
 
     block: the detector's; the blocks before it run whole, of itself the keys are counted alone.
-    each: bytes of a weight of the blocks and the projector; exact: of the others, which are larger
-    in mixed precision: what stands before the tower's blocks, and the head.
+    each: bytes of a weight of the blocks and the projector, and of a stem and its patches; exact: of
+    the others, which are larger in mixed precision: positions, the head, and patches without a
+    stem.
     """
     head = sizes.width * sizes.vocab
     logits = Work(2 * head, head * exact)
@@ -124,12 +125,13 @@ def reply_parts(
     for past in range(tokens, tokens + said - 1):
         steps += _blocks(sizes, sizes.layers, 1, past, each) + logits
     attention = 4 * sizes.vision_layers * sizes.tokens**2 * sizes.vision_width
-    inputs = sizes.vision_input
+    positions = sizes.tokens * sizes.vision_width
+    patches, first = sizes.vision_input - positions, each if sizes.stem else exact
     keys = sizes.width * sizes.kv_heads * sizes.head_dim
     return {
         "look": Work(
             sizes.vision_operations + attention,
-            (sizes.vision - inputs) * each + inputs * exact,
+            (sizes.vision - sizes.vision_input) * each + patches * first + positions * exact,
         ),
         "detector": _blocks(sizes, block, tokens, 0, each) + Work(2 * keys * tokens, keys * each),
         "prompt": _blocks(sizes, sizes.layers - 1, tokens, 0, each)
