@@ -133,6 +133,28 @@ def test_the_oracle_takes_no_option_of_a_question_that_does_not_fit(
     assert any(re.search("left|right", said) for said in stray)
 
 
+@pytest.mark.parametrize(("axis", "words"), [("size", "big|small"), ("place", "left|right")])
+def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
+    monkeypatch: pytest.MonkeyPatch, axis: str, words: str
+) -> None:
+    """The dialogue's own question about these blocks is about their colour."""
+    monkeypatch.setattr(samples, "STRAY", 0.0)
+    monkeypatch.setattr(samples, "DRAWN", 1.0)
+    weights = {name: float(name == axis) for name in samples.DRAWN_AXES}
+    monkeypatch.setattr(samples, "DRAWN_AXES", weights)
+    blocks = [("block", "red", (0, 0, 8, 8)), ("block", "blue", (32, 0, 60, 28))]
+    scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
+    rich = grammar_of("rich")
+    objects = [replace(o, extent=e) for o, e in zip(scene.objects, (0.03, 0.1), strict=True)]
+    states = rich.dialogue_from("the block", (0, 1), objects, rng)
+    assert "blue" in str(states[0].question)
+    drawn = [oracle_query(states, objects, rng, rich) for _ in range(100)]
+    answers = [query for query in drawn if query and query.context]
+    assert len(answers) > 50
+    assert all(re.search(f"({words}).* or ", query.context) for query in answers)
+    assert sum(bool(re.search(words, str(query.suffix))) for query in answers) > 25
+
+
 def test_the_tasks_of_a_picture_come_in_their_shares() -> None:
     rng = np.random.default_rng(0)
     queries = [q for scene in random_scenes(40, 3) for q in scene_queries(scene, 10, rng)]

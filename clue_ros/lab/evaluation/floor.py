@@ -115,9 +115,8 @@ def reply_parts(
     """What replies consist of: `tokens` tokens of prompt with the image's, `said` of reply.
 
     block: the detector's; the blocks before it run whole, of itself the keys are counted alone.
-    each: bytes of a weight of the blocks and the projector, and of a stem and its patches; exact: of
-    the others, which are larger in mixed precision: positions, the head, and patches without a
-    stem.
+    each: bytes of a weight of the blocks, the projector, a stem and its patches; exact: of the
+    others, larger in mixed precision: positions, the head, and patches without a stem.
     """
     head = sizes.width * sizes.vocab
     logits = Work(2 * head, head * exact)
