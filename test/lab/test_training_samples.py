@@ -139,6 +139,7 @@ def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
 ) -> None:
     """The dialogue's own question about these blocks is about their colour."""
     monkeypatch.setattr(samples, "STRAY", 0.0)
+    monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
     monkeypatch.setattr(samples, "DRAWN", 1.0)
     weights = {name: float(name == axis) for name in samples.DRAWN_AXES}
     monkeypatch.setattr(samples, "DRAWN_AXES", weights)

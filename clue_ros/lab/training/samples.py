@@ -61,9 +61,12 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
-STRAY = 0.25  # share of the oracle's questions that were meant for other objects
-DRAWN = 0.45  # share that ask for a property drawn by these weights instead of the shortest one
-DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 4.0, "place": 3.0}
+UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
+STRAY = 0.2  # share of the oracle's questions that were meant for other objects
+BIG_OR_SMALL = 0.1  # share that ask for the size, whether it tells the candidates apart or not
+DRAWN = 0.4  # share that ask for a property drawn by these weights instead of the shortest one
+DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 3.0, "place": 3.0}
+FAR_PLACE = 10.0  # weight of a place that is in the other half of the picture: the left one, right
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
@@ -281,6 +284,8 @@ def oracle_query(
     else:
         at = int(rng.integers(1, len(states)))
         before = states[at - 1]
+        if not before.candidates and rng.uniform() >= UNSEEN:
+            return None
         context = f"{before.context} assistant: {before.question}"
         said = states[at].context.removeprefix(f"{context} user: ")
         if other := _other_question(before, target, objects, rng, language):
@@ -304,18 +309,22 @@ def _other_question(
 ) -> tuple[str, str] | None:
     """Another question at this moment and the person's answer, or None to keep the dialogue's.
 
-    Some were meant for other objects (STRAY). Some ask for a property drawn by DRAWN_AXES (DRAWN):
-    a dialogue's own questions are about the property of the fewest words, seldom about size.
+    Some were meant for other objects (STRAY), or ask for the size of what is as large
+    (BIG_OR_SMALL): a robot that sees badly asks so, and the answer says what tells the target
+    apart. Some ask for a property drawn by DRAWN_AXES (DRAWN): a dialogue's own questions are about
+    the property of the fewest words, seldom about size.
     """
     if target not in before.candidates or not isinstance(language, RichGrammar):
         return None  # also after a request for what is not there
     kind = rng.uniform()
-    if kind >= STRAY + DRAWN:
-        return None
     if kind < STRAY:
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+    elif kind < STRAY + BIG_OR_SMALL:
+        asked = [list_options("size", {"big": (target,), "small": (target,)}).text]
+    elif kind < STRAY + BIG_OR_SMALL + DRAWN:
+        asked = _questions_by_weight(before.candidates, target, objects, rng, language)
     else:
-        asked = _questions_by_weight(before.candidates, objects, rng, language)
+        return None
     if not asked:
         return None
     question = asked[int(rng.integers(len(asked)))]
@@ -325,6 +334,7 @@ def _other_question(
 
 def _questions_by_weight(
     candidates: Sequence[int],
+    target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
     language: RichGrammar,
@@ -337,9 +347,23 @@ def _questions_by_weight(
     }
     if not splits:
         return []
-    weights = np.array([DRAWN_AXES[axis] for axis in splits])
+    place = next((w for w, group in splits.get("place", {}).items() if target in group), "")
+    far = not in_own_half(place, objects[target])
+    weights = np.array(
+        [FAR_PLACE if far and axis == "place" else DRAWN_AXES[axis] for axis in splits]
+    )
     axis = str(rng.choice(list(splits), p=weights / weights.sum()))
     return [list_options(axis, splits[axis]).text]
+
+
+def in_own_half(place: str, o: SceneObject) -> bool:
+    """Whether an object is in the half of the picture that its place among others is called by.
+
+    Of two bowls in the left half "the right one" is not. True of other places than the four sides.
+    """
+    x, y = o.center
+    ends = {"left": x <= 0.5, "right": x >= 0.5, "upper": y <= 0.5, "lower": y >= 0.5}
+    return bool(ends.get(place, True))
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
