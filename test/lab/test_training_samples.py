@@ -156,6 +156,43 @@ def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
     assert sum(bool(re.search(words, str(query.suffix))) for query in answers) > 25
 
 
+def test_the_oracle_says_no_size_of_what_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "STRAY", 0.0)
+    monkeypatch.setattr(samples, "BIG_OR_SMALL", 1.0)
+    blocks = [("block", "red", (0, 0, 16, 16)), ("block", "red", (40, 0, 56, 16))]
+    scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
+    rich = grammar_of("rich")
+    states = rich.dialogue_from("the block", (0, 1), scene.objects, rng)
+    drawn = [oracle_query(states, scene.objects, rng, rich) for _ in range(100)]
+    answers = [query for query in drawn if query and query.context]
+    assert len(answers) > 50
+    assert all(query.context.endswith("the big one or the small one ?") for query in answers)
+    assert not any(re.search("big|small|large", str(query.suffix)) for query in answers)
+    assert sum(bool(re.search("left|right", str(query.suffix))) for query in answers) > 50
+
+
+def test_the_oracle_is_asked_for_places_that_the_others_alone_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both blocks are in the left half: "the right one" is right of the other alone."""
+    monkeypatch.setattr(samples, "STRAY", 0.0)
+    monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
+    monkeypatch.setattr(samples, "DRAWN", 1.0)
+    monkeypatch.setattr(samples, "FAR_PLACE", 1e9)
+    blocks = [("block", "red", (0, 0, 8, 8)), ("block", "blue", (20, 0, 28, 8))]
+    scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
+    rich = grammar_of("rich")
+    asked: dict[int, list[bool]] = {0: [], 1: []}
+    for _ in range(200):
+        states = rich.dialogue_from("the block", (0, 1), scene.objects, rng)
+        query = oracle_query(states, scene.objects, rng, rich)
+        if query and query.context and states[-1].candidates:
+            asked[states[-1].candidates[0]].append("left" in query.context)
+    assert min(map(len, asked.values())) > 30
+    assert all(asked[1])
+    assert 0 < sum(asked[0]) < len(asked[0])
+
+
 def test_the_tasks_of_a_picture_come_in_their_shares() -> None:
     rng = np.random.default_rng(0)
     queries = [q for scene in random_scenes(40, 3) for q in scene_queries(scene, 10, rng)]
