@@ -25,7 +25,8 @@ from clue_ros.lab.language.public_tasks import (
     caption_text,
     from_left,
 )
-from clue_ros.lab.language.questions import MAX_OPTIONS, list_options, partitions
+from clue_ros.lab.language.questions import list_options, listable
+from clue_ros.lab.language.references import PLACE_DIRECTIONS
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import UNSURE, mirrored_text
@@ -63,10 +64,10 @@ BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
 STRAY = 0.2  # share of the oracle's questions that were meant for other objects
-BIG_OR_SMALL = 0.1  # share that ask for the size, whether it tells the candidates apart or not
-DRAWN = 0.4  # share that ask for a property drawn by these weights instead of the shortest one
+BIG_OR_SMALL = 0.1  # share that ask for the size, whether the candidates differ in it or not
+DRAWN = 0.4  # share that ask for a property drawn by DRAWN_AXES instead of the shortest one
 DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 3.0, "place": 3.0}
-FAR_PLACE = 10.0  # weight of a place that is in the other half of the picture: the left one, right
+FAR_PLACE = 10.0  # weight of "place" for a target like "the right one" in the picture's left half
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
@@ -286,11 +287,12 @@ def oracle_query(
         before = states[at - 1]
         if not before.candidates and rng.uniform() >= UNSEEN:
             return None
-        context = f"{before.context} assistant: {before.question}"
-        said = states[at].context.removeprefix(f"{context} user: ")
-        if other := _other_question(before, target, objects, rng, language):
-            question, said = other
-            context = f"{before.context} assistant: {question}"
+        start = f"{before.context} assistant: "
+        question, said = _other_question(before, target, objects, rng, language) or (
+            before.question,
+            states[at].context.removeprefix(f"{start}{before.question} user: "),
+        )
+        context = f"{start}{question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
         if said in UNSURE:
@@ -309,61 +311,48 @@ def _other_question(
 ) -> tuple[str, str] | None:
     """Another question at this moment and the person's answer, or None to keep the dialogue's.
 
-    Some were meant for other objects (STRAY), or ask for the size of what is as large
-    (BIG_OR_SMALL): a robot that sees badly asks so, and the answer says what tells the target
-    apart. Some ask for a property drawn by DRAWN_AXES (DRAWN): a dialogue's own questions are about
-    the property of the fewest words, seldom about size.
+    A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), or
+    for the size of objects that are equally large (BIG_OR_SMALL). The answer then says what tells
+    the target apart. Other questions are about a property drawn by DRAWN_AXES (DRAWN), because a
+    dialogue's own are about the one of the fewest words, seldom about size.
     """
     if target not in before.candidates or not isinstance(language, RichGrammar):
         return None  # also after a request for what is not there
     kind = rng.uniform()
+    question: str | None = None
     if kind < STRAY:
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
+        question = asked[int(rng.integers(len(asked)))] if asked else None
     elif kind < STRAY + BIG_OR_SMALL:
-        asked = [list_options("size", {"big": (target,), "small": (target,)}).text]
+        question = list_options("size", {"big": (target,), "small": (target,)}).text
     elif kind < STRAY + BIG_OR_SMALL + DRAWN:
-        asked = _questions_by_weight(before.candidates, target, objects, rng, language)
-    else:
+        question = _question_by_weight(before.candidates, target, objects, rng, language)
+    if question is None:
         return None
-    if not asked:
-        return None
-    question = asked[int(rng.integers(len(asked)))]
     seed = int(rng.integers(2**31))
     return question, RichUser(language, objects, target, before.candidates, seed)(question)
 
 
-def _questions_by_weight(
+def _question_by_weight(
     candidates: Sequence[int],
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
     language: RichGrammar,
-) -> list[str]:
-    """A question about a property that tells candidates apart, drawn by DRAWN_AXES; or none."""
-    splits = {
-        axis: groups
-        for axis, groups in partitions(candidates, objects, language.nouns).items()
-        if len(groups) <= MAX_OPTIONS
-    }
+) -> str | None:
+    """A question about a property that tells candidates apart, drawn by DRAWN_AXES; or None."""
+    splits = listable(candidates, objects, language.nouns)
     if not splits:
-        return []
+        return None
+    weights = {axis: DRAWN_AXES[axis] for axis in splits}
     place = next((w for w, group in splits.get("place", {}).items() if target in group), "")
-    far = not in_own_half(place, objects[target])
-    weights = np.array(
-        [FAR_PLACE if far and axis == "place" else DRAWN_AXES[axis] for axis in splits]
-    )
-    axis = str(rng.choice(list(splits), p=weights / weights.sum()))
-    return [list_options(axis, splits[axis]).text]
-
-
-def in_own_half(place: str, o: SceneObject) -> bool:
-    """Whether an object is in the half of the picture that its place among others is called by.
-
-    Of two bowls in the left half "the right one" is not. True of other places than the four sides.
-    """
-    x, y = o.center
-    ends = {"left": x <= 0.5, "right": x >= 0.5, "upper": y <= 0.5, "lower": y >= 0.5}
-    return bool(ends.get(place, True))
+    if place in PLACE_DIRECTIONS:
+        toward = np.subtract(objects[target].center, 0.5) @ PLACE_DIRECTIONS[place]
+        if toward < 0:
+            weights["place"] = FAR_PLACE
+    shares = np.array(list(weights.values()))
+    axis = str(rng.choice(list(weights), p=shares / shares.sum()))
+    return list_options(axis, splits[axis]).text
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
