@@ -140,6 +140,7 @@ def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
     """The dialogue's own question about these blocks is about their colour."""
     monkeypatch.setattr(samples, "STRAY", 0.0)
     monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
+    monkeypatch.setattr(samples, "ANY_PLACE", 0.0)
     monkeypatch.setattr(samples, "DRAWN", 1.0)
     weights = {name: float(name == axis) for name in samples.DRAWN_AXES}
     monkeypatch.setattr(samples, "DRAWN_AXES", weights)
@@ -154,6 +155,59 @@ def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
     assert len(answers) > 50
     assert all(re.search(f"({words}).* or ", query.context) for query in answers)
     assert sum(bool(re.search(words, str(query.suffix))) for query in answers) > 25
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_the_oracle_is_asked_for_places_where_the_candidates_do_not_stand(
+    monkeypatch: pytest.MonkeyPatch, upright: bool
+) -> None:
+    """Three blocks in a row or in a column, and every question that lists places."""
+    for share, value in (("STRAY", 0.0), ("BIG_OR_SMALL", 0.0), ("ANY_PLACE", 1.0)):
+        monkeypatch.setattr(samples, share, value)
+    boxes = [(at, 20, at + 10, 30) for at in (0, 25, 50)]
+    if upright:
+        boxes = [(x0, y0, x1, y1) for y0, x0, y1, x1 in boxes]
+    scene, rng = draw_scene(64, [("block", "red", box) for box in boxes]), np.random.default_rng(0)
+    rich = grammar_of("rich")
+    states = rich.dialogue_from("the block", (0, 1, 2), scene.objects, rng)
+    drawn = [oracle_query(states, scene.objects, rng, rich) for _ in range(300)]
+    told = [(query.context, str(query.suffix)) for query in drawn if query and query.context]
+    asked = {context.split("assistant: ")[-1] for context, _ in told}
+    assert len(asked) == len(samples.PLACE_LISTS)
+    other = ("left|right", "upper|lower")[not upright]
+    misfits = [said for context, said in told if re.search(other, context)]
+    assert len(misfits) > 50
+    assert not any(re.search(other, said) for said in misfits)
+
+
+def test_a_drawn_question_leaves_out_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five blocks of five colours: more than a question can list."""
+    for share, value in (("STRAY", 0.0), ("BIG_OR_SMALL", 0.0), ("ANY_PLACE", 0.0), ("DRAWN", 1.0)):
+        monkeypatch.setattr(samples, share, value)
+    colors = ("red", "blue", "green", "yellow", "purple")
+    blocks = [("block", c, (12 * i, 0, 12 * i + 10, 10)) for i, c in enumerate(colors)]
+    scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
+    rich = grammar_of("rich")
+    states = rich.dialogue_from("the block", tuple(range(5)), scene.objects, rng)
+    drawn = [oracle_query(states, scene.objects, rng, rich) for _ in range(200)]
+    answers = [query for query in drawn if query and query.context]
+    lists = [re.findall("|".join(colors), query.context) for query in answers]
+    (target,) = states[-1].candidates
+    assert {len(listed) for listed in lists} == {2, 3}
+    assert {colors[target] in listed for listed in lists} == {True, False}
+    assert all(query.meant == (0, 1, 2, 3, 4) for query in answers)
+
+
+@pytest.mark.parametrize(
+    ("box", "place"),
+    [((0, 0, 10, 10), "upper"), ((0, 30, 10, 34), "middle"), ((0, 54, 10, 64), "lower")],
+)
+def test_the_place_in_the_picture_is_a_third_of_it(
+    box: tuple[int, int, int, int], place: str
+) -> None:
+    (block,) = draw_scene(64, [("block", "red", box)]).objects
+    assert samples._place_in_picture(block, ("upper", "middle", "lower")) == place
+    assert samples._place_in_picture(block, ("left", "right")) == "left"
 
 
 def test_the_oracle_says_no_size_of_what_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +231,7 @@ def test_the_oracle_is_asked_for_places_that_the_others_alone_give(
     """Both blocks are in the left half: "the right one" is right of the other alone."""
     monkeypatch.setattr(samples, "STRAY", 0.0)
     monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
+    monkeypatch.setattr(samples, "ANY_PLACE", 0.0)
     monkeypatch.setattr(samples, "DRAWN", 1.0)
     monkeypatch.setattr(samples, "FAR_PLACE", 1e9)
     blocks = [("block", "red", (0, 0, 8, 8)), ("block", "blue", (20, 0, 28, 8))]

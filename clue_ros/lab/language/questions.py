@@ -99,17 +99,6 @@ def partitions(
     return {axis: groups for axis, groups in out.items() if len(groups) > 1}
 
 
-def listable(
-    candidates: Sequence[int], objects: Objects, noun_of: Mapping[str, str]
-) -> dict[str, dict[str, Candidates]]:
-    """The `partitions` of which a question can list every option: MAX_OPTIONS at most."""
-    return {
-        axis: groups
-        for axis, groups in partitions(candidates, objects, noun_of).items()
-        if len(groups) <= MAX_OPTIONS
-    }
-
-
 def ask(
     candidates: Sequence[int], objects: Objects, noun_of: Mapping[str, str], *, asked: int = 0
 ) -> ClarifyingQuestion:
@@ -118,7 +107,11 @@ def ask(
     asked: number of questions before. With two candidates left, a later question proposes one:
     "is it the red one ?".
     """
-    splits = listable(candidates, objects, noun_of)
+    splits = {
+        axis: groups
+        for axis, groups in partitions(candidates, objects, noun_of).items()
+        if len(groups) <= MAX_OPTIONS
+    }
 
     def cost(axis: str) -> tuple[int, int, int]:
         """Candidates left at worst, then number of words."""

@@ -25,8 +25,7 @@ from clue_ros.lab.language.public_tasks import (
     caption_text,
     from_left,
 )
-from clue_ros.lab.language.questions import list_options, listable
-from clue_ros.lab.language.references import PLACE_DIRECTIONS
+from clue_ros.lab.language.questions import MAX_OPTIONS, list_options, partitions
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import UNSURE, mirrored_text
@@ -63,11 +62,17 @@ BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P p
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
-STRAY = 0.2  # share of the oracle's questions that were meant for other objects
-BIG_OR_SMALL = 0.1  # share that ask for the size, whether the candidates differ in it or not
+STRAY = 0.12  # share of the oracle's questions that were meant for other objects
+BIG_OR_SMALL = 0.08  # share that ask for the size, whether the candidates differ in it or not
+ANY_PLACE = 0.2  # share that list one of PLACE_LISTS, whether the candidates stand so or not
+PLACE_LISTS = (
+    ("left", "right"), ("left", "middle", "right"),
+    ("upper", "lower"), ("upper", "middle", "lower"),
+)  # fmt: skip
 DRAWN = 0.4  # share that ask for a property drawn by DRAWN_AXES instead of the shortest one
-DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 3.0, "place": 3.0}
-FAR_PLACE = 10.0  # weight of "place" for a target like "the right one" in the picture's left half
+DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 2.0, "place": 3.0}
+FAR_PLACE = 10.0  # weight of "place" where the target's word is not the one that the picture gives
+MISSED = 0.3  # share of the drawn questions with three options or more that leave out some
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
 
@@ -311,26 +316,34 @@ def _other_question(
 ) -> tuple[str, str] | None:
     """Another question at this moment and the person's answer, or None to keep the dialogue's.
 
-    A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), or
-    for the size of objects that are equally large (BIG_OR_SMALL). The answer then says what tells
-    the target apart. Other questions are about a property drawn by DRAWN_AXES (DRAWN), because a
-    dialogue's own are about the one of the fewest words, seldom about size.
+    A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), for
+    the size of objects that are equally large (BIG_OR_SMALL), for places at which the candidates do
+    not stand (ANY_PLACE). The answer then says what tells the target apart. Other questions are
+    about a property drawn by DRAWN_AXES (DRAWN), because a dialogue's own are about the one of the
+    fewest words, seldom about size.
     """
     if target not in before.candidates or not isinstance(language, RichGrammar):
         return None  # also after a request for what is not there
-    kind = rng.uniform()
     question: str | None = None
+    kind = rng.uniform()
     if kind < STRAY:
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
         question = asked[int(rng.integers(len(asked)))] if asked else None
     elif kind < STRAY + BIG_OR_SMALL:
-        question = list_options("size", {"big": (target,), "small": (target,)}).text
-    elif kind < STRAY + BIG_OR_SMALL + DRAWN:
+        question = _listing("size", ("big", "small"))
+    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE:
+        question = _listing("place", PLACE_LISTS[int(rng.integers(len(PLACE_LISTS)))])
+    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE + DRAWN:
         question = _question_by_weight(before.candidates, target, objects, rng, language)
     if question is None:
         return None
     seed = int(rng.integers(2**31))
     return question, RichUser(language, objects, target, before.candidates, seed)(question)
+
+
+def _listing(axis: str, options: Sequence[str]) -> str:
+    """The words of a question that lists options, whatever they mean."""
+    return list_options(axis, dict.fromkeys(options, (0,))).text
 
 
 def _question_by_weight(
@@ -340,19 +353,34 @@ def _question_by_weight(
     rng: np.random.Generator,
     language: RichGrammar,
 ) -> str | None:
-    """A question about a property that tells candidates apart, drawn by DRAWN_AXES; or None."""
-    splits = listable(candidates, objects, language.nouns)
+    """A question about a property that tells candidates apart, drawn by DRAWN_AXES; or None.
+
+    Some leave out options (MISSED), as more than MAX_OPTIONS have to.
+    """
+    splits = partitions(candidates, objects, language.nouns)
     if not splits:
         return None
     weights = {axis: DRAWN_AXES[axis] for axis in splits}
-    place = next((w for w, group in splits.get("place", {}).items() if target in group), "")
-    if place in PLACE_DIRECTIONS:
-        toward = np.subtract(objects[target].center, 0.5) @ PLACE_DIRECTIONS[place]
-        if toward < 0:
-            weights["place"] = FAR_PLACE
+    places = [word for word, group in splits.get("place", {}).items() if target in group]
+    if places and places[0] != _place_in_picture(objects[target], list(splits["place"])):
+        weights["place"] = FAR_PLACE
     shares = np.array(list(weights.values()))
     axis = str(rng.choice(list(weights), p=shares / shares.sum()))
-    return list_options(axis, splits[axis]).text
+    options = list(splits[axis])
+    if len(options) > MAX_OPTIONS or (len(options) > 2 and rng.uniform() < MISSED):
+        count = int(rng.integers(2, min(len(options), MAX_OPTIONS + 1)))
+        options = [options[i] for i in sorted(rng.permutation(len(options))[:count])]
+    return _listing(axis, options)
+
+
+def _place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
+    """Which of "left", ("middle",) "right" or "upper", ("middle",) "lower" the picture alone gives.
+
+    The picture is divided in as many equal parts as there are options.
+    """
+    x, y = target.center
+    at = x if "left" in options else y
+    return options[min(int(at * len(options)), len(options) - 1)]
 
 
 def detect_query(context: str, meant: Sequence[int], instruction: str = "detect") -> Query:
