@@ -114,10 +114,16 @@ def test_the_oracle_learns_answers_and_requests_but_none_that_leaves_the_choice_
     assert begins == {ANSWER, DESCRIBE}
 
 
+def ask_only(monkeypatch: pytest.MonkeyPatch, share: str) -> None:
+    """Let every question of the oracle's training be of one sort."""
+    for name in ("STRAY", "BIG_OR_SMALL", "ANY_PLACE", "DRAWN"):
+        monkeypatch.setattr(samples, name, float(name == share))
+
+
 def test_the_oracle_takes_no_option_of_a_question_that_does_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(samples, "STRAY", 1.0)
+    ask_only(monkeypatch, "STRAY")
     blocks = [("block", "red", (0, 0, 16, 16)), ("block", "red", (40, 0, 56, 16))]
     balls = [("ball", "green", (0, 40, 16, 56)), ("ball", "blue", (40, 40, 56, 56))]
     scene, rng = draw_scene(64, [*blocks, *balls]), np.random.default_rng(0)
@@ -138,10 +144,7 @@ def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
     monkeypatch: pytest.MonkeyPatch, axis: str, words: str
 ) -> None:
     """The dialogue's own question about these blocks is about their colour."""
-    monkeypatch.setattr(samples, "STRAY", 0.0)
-    monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
-    monkeypatch.setattr(samples, "ANY_PLACE", 0.0)
-    monkeypatch.setattr(samples, "DRAWN", 1.0)
+    ask_only(monkeypatch, "DRAWN")
     weights = {name: float(name == axis) for name in samples.DRAWN_AXES}
     monkeypatch.setattr(samples, "DRAWN_AXES", weights)
     blocks = [("block", "red", (0, 0, 8, 8)), ("block", "blue", (32, 0, 60, 28))]
@@ -162,8 +165,7 @@ def test_the_oracle_is_asked_for_places_where_the_candidates_do_not_stand(
     monkeypatch: pytest.MonkeyPatch, upright: bool
 ) -> None:
     """Three blocks in a row or in a column, and every question that lists places."""
-    for share, value in (("STRAY", 0.0), ("BIG_OR_SMALL", 0.0), ("ANY_PLACE", 1.0)):
-        monkeypatch.setattr(samples, share, value)
+    ask_only(monkeypatch, "ANY_PLACE")
     boxes = [(at, 20, at + 10, 30) for at in (0, 25, 50)]
     if upright:
         boxes = [(x0, y0, x1, y1) for y0, x0, y1, x1 in boxes]
@@ -182,8 +184,7 @@ def test_the_oracle_is_asked_for_places_where_the_candidates_do_not_stand(
 
 def test_a_drawn_question_leaves_out_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five blocks of five colours: more than a question can list."""
-    for share, value in (("STRAY", 0.0), ("BIG_OR_SMALL", 0.0), ("ANY_PLACE", 0.0), ("DRAWN", 1.0)):
-        monkeypatch.setattr(samples, share, value)
+    ask_only(monkeypatch, "DRAWN")
     colors = ("red", "blue", "green", "yellow", "purple")
     blocks = [("block", c, (12 * i, 0, 12 * i + 10, 10)) for i, c in enumerate(colors)]
     scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
@@ -211,8 +212,7 @@ def test_the_place_in_the_picture_is_a_third_of_it(
 
 
 def test_the_oracle_says_no_size_of_what_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "STRAY", 0.0)
-    monkeypatch.setattr(samples, "BIG_OR_SMALL", 1.0)
+    ask_only(monkeypatch, "BIG_OR_SMALL")
     blocks = [("block", "red", (0, 0, 16, 16)), ("block", "red", (40, 0, 56, 16))]
     scene, rng = draw_scene(64, blocks), np.random.default_rng(0)
     rich = grammar_of("rich")
@@ -229,10 +229,7 @@ def test_the_oracle_is_asked_for_places_that_the_others_alone_give(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both blocks are in the left half: "the right one" is right of the other alone."""
-    monkeypatch.setattr(samples, "STRAY", 0.0)
-    monkeypatch.setattr(samples, "BIG_OR_SMALL", 0.0)
-    monkeypatch.setattr(samples, "ANY_PLACE", 0.0)
-    monkeypatch.setattr(samples, "DRAWN", 1.0)
+    ask_only(monkeypatch, "DRAWN")
     monkeypatch.setattr(samples, "FAR_PLACE", 1e9)
     blocks = [("block", "red", (0, 0, 8, 8)), ("block", "blue", (20, 0, 28, 8))]
     scene, rng = draw_scene(64, blocks), np.random.default_rng(0)

@@ -71,7 +71,7 @@ PLACE_LISTS = (
 )  # fmt: skip
 DRAWN = 0.4  # share that ask for a property drawn by DRAWN_AXES instead of the shortest one
 DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 2.0, "place": 3.0}
-FAR_PLACE = 10.0  # weight of "place" where the target's word is not the one that the picture gives
+FAR_PLACE = 10.0  # weight of "place" where the picture alone gives the target another word
 MISSED = 0.3  # share of the drawn questions with three options or more that leave out some
 ORACLE_TRIES = 4  # dialogues drawn for each of its samples: clear requests have no answer
 PER_PICTURE = 3  # moments of dialogues that an adapter learns on a picture
