@@ -93,7 +93,9 @@ class GroundingOptions(TrainingOptions):
     """What the commands have that teach groundings."""
 
     via: bool = option(
-        False, 'answer "the third mug from the left" with the boxes of all three mugs in turn'
+        False,
+        'write other boxes first: to "the third mug from the left" those of the first two mugs;'
+        " the oracle (`clue train oracle`) those of the candidates before an answer",
     )
 
 
