@@ -115,8 +115,8 @@ def test_the_oracle_learns_answers_and_requests_but_none_that_leaves_the_choice_
 
 
 def ask_only(monkeypatch: pytest.MonkeyPatch, share: str) -> None:
-    """Let every question of the oracle's training be of one sort."""
-    for name in ("STRAY", "BIG_OR_SMALL", "ANY_PLACE", "DRAWN"):
+    """Let every question of the oracle's training be of one sort, and no answer be plain."""
+    for name in ("STRAY", "BIG_OR_SMALL", "ANY_PLACE", "DRAWN", "PLAIN_ANSWERS"):
         monkeypatch.setattr(samples, name, float(name == share))
 
 

@@ -62,14 +62,22 @@ class RichUser:
     """Answers in the words of the rich grammar, then repeats the answer that settled the target.
 
     candidates: the objects that the answers so far leave. questions: number of questions asked.
-    useless: number of questions that separated no candidates, or came when one was left.
+    useless: number of questions that separated no candidates, or came when one was left. plain: see
+    `Respondent`.
     """
 
     def __init__(
-        self, grammar: RichGrammar, objects: Objects, target: int, candidates: Candidates, seed: int
+        self,
+        grammar: RichGrammar,
+        objects: Objects,
+        target: int,
+        candidates: Candidates,
+        seed: int,
+        *,
+        plain: bool = False,
     ) -> None:
         self._grammar, self.objects, self.target = grammar, objects, target
-        self.candidates = candidates
+        self.candidates, self._plain = candidates, plain
         self._rng = np.random.default_rng(seed)
         o = objects[target]
         self._last = f"the {o.color} {grammar.nouns.get(o.kind, o.kind)}"
@@ -88,7 +96,12 @@ class RichUser:
             self.useless += 1
         else:
             respondent = Respondent(
-                self.target, self.candidates, self.objects, self._grammar.phrasing, self._rng
+                self.target,
+                self.candidates,
+                self.objects,
+                self._grammar.phrasing,
+                self._rng,
+                self._plain,
             )
             said = respondent.answer(question, unsure=0.0)
             self.useless += not (question.groups or question.axis in ("color", "which"))

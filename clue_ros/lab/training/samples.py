@@ -71,6 +71,7 @@ PLACE_LISTS = (
     ("left", "right"), ("left", "middle", "right"),
     ("upper", "lower"), ("upper", "middle", "lower"),
 )  # fmt: skip
+PLAIN_ANSWERS = 0.6  # share that are answered plainly (`Respondent`)
 DRAWN = 0.4  # share that ask for a property drawn by DRAWN_AXES instead of the shortest one
 DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 2.0, "place": 3.0}
 FAR_PLACE = 10.0  # weight of "place" where the picture alone gives the target another word
@@ -273,6 +274,10 @@ def oracle_query(
 ) -> Query | None:
     """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
 
+    Many forms of an answer share its probability, so that the likeliest words are not those of the
+    likeliest answer: "the one on the right" instead of "the upper right one" or "the top right
+    one". So a share of the answers (PLAIN_ANSWERS) has one form each.
+
     A robot that sees badly offers what is not there. So a share of the questions (STRAY) was meant
     for other objects, and the person says what tells the target from the candidates.
 
@@ -300,17 +305,23 @@ def oracle_query(
     else:
         at = int(rng.integers(1, len(states)))
         before = states[at - 1]
-        if not before.candidates and rng.uniform() >= UNSEEN:
+        question = before.question
+        if question is None or (not before.candidates and rng.uniform() >= UNSEEN):
             return None
         start = f"{before.context} assistant: "
-        question, said = _other_question(before, target, objects, rng, language) or (
-            before.question,
-            states[at].context.removeprefix(f"{start}{before.question} user: "),
-        )
+        said = states[at].context.removeprefix(f"{start}{question} user: ")
+        if target in before.candidates and isinstance(language, RichGrammar):
+            other = _other_question(before.candidates, target, objects, rng, language)
+            plain = rng.uniform() < PLAIN_ANSWERS
+            if other is not None or plain:
+                question = other or question
+                seed = int(rng.integers(2**31))
+                person = RichUser(language, objects, target, before.candidates, seed, plain=plain)
+                said = person(question)
         context = f"{start}{question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
-        if language.via and question is not None:
+        if language.via:
             listed = _in_order(question, before.candidates, objects)
         if said in UNSURE:
             return None
@@ -340,13 +351,13 @@ def _in_order(
 
 
 def _other_question(
-    before: DialogueState,
+    candidates: Sequence[int],
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
-    language: Grammar,
-) -> tuple[str, str] | None:
-    """Another question at this moment and the person's answer, or None to keep the dialogue's.
+    language: RichGrammar,
+) -> str | None:
+    """Another question about the candidates, or None to keep the dialogue's.
 
     A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), for
     the size of objects that are equally large (BIG_OR_SMALL), for places at which the candidates do
@@ -354,23 +365,17 @@ def _other_question(
     about a property drawn by DRAWN_AXES (DRAWN), because a dialogue's own are about the one of the
     fewest words, seldom about size.
     """
-    if target not in before.candidates or not isinstance(language, RichGrammar):
-        return None  # also after a request for what is not there
-    question: str | None = None
     kind = rng.uniform()
     if kind < STRAY:
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
-        question = asked[int(rng.integers(len(asked)))] if asked else None
-    elif kind < STRAY + BIG_OR_SMALL:
-        question = _listing("size", ("big", "small"))
-    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE:
-        question = _listing("place", PLACE_LISTS[int(rng.integers(len(PLACE_LISTS)))])
-    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE + DRAWN:
-        question = _question_by_weight(before.candidates, target, objects, rng, language)
-    if question is None:
-        return None
-    seed = int(rng.integers(2**31))
-    return question, RichUser(language, objects, target, before.candidates, seed)(question)
+        return asked[int(rng.integers(len(asked)))] if asked else None
+    if kind < STRAY + BIG_OR_SMALL:
+        return _listing("size", ("big", "small"))
+    if kind < STRAY + BIG_OR_SMALL + ANY_PLACE:
+        return _listing("place", PLACE_LISTS[int(rng.integers(len(PLACE_LISTS)))])
+    if kind < STRAY + BIG_OR_SMALL + ANY_PLACE + DRAWN:
+        return _question_by_weight(candidates, target, objects, rng, language)
+    return None
 
 
 def _listing(axis: str, options: Sequence[str]) -> str:
