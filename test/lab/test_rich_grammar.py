@@ -446,40 +446,6 @@ def test_a_question_is_understood(text: str, axis: str, words: tuple[str, ...]) 
     assert (found.axis, set(found.groups)) == (axis, set(words))
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("the left one or the right one ?", "right"),
-        ("the red one or the blue one ?", "blue"),
-        ("which color ?", "blue"),
-        ("where is it ?", "right"),
-        ("is it the red one ?", "no , blue"),
-        ("is it the blue one ?", "yes"),
-        ("the green one or the white one ?", "right"),
-        ("the upper one or the lower one ?", "right"),
-    ],
-)
-def test_a_plain_person_has_one_answer_in_one_form(question: str, answer: str) -> None:
-    pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
-
-    def said(seed: int, *, plain: bool) -> str:
-        return RichUser(GRAMMAR, pair, 1, (0, 1), seed, plain=plain)(question)
-
-    assert {said(seed, plain=True) for seed in range(20)} == {answer}
-    assert len({said(seed, plain=False) for seed in range(20)}) > 3
-
-
-@pytest.mark.parametrize(
-    ("target", "said"), [(0, "no , red"), (1, "no , middle"), (2, "no , right")]
-)
-def test_a_plain_person_corrects_by_what_leaves_the_fewest(target: int, said: str) -> None:
-    row = [thing(0.2, 0.5), thing(0.5, 0.5, color="blue"), thing(0.8, 0.5, color="blue")]
-    wrong = "red" if target else "blue"
-    person = RichUser(GRAMMAR, row, target, (0, 1, 2), 0, plain=True)
-    assert person(f"is it the {wrong} one ?") == said
-    assert person.candidates == (target,)
-
-
 def test_a_useless_question_is_counted() -> None:
     pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
     person = RichUser(GRAMMAR, pair, 1, (0, 1), 0)

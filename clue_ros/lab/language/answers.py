@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clue_ros.lab.language import words
@@ -32,72 +31,56 @@ UNSURE_RATE = 0.03
 
 @dataclass(frozen=True)
 class Respondent:
-    """A person who has `target` in mind, one of the candidates; words are drawn from `rng`.
-
-    plain: what is asked for is named where it can be, else what leaves the fewest candidates, in
-    the first form of its words.
-    """
+    """A person who has `target` in mind, one of the candidates; words are drawn from `rng`."""
 
     target: int
     candidates: Candidates
     objects: Objects
     phrasing: Phrasing
     rng: Rng
-    plain: bool = False
 
     def answer(self, question: ClarifyingQuestion, *, unsure: float = UNSURE_RATE) -> Answer | None:
         """Answer a question; None when no words distinguish the target from any candidate.
 
         unsure: how often the choice is left to the robot, which then takes its first option.
         """
-        if question.axis == "yes" and self._is_direct():
+        if question.axis == "yes" and self.rng.uniform() < DIRECT_RATE:
             return self._yes_or_no(question)
         if question.groups and self.rng.uniform() < unsure:
-            text = self._pick(words.UNSURE)
+            text = pick(self.rng, words.UNSURE)
             return text, next(iter(question.groups.values()))[:1]
         direct = self._direct(question)
-        if direct is not None and self._is_direct():
+        if direct is not None and self.rng.uniform() < DIRECT_RATE:
             return direct
         others = self.distinctions()
         if direct is not None:
             others = [other for other in others if len(other[1]) <= len(direct[1])] or [direct]
-        return self._one_of(others) if others else direct
-
-    def _is_direct(self) -> bool:
-        return self.plain or self.rng.uniform() < DIRECT_RATE
-
-    def _pick(self, forms: Sequence[str]) -> str:
-        return forms[0] if self.plain else pick(self.rng, forms)
-
-    def _one_of(self, answers: Sequence[Answer]) -> Answer:
-        if self.plain:
-            return min(answers, key=lambda answer: len(answer[1]))
-        return answers[int(self.rng.integers(len(answers)))]
+        return others[int(self.rng.integers(len(others)))] if others else direct
 
     def _yes_or_no(self, question: ClarifyingQuestion) -> Answer:
         (proposed,) = question.groups.values()
         rest = tuple(i for i in self.candidates if i not in proposed)
         if self.target in proposed:
-            return self._pick(words.YES), proposed
-        form = 0.5 if self.plain else self.rng.uniform()
+            return pick(self.rng, words.YES), proposed
+        form = self.rng.uniform()
         if len(rest) == 1 and form < 0.4:
-            return self._pick(words.OTHER), rest
+            return pick(self.rng, words.OTHER), rest
         others = self.distinctions()
         if form < 0.65 and others:  # a correction: "no , the blue one"
-            text, left = self._one_of(others)
+            text, left = others[int(self.rng.integers(len(others)))]
             return f"no , {text}", left
-        return self._pick(words.NO), rest
+        return pick(self.rng, words.NO), rest
 
     def _direct(self, question: ClarifyingQuestion) -> Answer | None:
         """Name the property asked for, in the question's own words or by the option's number."""
         groups = question.groups
         word = next((w for w, group in groups.items() if self.target in group), None)
         if word is not None and len(groups) > 1:
-            if not self.plain and self.rng.uniform() < 0.08:
+            if self.rng.uniform() < 0.08:
                 number = list(groups).index(word)
                 last = number == len(groups) - 1 and self.rng.uniform() < 0.4
                 ordinal = "last" if last else words.ORDINALS[number]
-                return self._pick(words.BY_ORDER[:2]).format(o=ordinal), groups[word]
+                return pick(self.rng, words.BY_ORDER[:2]).format(o=ordinal), groups[word]
             return self._in_words(question.axis, word, groups[word]), groups[word]
         if question.axis == "color":
             color = self.objects[self.target].color
@@ -107,21 +90,21 @@ class Respondent:
         return self._by_place()
 
     def _in_words(self, axis: str, word: str, group: Candidates) -> str:
+        rng = self.rng
         noun = self._noun(group)
         if axis == "color":
-            return self._pick(words.BY_COLOR).format(c=word, n=noun)
+            return pick(rng, words.BY_COLOR).format(c=word, n=noun)
         if axis == "size":
-            return self._pick(words.BY_SIZE).format(s=self._pick(words.SIZES[word]), n=noun)
+            return pick(rng, words.BY_SIZE).format(s=pick(rng, words.SIZES[word]), n=noun)
         if axis == "kind":
-            return self._pick(words.BY_KIND).format(n=noun)
+            return pick(rng, words.BY_KIND).format(n=noun)
         if axis == "material":
-            return self._pick(words.BY_SIZE).format(s=word, n=noun)
-        return self._pick(words.BY_PLACE).format(p=self._pick(words.PLACES[word]), n=noun)
+            return pick(rng, words.BY_SIZE).format(s=word, n=noun)
+        return pick(rng, words.BY_PLACE).format(p=pick(rng, words.PLACES[word]), n=noun)
 
     def _noun(self, group: Candidates) -> str:
         """A noun for the target that holds for the whole group, and so means no fewer objects."""
-        kind = self.objects[self.target].kind
-        noun = self._pick(self.phrasing.nouns.get(kind, (kind,)))
+        noun = self.phrasing.noun(self.objects[self.target].kind, self.rng)
         named = any(self.objects[i].names for i in group)
         return noun if not named or self.holds_for(noun, group) else words.ANY_NOUNS[0]
 
@@ -138,7 +121,7 @@ class Respondent:
         places = place_answers(self.target, self.candidates, self.objects)
         if not places:
             return None
-        word = self._pick(places)
+        word = pick(self.rng, places)
         return self._in_words("place", word, self.candidates), (self.target,)
 
     def distinctions(self) -> list[Answer]:
@@ -151,7 +134,7 @@ class Respondent:
             out.append((self._in_words(axis, word, group), groups[word]))
             if axis == "color" and len(groups) == 2:
                 other = next(w for w in groups if w != word)
-                out.append((self._pick(words.BY_NOT).format(c=other), groups[word]))
+                out.append((pick(self.rng, words.BY_NOT).format(c=other), groups[word]))
         by_place = self._by_place()
         if by_place is not None and len(self.candidates) > MAX_OPTIONS:
             out.append(by_place)
@@ -168,9 +151,9 @@ class Respondent:
             for relation in map(str, self.rng.permutation([*words.DIRECTIONS, "next"])):
                 found = by_relation(self.candidates, self.objects, relation, landmark)
                 if found == (self.target,):
-                    template = self._pick(words.RELATIONS[relation])
+                    template = pick(self.rng, words.RELATIONS[relation])
                     where = template.format(self.phrasing.landmark(landmark, self.rng))
-                    text = self._pick(words.BY_PHRASE).format(f"the one {where}")
+                    text = pick(self.rng, words.BY_PHRASE).format(f"the one {where}")
                     return text, (self.target,)
         return None
 

@@ -62,22 +62,14 @@ class RichUser:
     """Answers in the words of the rich grammar, then repeats the answer that settled the target.
 
     candidates: the objects that the answers so far leave. questions: number of questions asked.
-    useless: number of questions that separated no candidates, or came when one was left. plain: see
-    `Respondent`.
+    useless: number of questions that separated no candidates, or came when one was left.
     """
 
     def __init__(
-        self,
-        grammar: RichGrammar,
-        objects: Objects,
-        target: int,
-        candidates: Candidates,
-        seed: int,
-        *,
-        plain: bool = False,
+        self, grammar: RichGrammar, objects: Objects, target: int, candidates: Candidates, seed: int
     ) -> None:
         self._grammar, self.objects, self.target = grammar, objects, target
-        self.candidates, self._plain = candidates, plain
+        self.candidates = candidates
         self._rng = np.random.default_rng(seed)
         o = objects[target]
         self._last = f"the {o.color} {grammar.nouns.get(o.kind, o.kind)}"
@@ -96,12 +88,7 @@ class RichUser:
             self.useless += 1
         else:
             respondent = Respondent(
-                self.target,
-                self.candidates,
-                self.objects,
-                self._grammar.phrasing,
-                self._rng,
-                self._plain,
+                self.target, self.candidates, self.objects, self._grammar.phrasing, self._rng
             )
             said = respondent.answer(question, unsure=0.0)
             self.useless += not (question.groups or question.axis in ("color", "which"))

@@ -6,7 +6,6 @@ dialogues (`adapter_samples`). What a step draws is a function of (seed, step) a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -71,7 +70,6 @@ PLACE_LISTS = (
     ("left", "right"), ("left", "middle", "right"),
     ("upper", "lower"), ("upper", "middle", "lower"),
 )  # fmt: skip
-PLAIN_ANSWERS = 0.6  # share that are answered plainly (`Respondent`)
 DRAWN = 0.4  # share that ask for a property drawn by DRAWN_AXES instead of the shortest one
 DRAWN_AXES = {"color": 1.0, "kind": 1.0, "material": 1.0, "size": 2.0, "place": 3.0}
 FAR_PLACE = 10.0  # weight of "place" where the picture alone gives the target another word
@@ -274,15 +272,11 @@ def oracle_query(
 ) -> Query | None:
     """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
 
-    Many forms of an answer share its probability, so that the likeliest words are not those of the
-    likeliest answer: "the one on the right" instead of "the upper right one" or "the top right
-    one". So a share of the answers (PLAIN_ANSWERS) has one form each.
-
     A robot that sees badly offers what is not there. So a share of the questions (STRAY) was meant
     for other objects, and the person says what tells the target from the candidates.
 
-    With `--via`, the boxes of the candidates come before an answer, in the order of what is asked
-    for (`_in_order`): what is "the middle one" can then be read from the boxes.
+    With `--via`, the boxes of the candidates come before an answer to a question that names places,
+    in their order (`_in_row`): what is "the middle one" can then be read from the boxes.
 
     None where the dialogue leaves its object open, where the person changes their mind on the way,
     where there is no answer to learn or it leaves the choice to the robot, or where the request is
@@ -305,24 +299,18 @@ def oracle_query(
     else:
         at = int(rng.integers(1, len(states)))
         before = states[at - 1]
-        question = before.question
-        if question is None or (not before.candidates and rng.uniform() >= UNSEEN):
+        if not before.candidates and rng.uniform() >= UNSEEN:
             return None
         start = f"{before.context} assistant: "
-        said = states[at].context.removeprefix(f"{start}{question} user: ")
-        if target in before.candidates and isinstance(language, RichGrammar):
-            other = _other_question(before.candidates, target, objects, rng, language)
-            plain = rng.uniform() < PLAIN_ANSWERS
-            if other is not None or plain:
-                question = other or question
-                seed = int(rng.integers(2**31))
-                person = RichUser(language, objects, target, before.candidates, seed, plain=plain)
-                said = person(question)
+        question, said = _other_question(before, target, objects, rng, language) or (
+            before.question,
+            states[at].context.removeprefix(f"{start}{before.question} user: "),
+        )
         context = f"{start}{question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
-        if language.via:
-            listed = _in_order(question, before.candidates, objects)
+        if language.via and question is not None:
+            listed = _in_row(question, before.candidates, objects)
         if said in UNSURE:
             return None
         instruction = f"{ANSWER} {codes}"
@@ -332,32 +320,26 @@ def oracle_query(
     return Query(instruction, context, boxes + said, meant, pointers, False)
 
 
-def _in_order(
-    question: str, candidates: Sequence[int], objects: Sequence[SceneObject]
-) -> list[int]:
-    """At most MAX_LISTED candidates in the order of what a question asks for.
+def _in_row(question: str, candidates: Sequence[int], objects: Sequence[SceneObject]) -> list[int]:
+    """At most MAX_LISTED candidates in the order of the places that a question names.
 
-    From small to big in the picture, from top to bottom, or else from left to right.
+    From top to bottom or from left to right; none of a question that names none.
     """
     words = set(split_words(question))
-
-    def place(i: int) -> float:
-        x0, y0, x1, y1 = objects[i].box
-        if words & {"big", "small"}:
-            return math.hypot(x1 - x0, y1 - y0)
-        return y0 + y1 if words & {"upper", "lower"} else x0 + x1
-
-    return sorted(candidates, key=place)[:MAX_LISTED]
+    for axis, places in ((0, {"left", "right"}), (1, {"upper", "lower"})):
+        if words & places:
+            return sorted(candidates, key=lambda i: objects[i].center[axis])[:MAX_LISTED]
+    return []
 
 
 def _other_question(
-    candidates: Sequence[int],
+    before: DialogueState,
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
-    language: RichGrammar,
-) -> str | None:
-    """Another question about the candidates, or None to keep the dialogue's.
+    language: Grammar,
+) -> tuple[str, str] | None:
+    """Another question at this moment and the person's answer, or None to keep the dialogue's.
 
     A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), for
     the size of objects that are equally large (BIG_OR_SMALL), for places at which the candidates do
@@ -365,17 +347,23 @@ def _other_question(
     about a property drawn by DRAWN_AXES (DRAWN), because a dialogue's own are about the one of the
     fewest words, seldom about size.
     """
+    if target not in before.candidates or not isinstance(language, RichGrammar):
+        return None  # also after a request for what is not there
+    question: str | None = None
     kind = rng.uniform()
     if kind < STRAY:
         asked = [s.question for s in language.dialogue(objects, rng) if s.question is not None]
-        return asked[int(rng.integers(len(asked)))] if asked else None
-    if kind < STRAY + BIG_OR_SMALL:
-        return _listing("size", ("big", "small"))
-    if kind < STRAY + BIG_OR_SMALL + ANY_PLACE:
-        return _listing("place", PLACE_LISTS[int(rng.integers(len(PLACE_LISTS)))])
-    if kind < STRAY + BIG_OR_SMALL + ANY_PLACE + DRAWN:
-        return _question_by_weight(candidates, target, objects, rng, language)
-    return None
+        question = asked[int(rng.integers(len(asked)))] if asked else None
+    elif kind < STRAY + BIG_OR_SMALL:
+        question = _listing("size", ("big", "small"))
+    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE:
+        question = _listing("place", PLACE_LISTS[int(rng.integers(len(PLACE_LISTS)))])
+    elif kind < STRAY + BIG_OR_SMALL + ANY_PLACE + DRAWN:
+        question = _question_by_weight(before.candidates, target, objects, rng, language)
+    if question is None:
+        return None
+    seed = int(rng.integers(2**31))
+    return question, RichUser(language, objects, target, before.candidates, seed)(question)
 
 
 def _listing(axis: str, options: Sequence[str]) -> str:
