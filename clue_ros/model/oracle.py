@@ -11,9 +11,9 @@ The box stands as location tokens in the instruction, which is ours and not a pe
 The first one asks for the user's answer, the second one for the request. Both words are in every
 embedded tokenizer; "answer" and "describe" are not in all, and unknown words are all the same
 token. The paper's own form of the task does not have the box; whoever answers "is it the left one?"
-needs it. An oracle trained with `--via` writes the boxes of the candidates before its answer, which
-tell it what is "the middle one"; nobody hears them. Evaluations and data generation load this
-adapter; a robot does not.
+needs it. An oracle trained with `--via` writes the boxes of the candidates before its answer where
+places are asked for: they tell it what is "the middle one". Nobody hears them. Evaluations and data
+generation load this adapter; a robot does not.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class GroundingOptions(TrainingOptions):
     via: bool = option(
         False,
         'write other boxes first: to "the third mug from the left" those of the first two mugs;'
-        " the oracle (`clue train oracle`) those of the candidates before an answer",
+        " the oracle (`clue train oracle`), asked for a place, those of the candidates",
     )
 
 

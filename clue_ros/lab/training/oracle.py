@@ -4,8 +4,8 @@ It learns the person's next words, token cross-entropy on the suffix, from the b
 has in mind and the dialogue so far (`clue_ros.model.oracle`), and the request that begins a
 dialogue from the box alone. The data, the loop, the loss and the options are those of `clue train
 ivg`; the attention losses, where objects have masks, teach the words to look at the box's object.
-With `--via` it writes the boxes of the candidates before an answer to a question about simulated
-scenes.
+With `--via` it writes the boxes of the candidates before an answer to a question that names places,
+in simulated scenes.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
-MAX_LISTED = 5  # boxes of candidates that the oracle names before an answer at most (`--via`)
+MAX_LISTED = 5  # boxes of candidates that the oracle writes before an answer at most (`--via`)
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
 STRAY = 0.12  # share of the oracle's questions that were meant for other objects
