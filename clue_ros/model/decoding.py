@@ -12,8 +12,6 @@ Modes:
                    tokens: the mask in that box (`clue_ros.model.mask_decoder`)
     free           the decoder decides: its first token opens a question or a grounding, which then
                    follows those rules
-    answer         up to `max_boxes` such boxes, each with ";" after it, then words as in a
-                   question: what the oracle says (`clue_ros.model.oracle`)
     unconstrained  plain greedy decoding, as transformers' generate (for comparison)
 """
 
@@ -34,7 +32,7 @@ from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
 if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
-Mode = Literal["question", "grounding", "segment", "free", "answer", "unconstrained"]
+Mode = Literal["question", "grounding", "segment", "free", "unconstrained"]
 
 SIDES = 4  # location tokens of a box
 MASK_TOKENS = 16  # segment tokens of a mask
@@ -52,16 +50,13 @@ from wrong ones about equally well.
 
 @dataclass(frozen=True)
 class Generation:
-    """What was decoded for one prompt, without the final <eos>.
-
-    Of an answer: its words, and in `via` the boxes before them.
-    """
+    """What was decoded for one prompt, without the final <eos>."""
 
     tokens: tuple[int, ...]
     # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
     probabilities: tuple[float, ...]
     codes: Codes | None  # the box of a grounding, its last one
-    via: tuple[Codes, ...] = ()  # the boxes before it, or before an answer's words
+    via: tuple[Codes, ...] = ()  # the boxes before it
     # Of each token, and of what came after the last: that the reply ended there instead.
     ends: tuple[float, ...] = ()
     segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
@@ -111,11 +106,8 @@ class Vocabulary:
         self.opening = opening.to(device)  # what may begin a question
         self.later = words.clone().to(device)  # what may continue it
         self.later[self.eos] = True
-        separator = torch.zeros_like(words)
-        separator[between] = True
-        box_ends = separator.clone()
-        box_ends[self.eos] = True
-        self.separator = separator.to(device)
+        box_ends = torch.zeros_like(words)
+        box_ends[[self.eos, *between]] = True
         self.box_ends = box_ends.to(device)  # what may follow a whole box
 
     def locations(self, low: int, high: int) -> torch.Tensor:
@@ -150,7 +142,6 @@ class _Row:
     ) -> None:
         self.mode, self.vocabulary, self.max_boxes, self.box = mode, vocabulary, max_boxes, box
         self.tokens: list[int] = []
-        self.before_words = 0  # tokens of the boxes before an answer's words
         # Of each token and of the <eos>: the probability that the reply ended there, and its own.
         # They are read at the end, so that a GPU is waited for once a token.
         self.shares: list[torch.Tensor] = []
@@ -164,8 +155,6 @@ class _Row:
             return self._in_boxes()
         if self.mode == "segment":
             return self._in_segment()
-        if self.mode == "answer":
-            return self._before_words()
         if self.tokens:
             return self.vocabulary.later
         if self.mode == "free":
@@ -183,16 +172,6 @@ class _Row:
         if said == SIDES:
             return self.vocabulary.box_ends
         return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
-
-    def _before_words(self) -> torch.Tensor:
-        """A side of a box, ";" after a whole one, or else the first word."""
-        boxes, said = divmod(len(self.tokens), SIDES + 1)
-        if said == SIDES:
-            return self.vocabulary.separator
-        if said:
-            return self._in_boxes()
-        opening = self.vocabulary.opening
-        return opening | self._in_boxes() if boxes < self.max_boxes else opening
 
     def _in_segment(self) -> torch.Tensor:
         """A side of the box, which may be given; after the box, a part of its mask."""
@@ -215,38 +194,31 @@ class _Row:
             self.done = True
             return
         self.tokens.append(token)
-        is_location = 0 <= token - vocabulary.first_location < STEPS
         if self.mode == "free":
-            self.mode = "grounding" if is_location else "question"
-        elif self.mode == "answer" and len(self.tokens) % (SIDES + 1) == 1 and not is_location:
-            self.mode, self.before_words = "question", len(self.tokens) - 1
+            step = token - vocabulary.first_location
+            self.mode = "grounding" if 0 <= step < STEPS else "question"
         most = (SIDES + 1) * self.max_boxes - 1
         self.done = self.mode == "grounding" and len(self.tokens) == most
         self.done |= self.mode == "segment" and len(self.tokens) == SIDES + MASK_TOKENS
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
-        first = self.before_words
-        shares = torch.stack(self.shares[first:]).tolist()
+        shares = torch.stack(self.shares).tolist()
         ends = tuple(end for end, _ in shares)
-        tokens = self.tokens[first:]
-        said = tuple(tokens), tuple(own for _, own in shares[: len(tokens)])
+        said = tuple(self.tokens), tuple(own for _, own in shares[: len(self.tokens)])
         if self.mode == "segment":
-            part = self.vocabulary.first_segment or 0
+            first, part = self.vocabulary.first_location, self.vocabulary.first_segment or 0
+            y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
             parts = tuple(token - part for token in self.tokens[SIDES:])
-            (box,) = self._boxes(SIDES)
-            return Generation(*said, box, segments=parts)
+            return Generation(*said, (y1, x1, y2, x2), segments=parts)
         if self.mode != "grounding":
-            return Generation(*said, None, tuple(self._boxes(first)), ends=ends)
-        *via, box = self._boxes(len(self.tokens))
-        return Generation(*said, box, tuple(via), ends=ends)
-
-    def _boxes(self, count: int) -> list[Codes]:
-        """The boxes among the first `count` tokens, which are whole."""
-        steps = [token - self.vocabulary.first_location for token in self.tokens[:count]]
-        return [
-            (steps[i], steps[i + 1], steps[i + 2], steps[i + 3]) for i in range(0, count, SIDES + 1)
+            return Generation(*said, None, ends=ends)
+        steps = [token - self.vocabulary.first_location for token in self.tokens]
+        boxes: list[Codes] = [
+            (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
+            for i in range(0, len(steps), SIDES + 1)
         ]
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends)
 
 
 @dataclass(frozen=True)
@@ -307,15 +279,13 @@ def reply_to(
     One token for all rows at a time until each is done. box: in mode "segment", the box whose mask
     is wanted; None: the decoder chooses it too.
     """
-    if max_boxes > (0 if mode == "answer" else 1) and vocabulary.between is None:
+    if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
     logits, lengths, mask = prefill.logits, prefill.lengths, prefill.mask
     rows = [_Row(mode, vocabulary, max_boxes, box) for _ in logits]
     limit = SIDES + MASK_TOKENS if mode == "segment" else max_new_tokens
     if mode in ("grounding", "free"):
         limit = max(limit, (SIDES + 1) * max_boxes)
-    elif mode == "answer":
-        limit += (SIDES + 1) * max_boxes
     for count in range(limit):
         chosen = _choose(logits, rows)
         if all(row.done for row in rows) or count == limit - 1:

@@ -11,9 +11,7 @@ The box stands as location tokens in the instruction, which is ours and not a pe
 The first one asks for the user's answer, the second one for the request. Both words are in every
 embedded tokenizer; "answer" and "describe" are not in all, and unknown words are all the same
 token. The paper's own form of the task does not have the box; whoever answers "is it the left one?"
-needs it. An oracle trained with `--via` writes the boxes of the candidates before its answer where
-places are asked for: they tell it what is "the middle one". Nobody hears them. Evaluations and data
-generation load this adapter; a robot does not.
+needs it. Evaluations and data generation load this adapter; a robot does not.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ import torch
 
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.checkpoint import Checkpoint, existing_folder
-from clue_ros.model.decoding import Generation, generate
+from clue_ros.model.decoding import generate
 from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.loading import is_number, read_settings, write_json
-from clue_ros.model.location_tokens import BETWEEN, Codes, to_text
+from clue_ros.model.location_tokens import Codes, to_text
 from clue_ros.model.prompts import encode_prompts
 
 ORACLE = "oracle"
@@ -41,16 +39,14 @@ SETTINGS_FILE = "oracle.json"
 
 @dataclass
 class OracleSettings:
-    """oracle.json: what an answer or a request may be, and the words that begin the prompts.
+    """oracle.json: max_new_tokens of an answer or a request; the words that begin its prompts.
 
-    max_new_tokens: of the words. max_boxes: the boxes that may stand before an answer's words.
     Files without the words were written when they were "answer" and "describe".
     """
 
     max_new_tokens: int = 48
     answer: str = "answer"
     describe: str = "describe"
-    max_boxes: int = 0
 
 
 def load_oracle_settings(folder: str | Path) -> OracleSettings:
@@ -60,9 +56,6 @@ def load_oracle_settings(folder: str | Path) -> OracleSettings:
     limit = settings.max_new_tokens
     if not is_number(limit, 1) or not isinstance(limit, int):
         raise ModelError(f"{path}: max_new_tokens {limit!r}, want a whole number above 0")
-    boxes = settings.max_boxes
-    if not is_number(boxes, 0) or not isinstance(boxes, int):
-        raise ModelError(f"{path}: max_boxes {boxes!r}, want a whole number from 0")
     for word in (settings.answer, settings.describe):
         if not isinstance(word, str):
             raise ModelError(f"{path}: a prompt begins with {word!r}, want a word")
@@ -123,23 +116,14 @@ class Oracle:
 
         features: (1, N, D). codes: the box that the person has in mind.
         """
-        return self.reply(features, codes, context)[1]
-
-    def reply(self, features: torch.Tensor, codes: Codes, context: str) -> tuple[str, str]:
-        """The boxes that the answer begins with, as the decoder writes them, and its words."""
-        said = self._say(features, self.instruction(codes), context, self.settings.max_boxes)
-        lead = "".join(to_text(other) + BETWEEN for other in said.via)
-        return lead, self._checkpoint.words(said)
+        return self._say(features, self.instruction(codes), context)
 
     def describe(self, features: torch.Tensor, codes: Codes) -> str:
         """The person's request for the object in a box, which may fit other objects too."""
-        said = self._say(features, instruction_for(self.settings.describe, codes), "")
-        return self._checkpoint.words(said)
+        return self._say(features, instruction_for(self.settings.describe, codes), "")
 
     @torch.inference_mode()
-    def _say(
-        self, features: torch.Tensor, instruction: str, context: str, max_boxes: int = 0
-    ) -> Generation:
+    def _say(self, features: torch.Tensor, instruction: str, context: str) -> str:
         parts = self._checkpoint
         self.use()
         prompts = encode_prompts(parts.processor, instruction, [context])
@@ -148,11 +132,10 @@ class Oracle:
             parts.vocabulary,
             features,
             prompts.to(parts.backbone.device),
-            "answer",
+            "question",  # words, which begin with neither a location nor <eos>
             max_new_tokens=self.settings.max_new_tokens,
-            max_boxes=max_boxes,
         )
-        return said
+        return parts.words(said)
 
     def use(self) -> None:
         """Make this adapter the active one."""
@@ -166,13 +149,11 @@ def suffix_log_probs(
     instruction: str,
     context: str,
     suffixes: Sequence[str],
-    lead: str = "",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Teacher forcing of n suffixes to one prompt: log-probabilities, lengths; (n,) each.
 
     Each sum is over the suffix's tokens and its <eos>, in nats. features: (1, N, D). suffixes are
-    tokenised with their tokens: take apart what a person said (`without_tokens`). lead: what each
-    of them follows; its tokens are not counted.
+    tokenised with their tokens: take apart what a person said (`without_tokens`).
 
     The prompt is read once; all suffixes follow it in one run, each blind to the others
     (`Backbone.branches`). A prompt longer than the decoder's sliding window is read again with each
@@ -182,7 +163,7 @@ def suffix_log_probs(
     parts.adapters.use(adapter)
     with torch.inference_mode():
         whole = encode_prompts(
-            parts.processor, instruction, [context] * len(suffixes), [lead + s for s in suffixes]
+            parts.processor, instruction, [context] * len(suffixes), list(suffixes)
         ).to(device)
         told = whole.labels != -100
         lengths, labels = told.sum(1), whole.labels[told]
@@ -205,6 +186,4 @@ def suffix_log_probs(
         each = torch.nn.functional.cross_entropy(backbone.logits(states), labels, reduction="none")
         sums = torch.zeros(told.shape, device=device)
         sums[told] = -each
-        skipped = len(parts.processor.tokenizer(lead, add_special_tokens=False)["input_ids"])
-        sums[told.cumsum(1) <= skipped] = 0
-    return sums.sum(1).cpu(), (lengths - skipped).cpu()
+    return sums.sum(1).cpu(), lengths.cpu()

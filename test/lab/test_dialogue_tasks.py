@@ -242,10 +242,10 @@ def test_the_truth_is_ranked_by_its_mean_log_probability_among_the_candidates(
     ]
     asked = list[list[str]]()
 
-    def copier(parts: Any, adapter: str, features: Any, *words: Any) -> Any:
+    def copier(
+        parts: Any, adapter: str, features: Any, instruction: str, context: str, texts: list[str]
+    ) -> Any:
         """Knows what was asked; by the sum of a sentence it would take any other."""
-        _, context, texts, lead = words
-        assert lead == "", "only an oracle writes boxes first"
         truth = f"is it number {context.split()[1]}?"
         assert truth in texts
         lengths = torch.tensor([10.0 if text == truth else 1.0 for text in texts])

@@ -139,42 +139,6 @@ def test_the_oracle_takes_no_option_of_a_question_that_does_not_fit(
     assert any(re.search("left|right", said) for said in stray)
 
 
-@pytest.mark.parametrize(
-    ("question", "order"),
-    [
-        ("is it the left one?", (1, 0, 2)),
-        ("the upper one, the middle one or the lower one?", (2, 1, 0)),
-        ("the big one or the small one?", ()),
-        ("where is it?", ()),
-    ],
-)
-def test_the_oracle_lists_the_candidates_in_the_order_of_the_places_asked_for(
-    question: str, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask_only(monkeypatch, "none: each question is the dialogue's own")
-    blocks = [("block", "red", (20, 50, 28, 58)), ("block", "green", (0, 20, 16, 36))]
-    blocks += [("block", "blue", (40, 0, 60, 20)), ("ball", "red", (0, 60, 4, 64))]
-    objects = draw_scene(64, blocks).objects
-    rng = np.random.default_rng(0)
-    said = "the red one"
-    states = [
-        DialogueState("the block", (0, 1, 2), question),
-        DialogueState(f"the block assistant: {question} user: {said}", (0,), None),
-    ]
-    none, listed = (
-        next(q for _ in range(99) if (q := oracle_query(states, objects, rng, g)) and q.context)
-        for g in (grammar_of("rich"), grammar_of("rich", via=True))
-    )
-    assert none.suffix == said
-    boxes = [box_suffix(objects[i]) for i in order]
-    assert listed.suffix == ";".join([*boxes, said])
-    named = dict(listed.pointers)
-    assert [named[5 * n] for n in range(len(order))] == list(order)
-    words = range(5 * len(order), 5 * len(order) + 3)
-    assert [named[k] for k in words] == [0, 0, 0], "its words point at the target"
-    assert len(named) == 4 * len(order) + 3
-
-
 @pytest.mark.parametrize(("axis", "words"), [("size", "big|small"), ("place", "left|right")])
 def test_the_oracle_is_asked_for_the_properties_that_its_weights_name(
     monkeypatch: pytest.MonkeyPatch, axis: str, words: str

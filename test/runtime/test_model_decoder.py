@@ -71,7 +71,7 @@ def test_unconstrained_decoding_is_transformers_generate(
         assert list(ours.tokens) == expected
 
 
-@pytest.mark.parametrize("mode", ["unconstrained", "question", "grounding", "free", "answer"])
+@pytest.mark.parametrize("mode", ["unconstrained", "question", "grounding", "free"])
 def test_a_batch_says_what_single_prompts_say(make: Make, processor: Any, mode: Mode) -> None:
     backbone, vocabulary = make(0)
     features = backbone.look(pictures(len(CONTEXTS)))
@@ -145,51 +145,14 @@ def test_a_grounding_may_go_through_other_boxes_and_means_the_last(
         assert [*reply.via, reply.codes] == found
 
 
-def test_an_answer_is_words_after_the_boxes_that_the_decoder_wants(
-    make: Make, processor: Any
-) -> None:
-    """Boxes up to the limit, whole ones with ";" after each; no location among the words."""
-    backbone, vocabulary = make(0)
-    first, eos = vocabulary.first_location, vocabulary.eos
-    words = processor.tokenizer.convert_tokens_to_ids(["left", "one"])
-    said: list[int] = []
-
-    def logits(hidden: torch.Tensor) -> torch.Tensor:
-        """Boxes 10 40 20 50 ; 11 41 21 51 ; and so on, `wanted` of them, then two words, <eos>."""
-        n, side = divmod(len(said), 5)
-        words_said = len(said) - 5 * min(wanted, limit)
-        out = torch.zeros(1, backbone.text.vocab_size)
-        if n < wanted:
-            out[0, first + (10, 40, 20, 50, 90)[side] + n] = 30.0
-        out[0, [*words, eos][min(max(words_said, 0), 2)]] = 20.0
-        said.append(0)
-        return out
-
-    patched: Any = backbone
-    patched.logits = logits
-    prompts = encode_prompts(processor, "user", CONTEXTS[:1])
-    features = backbone.look(pictures(1))
-    for wanted, limit in ((0, 3), (1, 3), (3, 3), (9, 3), (2, 0)):
-        said.clear()
-        reply = generate(
-            backbone, vocabulary, features, prompts, "answer", max_new_tokens=5, max_boxes=limit
-        )[0]
-        assert list(reply.tokens) == words
-        boxes = range(min(wanted, limit))
-        assert list(reply.via) == [tuple(v + n for v in (10, 40, 20, 50)) for n in boxes]
-        assert reply.codes is None
-        assert len(reply.probabilities) == 2
-        assert len(reply.ends) == 3
-        assert (reply.score > 0.9) == (wanted <= limit)  # else another box was likelier
-
-
-@pytest.mark.parametrize("mode", ["grounding", "answer"])
-def test_boxes_that_nothing_can_part_are_refused(make: Make, processor: Any, mode: Mode) -> None:
+def test_boxes_that_nothing_can_part_are_refused(make: Make, processor: Any) -> None:
     backbone, vocabulary = make(0)
     vocabulary.between = None
     prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
     with pytest.raises(ValueError, match="no token ';'"):
-        generate(backbone, vocabulary, backbone.look(pictures(1)), prompts, mode, max_boxes=2)
+        generate(
+            backbone, vocabulary, backbone.look(pictures(1)), prompts, "grounding", max_boxes=2
+        )
 
 
 def test_the_score_of_a_grounding_is_of_its_own_box() -> None:

@@ -234,17 +234,17 @@ def measure_sentences(
         features = images.look(moment.image_id, partial(_load, samples, moment.position))
         if oracle is not None:
             codes = encode_box(Box(*moment.box), 1, 1)
-            lead, said = oracle.reply(features, codes, moment.context)
+            said = oracle.answer(features, codes, moment.context)
             adapter, instruction = ORACLE, oracle.instruction(codes)
         else:
-            lead, said = "", parts.words(parts.speak(features, moment.context, "question"))
+            said = parts.words(parts.speak(features, moment.context, "question"))
             adapter, instruction = IVG, parts.ivg.instruction
         record: dict[str, Any] = {"id": moment.id, "context": moment.context}
         record |= {"truth": moment.truth, "said": said}
         if drawn:
             texts = [without_tokens(text) for text in (moment.truth, *drawn)]
             sums, lengths = suffix_log_probs(
-                parts, adapter, features, instruction, moment.context, texts, lead
+                parts, adapter, features, instruction, moment.context, texts
             )
             record |= {"rank": rank_of_first((sums / lengths).tolist()), "among": len(texts)}
         records.append(record)

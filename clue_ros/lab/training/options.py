@@ -93,9 +93,7 @@ class GroundingOptions(TrainingOptions):
     """What the commands have that teach groundings."""
 
     via: bool = option(
-        False,
-        'write other boxes first: to "the third mug from the left" those of the first two mugs;'
-        " the oracle (`clue train oracle`), asked for a place, those of the candidates",
+        False, 'answer "the third mug from the left" with the boxes of all three mugs in turn'
     )
 
 

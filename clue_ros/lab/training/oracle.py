@@ -4,8 +4,6 @@ It learns the person's next words, token cross-entropy on the suffix, from the b
 has in mind and the dialogue so far (`clue_ros.model.oracle`), and the request that begins a
 dialogue from the box alone. The data, the loop, the loss and the options are those of `clue train
 ivg`; the attention losses, where objects have masks, teach the words to look at the box's object.
-With `--via` it writes the boxes of the candidates before an answer to a question that names places,
-in simulated scenes.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, add_recipe, read_options
 from clue_ros.lab.training.ivg import EMBEDDED, DialogueAdapter, IvgOptions, train_ivg
 from clue_ros.lab.training.parallel import start_processes
-from clue_ros.lab.training.samples import MAX_LISTED
 from clue_ros.model.oracle import (
     ANSWER,
     DESCRIBE,
@@ -30,9 +27,7 @@ from clue_ros.model.oracle import (
 
 
 def _save(options: IvgOptions, folder: Path, **notes: Any) -> None:
-    settings = OracleSettings(
-        options.max_new_tokens, ANSWER, DESCRIBE, MAX_LISTED if options.via else 0
-    )
+    settings = OracleSettings(options.max_new_tokens, ANSWER, DESCRIBE)
     save_oracle_settings(settings, folder, **notes)
 
 

@@ -60,7 +60,6 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
-MAX_LISTED = 5  # boxes of candidates that the oracle writes before an answer at most (`--via`)
 DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
 STRAY = 0.12  # share of the oracle's questions that were meant for other objects
@@ -255,13 +254,9 @@ def dialogue_query(state: DialogueState, objects: Sequence[SceneObject]) -> Quer
     if state.question is not None:
         return Query(instruction, state.context, state.question, meant, state.options, True)
     boxes = (*state.via, meant[0])
+    pointers = tuple((5 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
     suffix = BETWEEN.join(box_suffix(objects[i]) for i in boxes)
-    return Query(instruction, state.context, suffix, meant, _sides(boxes), False)
-
-
-def _sides(boxes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The pointers of the location tokens of boxes that BETWEEN parts."""
-    return tuple((5 * n + k, i) for n, i in enumerate(boxes) for k in range(4))
+    return Query(instruction, state.context, suffix, meant, pointers, False)
 
 
 def oracle_query(
@@ -275,9 +270,6 @@ def oracle_query(
     A robot that sees badly offers what is not there. So a share of the questions (STRAY) was meant
     for other objects, and the person says what tells the target from the candidates.
 
-    With `--via`, the boxes of the candidates come before an answer to a question that names places,
-    in their order (`_in_row`): what is "the middle one" can then be read from the boxes.
-
     None where the dialogue leaves its object open, where the person changes their mind on the way,
     where there is no answer to learn or it leaves the choice to the robot, or where the request is
     for an object that is not there.
@@ -289,7 +281,6 @@ def oracle_query(
         return None
     codes = box_suffix(objects[target])
     meant: tuple[int, ...] = (target,)
-    listed: list[int] = []
     if rng.uniform() < DESCRIBED:
         if target not in states[0].candidates:
             return None
@@ -309,27 +300,11 @@ def oracle_query(
         context = f"{start}{question}"
         # The words look at all candidates: what is on the left shows beside the others alone.
         meant = before.candidates or meant
-        if language.via and question is not None:
-            listed = _in_row(question, before.candidates, objects)
         if said in UNSURE:
             return None
         instruction = f"{ANSWER} {codes}"
-    boxes = "".join(box_suffix(objects[i]) + BETWEEN for i in listed)
-    at, words = 5 * len(listed), range(len(split_words(said)))
-    pointers = (*_sides(listed), *((at + k, target) for k in words))
-    return Query(instruction, context, boxes + said, meant, pointers, False)
-
-
-def _in_row(question: str, candidates: Sequence[int], objects: Sequence[SceneObject]) -> list[int]:
-    """At most MAX_LISTED candidates in the order of the places that a question names.
-
-    From top to bottom or from left to right; none of a question that names none.
-    """
-    words = set(split_words(question))
-    for axis, places in ((0, {"left", "right"}), (1, {"upper", "lower"})):
-        if words & places:
-            return sorted(candidates, key=lambda i: objects[i].center[axis])[:MAX_LISTED]
-    return []
+    pointers = tuple((k, target) for k in range(len(split_words(said))))
+    return Query(instruction, context, said, meant, pointers, False)
 
 
 def _other_question(
