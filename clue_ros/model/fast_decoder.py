@@ -27,9 +27,10 @@ from torch import nn
 from clue_ros.model.products import Product, capped_product, softmax_
 
 GELU = "gelu_pytorch_tanh"
-MERGED_BYTES = 64 * 2**20
-"""Largest copy of a decoder's projections with an adapter merged into them. A larger decoder spends
-its time in the matrix products: merging brings it little and costs a second decoder."""
+MERGED_BYTES = 384 * 2**20
+"""Largest copy of a decoder's projections with an adapter merged into them, in the type of the
+products. A larger decoder spends its time in the matrix products: merging brings it little and
+costs a second decoder."""
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 Rows = slice | torch.Tensor | None
@@ -90,6 +91,11 @@ def round_up(length: int, step: int) -> int:
     (32, 48)
     """
     return -(-length // step) * step
+
+
+def merged_bytes(weights: int, products: torch.dtype | None) -> int:
+    """Bytes of a merged copy of so many weights: in `products`, None for float32."""
+    return weights * (products or torch.float32).itemsize
 
 
 @dataclass(frozen=True)
@@ -298,9 +304,8 @@ class FastDecoder:
         made = self._made.get(name)
         if made is None or made.state != _state(made.weights):
             weights = [w for layer in layers for w in _weights_of(layer, name)]
-            merge = all(map(self._is_plain, layers)) and (
-                self._merge or sum(_bytes(layer) for layer in layers) <= MERGED_BYTES
-            )
+            copied = merged_bytes(sum(map(_count, layers)), self._products)
+            merge = all(map(self._is_plain, layers)) and (self._merge or copied <= MERGED_BYTES)
             made = self._made[name] = _Made(weights, _state(weights), merge, [])
         for layer in layers[len(made.blocks) : count]:
             made.blocks.append(self._merged(layer, name) if made.merge else _as_it_is(layer))
@@ -410,8 +415,9 @@ def _weights_of(layer: Any, name: str | None) -> list[torch.Tensor]:
     return found
 
 
-def _bytes(layer: Any) -> int:
-    return sum(_base(part).weight.nbytes for part in _projections(layer))
+def _count(layer: Any) -> int:
+    """Number of weights in a layer's projections."""
+    return sum(_base(part).weight.numel() for part in _projections(layer))
 
 
 def _scales(layer: Any) -> tuple[torch.Tensor, ...]:

@@ -30,7 +30,7 @@ from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone, load_config
 from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.conv_stem import has_stem, patch_embedding
-from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder
+from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder, merged_bytes
 from clue_ros.model.loading import (
     Shapes,
     check_config,
@@ -49,6 +49,7 @@ NORMS = (
     "pre_feedforward_layernorm",
     "post_feedforward_layernorm",
 )
+PRODUCTS = torch.bfloat16  # the operands of mixed precision's matrix products
 TEXT, TOWER = "language_model.model.", "vision_tower."
 PATCHES = f"{TOWER}embeddings.patch_embedding."
 HEAD, PROJECTOR = "language_model.lm_head.weight", "multi_modal_projector.linear."
@@ -299,14 +300,14 @@ def open_lean(
     wanted = _wanted(config, {name: tuple(weight.shape) for name, weight in weights.items()})
     if wanted is None:
         return None
-    mixed &= _decoder_bytes(wanted) <= MERGED_BYTES
-    products = torch.bfloat16 if mixed else None
+    mixed &= _is_mergeable(wanted)
+    products = PRODUCTS if mixed else None
     stem = has_stem(config.vision_config)
 
     def kind(name: str) -> torch.dtype:
         if mixed and _is_merged(name):
             return weights[name].dtype  # mapped, not copied: what is computed with are the copies
-        return torch.bfloat16 if mixed and _is_product(name, stem) else dtype
+        return PRODUCTS if mixed and _is_product(name, stem) else dtype
 
     used = {name: weights[name].to(device, kind(name)) for name in wanted}
     return make(folder, config, used, device, dtype, products)
@@ -319,7 +320,7 @@ def can_mix(config: Any, shapes: Shapes) -> bool:
     names there.
     """
     wanted = _wanted(config, {published_name(name): shape for name, shape in shapes.items()})
-    return wanted is not None and _decoder_bytes(wanted) <= MERGED_BYTES
+    return wanted is not None and _is_mergeable(wanted)
 
 
 def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
@@ -356,9 +357,10 @@ def _is_merged(name: str) -> bool:
     return name.startswith(TEXT) and "_proj." in name
 
 
-def _decoder_bytes(shapes: Shapes) -> int:
-    """Bytes of a decoder's projections in float32."""
-    return 4 * sum(math.prod(shapes[name]) for name in shapes if _is_merged(name))
+def _is_mergeable(shapes: Shapes) -> bool:
+    """Whether a decoder is small enough for merged copies in mixed precision."""
+    weights = sum(math.prod(shapes[name]) for name in shapes if _is_merged(name))
+    return merged_bytes(weights, PRODUCTS) <= MERGED_BYTES
 
 
 def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:
