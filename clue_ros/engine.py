@@ -156,7 +156,7 @@ class Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1". dtype: "auto" (bfloat16 on
-        a GPU; on a CPU "mixed" for a small model where that is faster, else "float32"), "float32",
+        a GPU; on a CPU "mixed" where that is faster, else "float32"), "float32",
         "mixed" (float32 with matrix products in bfloat16), "bfloat16", "float16". policy: who
         decides between asking and pointing, the "detector", the "decoder" or "both" (see
         `ambiguity`), or "zero-shot": the base without its adapters (`clue_ros.model.zero_shot`).

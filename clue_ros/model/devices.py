@@ -63,7 +63,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def wants_mixed(name: str, device: torch.device) -> bool:
-    """Whether a small model's products take bfloat16 beside weights of float32.
+    """Whether matrix products take bfloat16 where the weights' type is float32.
 
     On a CPU, where it is asked for, or for "auto" where the CPU multiplies faster in bfloat16.
     """

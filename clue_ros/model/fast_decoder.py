@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from clue_ros.model.products import Product, capped_product, softmax_
 
@@ -113,7 +114,7 @@ class _Block:
 class FastDecoder:
     """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients.
 
-    products: the type of the operands of a merged decoder's matrix products; None: the weights'.
+    products: the type of the operands of matrix products with weights; None: that of the weights.
     merge: merge an adapter into a larger decoder than `MERGED_BYTES` too.
     """
 
@@ -308,8 +309,23 @@ class FastDecoder:
             merge = all(map(self._is_plain, layers)) and (self._merge or copied <= MERGED_BYTES)
             made = self._made[name] = _Made(weights, _state(weights), merge, [])
         for layer in layers[len(made.blocks) : count]:
-            made.blocks.append(self._merged(layer, name) if made.merge else _as_it_is(layer))
+            made.blocks.append(
+                self._merged(layer, name) if made.merge else self._apart(layer, name)
+            )
         return made.blocks
+
+    def _apart(self, layer: Any, name: str | None) -> _Block:
+        """A block whose adapter stays beside the base's weights."""
+        parts = _projections(layer)
+        if self._products is not None:
+            parts = tuple(_Beside(part, name) for part in parts)
+        q, k, v, o, gate, up, down = parts
+
+        def mlp(hidden: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = down(layer.mlp.act_fn(gate(hidden)).mul_(up(hidden)))
+            return out
+
+        return _Block(_side_by_side(q, k, v), q, k, o, mlp, _scales(layer))
 
     def _is_plain(self, layer: Any) -> bool:
         """Whether merging is exact enough: projections without bias, plain LoRA on them.
@@ -442,15 +458,19 @@ def _mlp(parts: Sequence[Product], activation: Linear | None) -> Linear:
     return mlp
 
 
-def _as_it_is(layer: Any) -> _Block:
-    """A block of the layer's own modules."""
-    q, k, v, o, gate, up, down = _projections(layer)
+class _Beside:
+    """A projection in mixed precision: the base's product in its weight's type, plus LoRA's."""
 
-    def mlp(hidden: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = down(layer.mlp.act_fn(gate(hidden)).mul_(up(hidden)))
-        return out
+    def __init__(self, part: Any, name: str | None) -> None:
+        self._base, self._lora = Product(_base(part).weight), _lora(part, name)
 
-    return _Block(_side_by_side(q, k, v), q, k, o, mlp, _scales(layer))
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        out = self._base(hidden)
+        if self._lora is None:
+            return out
+        inward, outward, scale = self._lora
+        more = functional.linear(functional.linear(hidden, inward), outward)
+        return out.add_(more, alpha=scale)
 
 
 def _side_by_side(*parts: Linear) -> Linear:

@@ -52,6 +52,7 @@ NORMS = (
 PRODUCTS = torch.bfloat16  # the operands of mixed precision's matrix products
 TEXT, TOWER = "language_model.model.", "vision_tower."
 PATCHES = f"{TOWER}embeddings.patch_embedding."
+EMBEDDINGS = f"{TEXT}embed_tokens.weight"
 HEAD, PROJECTOR = "language_model.lm_head.weight", "multi_modal_projector.linear."
 PLAIN_LORA: dict[str, Any] = {
     "peft_type": "LORA", "bias": "none", "fan_in_fan_out": False, "use_dora": False,
@@ -84,7 +85,8 @@ class LeanBackbone(Backbone):
         self.decoder = _decoder(weights, self.text)
         self.tower: Callable[[torch.Tensor], torch.Tensor] = _Tower(weights, config.vision_config)
         self._fast = FastDecoder(self.decoder, self.text, products)
-        self._embeddings = weights[f"{TEXT}embed_tokens.weight"]
+        self._embeddings = weights[EMBEDDINGS]
+        self._output = Product(weights.get(HEAD, self._embeddings))
         self._scale = torch.tensor(self.text.hidden_size**0.5, dtype=dtype, device=device)
 
     @property
@@ -96,7 +98,7 @@ class LeanBackbone(Backbone):
                 self._whole, self._weights = whole.model, None
                 self._take(whole.config)
                 self._fast = FastDecoder(whole.model.model.language_model, self.text)
-                del self.decoder, self.tower, self._embeddings
+                del self.decoder, self.tower, self._embeddings, self._output
                 for follow in self.then:
                     follow()
         return self._whole
@@ -146,12 +148,12 @@ class LeanBackbone(Backbone):
     def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         if not self.is_lean:
             return super()._embed_tokens(tokens)
-        return functional.embedding(tokens, self._embeddings) * self._scale
+        return functional.embedding(tokens, self._embeddings).to(self._dtype) * self._scale
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._weights is None:
             return super()._head(hidden)
-        return functional.linear(hidden, self._weights.get(HEAD, self._embeddings))
+        return self._output(hidden)
 
 
 class Switch:
@@ -284,7 +286,8 @@ def open_lean(
 ) -> LeanBackbone | None:
     """A folder's model for replies alone; None where transformers has to load it.
 
-    mixed: of a decoder small enough to be merged, matrix products in bfloat16, the rest in `dtype`.
+    mixed: matrix products in bfloat16, the rest in `dtype`. Of a decoder too large to be merged the
+    head's product and the embeddings are in bfloat16 too.
     make: the class, or what makes one with its arguments.
 
     Raises ModelError for a config.json that cannot be used.
@@ -300,14 +303,16 @@ def open_lean(
     wanted = _wanted(config, {name: tuple(weight.shape) for name, weight in weights.items()})
     if wanted is None:
         return None
-    mixed &= _is_mergeable(wanted)
     products = PRODUCTS if mixed else None
-    stem = has_stem(config.vision_config)
+    stem, small = has_stem(config.vision_config), is_mergeable(wanted)
 
     def kind(name: str) -> torch.dtype:
-        if mixed and _is_merged(name):
+        if not mixed:
+            return dtype
+        if small and _is_projection(name):
             return weights[name].dtype  # mapped, not copied: what is computed with are the copies
-        return PRODUCTS if mixed and _is_product(name, stem) else dtype
+        large = not small and (_is_projection(name) or name in (EMBEDDINGS, HEAD))
+        return PRODUCTS if large or _is_product(name, stem) else dtype
 
     used = {name: weights[name].to(device, kind(name)) for name in wanted}
     return make(folder, config, used, device, dtype, products)
@@ -320,7 +325,7 @@ def can_mix(config: Any, shapes: Shapes) -> bool:
     names there.
     """
     wanted = _wanted(config, {published_name(name): shape for name, shape in shapes.items()})
-    return wanted is not None and _is_mergeable(wanted)
+    return wanted is not None
 
 
 def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
@@ -339,7 +344,7 @@ def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
         return None
     wanted = _shapes(text, vision)
     if not text.tie_word_embeddings and not config.tie_word_embeddings:
-        wanted[HEAD] = wanted[f"{TEXT}embed_tokens.weight"]
+        wanted[HEAD] = wanted[EMBEDDINGS]
     return wanted if all(found.get(name) == wanted[name] for name in wanted) else None
 
 
@@ -352,14 +357,19 @@ def _is_product(name: str, stem: bool) -> bool:
     )
 
 
-def _is_merged(name: str) -> bool:
+def _is_projection(name: str) -> bool:
     """Whether a weight is of the decoder's projections, of which a small one has merged copies."""
     return name.startswith(TEXT) and "_proj." in name
 
 
-def _is_mergeable(shapes: Shapes) -> bool:
-    """Whether a decoder is small enough for merged copies in mixed precision."""
-    weights = sum(math.prod(shapes[name]) for name in shapes if _is_merged(name))
+def is_mergeable(shapes: Shapes) -> bool:
+    """Whether a decoder is small enough for merged copies in mixed precision.
+
+    shapes: of the weights by their names in a model's files.
+    """
+    weights = sum(
+        math.prod(s) for name, s in shapes.items() if _is_projection(published_name(name))
+    )
     return merged_bytes(weights, PRODUCTS) <= MERGED_BYTES
 
 

@@ -482,8 +482,9 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
     refused = repository is not None and base.folder is None and bool(repository.problem)
     config = None if refused or not base.has("config.json") else base.read("config.json")
     if config is not None:
-        if shapes is not None and report.quantization == NONE:
-            _check_mixed(report, dtype, config, shapes)
+        plain = shapes if report.quantization == NONE else None
+        if plain is not None and _check_mixed(report, dtype, config, plain):
+            memory.weights = bytes_in("bfloat16", NONE)
         memory.activations = activation_bytes(config, _itemsize(report.dtype))
     too_much = _compare(report, bytes_in)
     if too_much and auto and report.device.startswith("cuda"):
@@ -495,20 +496,20 @@ def _check_memory(report: Report, dtype: str, *, auto: bool) -> None:
 
 
 def _itemsize(dtype: str) -> int:
-    """Bytes of a number of the weights; those of mixed precision are counted as float32."""
+    """Bytes of a number of the weights; a small decoder's in mixed precision count as float32."""
     return 4 if dtype in ("float32", "mixed") else 2
 
 
-def _check_mixed(report: Report, dtype: str, config: Mapping[str, Any], shapes: Shapes) -> None:
-    """Say so where loading takes mixed precision."""
+def _check_mixed(report: Report, dtype: str, config: Mapping[str, Any], shapes: Shapes) -> bool:
+    """Say so where loading takes mixed precision; whether most weights then have 16 bits."""
     import torch
 
     from clue_ros.model.config import lean_config
     from clue_ros.model.devices import MIXED, wants_mixed
-    from clue_ros.model.lean import can_mix
+    from clue_ros.model.lean import can_mix, is_mergeable
 
     if not wants_mixed(dtype, torch.device(report.device)):
-        return
+        return False
     whole: Any = lean_config(config)
     if whole is None:
         from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
@@ -516,9 +517,11 @@ def _check_mixed(report: Report, dtype: str, config: Mapping[str, Any], shapes: 
         try:
             whole = PaliGemmaConfig.from_dict(dict(config))
         except Exception:  # noqa: BLE001 - whatever a wrong value leads to; loading names it
-            return
-    if can_mix(whole, shapes):
-        report.dtype = MIXED
+            return False
+    if not can_mix(whole, shapes):
+        return False
+    report.dtype = MIXED
+    return not is_mergeable(shapes)
 
 
 def _compare(report: Report, bytes_in: Callable[[str, str], int | None]) -> str:

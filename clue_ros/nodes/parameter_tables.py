@@ -48,7 +48,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "dtype",
         "auto",
         "Number format of the weights (auto: the best one for the device; mixed: float32 with"
-        " matrix products in bfloat16, for a small model on a CPU).",
+        " matrix products in bfloat16, on a CPU).",
         choices=("auto", "float32", "mixed", "bfloat16", "float16"),
         change=Change.UNCONFIGURED,
     ),

@@ -308,10 +308,14 @@ def test_the_number_format_is_that_of_the_loaded_model(
         assert report.dtype == "mixed"
 
 
-def test_a_large_decoder_is_not_mixed(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_decoder_is_mixed_in_half_of_the_memory(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
     monkeypatch.setattr(lean, "MERGED_BYTES", 1000)
-    report = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
-    assert report.dtype == Clue.load(random_model, device="cpu", dtype="mixed").dtype == "float32"
+    large = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
+    assert small.dtype == large.dtype == "mixed"
+    assert large.memory.weights * 2 == small.memory.weights
 
 
 @pytest.mark.parametrize("baseline", BASELINES)

@@ -89,8 +89,8 @@ class SpeedOptions:
     device: str = option("cpu", "where all contenders run", choices=("cpu", "cuda"))
     dtype: str | None = option(
         None,
-        "of the weights; default: our own choice, beside transformers in float32; bfloat16 for 3b"
-        " and on a GPU",
+        "of our weights; default: our own choice, on a GPU bfloat16. Transformers has float32, and"
+        " bfloat16 of 3b and on a GPU",
         choices=("float32", "mixed", "bfloat16"),
     )
     doubtful_score: float | None = option(
@@ -140,11 +140,13 @@ def _measure(
     """All figures of one model; each table is printed as soon as it is measured."""
     import torch
 
-    from clue_ros.model.devices import DTYPES, MIXED, device_name
+    from clue_ros.model.devices import DTYPES, MIXED, device_name, wants_mixed
 
-    usual = "bfloat16" if size == "3b" or device.type == "cuda" else "auto"
-    ours = options.dtype or usual
-    dtype = "bfloat16" if ours == "bfloat16" else "float32"  # of the files, and of transformers
+    large = size == "3b"
+    halved = device.type == "cuda" or (large and not wants_mixed("auto", device))
+    ours = options.dtype or ("bfloat16" if halved else "auto")
+    # Of the files, and of transformers.
+    dtype = "bfloat16" if ours == "bfloat16" or large else "float32"
     folder = find_model(options.model)
     if size is not None:
         from clue_ros.lab.evaluation.random_models import room_for, write_random_model
