@@ -315,7 +315,8 @@ def test_a_large_decoder_is_mixed_in_half_of_the_memory(
     monkeypatch.setattr(lean, "MERGED_BYTES", 1000)
     large = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
     assert small.dtype == large.dtype == "mixed"
-    assert large.memory.weights * 2 == small.memory.weights
+    assert small.memory.weights is not None
+    assert large.memory.weights == small.memory.weights // 2 > 0
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
