@@ -11,8 +11,9 @@ to rounding (a test compares them on random inputs), and differs in the work tha
 - A cache of its final size, written in place.
 - Of the block that the detector reads, no more than the attention of the words' rows.
 - Of a small decoder (`MERGED_BYTES`), each adapter's weights merged into a copy of the base's, q, k
-  and v in one matrix; if asked, a copy in 16 bits (mixed precision). Of a larger one, and of a
-  quantised one, peft's own layers.
+  and v in one matrix; in mixed precision a copy in 16 bits. Of a larger one in mixed precision,
+  the products of the base's weights and the adapter's beside them. Else peft's own layers, as of a
+  quantised decoder.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class _Block:
 class FastDecoder:
     """Runs a Gemma 2 decoder with the adapter that is active in it. No gradients.
 
-    products: the type of the operands of matrix products with weights; None: that of the weights.
+    products: in mixed precision the type of the operands of products with the projections' weights
+    and with attention weights; None: as the layers have them.
     merge: merge an adapter into a larger decoder than `MERGED_BYTES` too.
     """
 
@@ -315,7 +317,7 @@ class FastDecoder:
         return made.blocks
 
     def _apart(self, layer: Any, name: str | None) -> _Block:
-        """A block whose adapter stays beside the base's weights."""
+        """A block that is not merged: in mixed precision its products, else the layer's modules."""
         parts = _projections(layer)
         if self._products is not None:
             parts = tuple(_Beside(part, name) for part in parts)
