@@ -139,6 +139,14 @@ def above_zero(text: str) -> float:
     return number
 
 
+def not_negative(text: str) -> float:
+    """Argparse type of a number that is 0 or more."""
+    number = float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
+    return number
+
+
 def output_file(*suffixes: str) -> Callable[[str], Path]:
     """Argparse type of a file to write; refuses other suffixes, and a folder that is not there."""
 

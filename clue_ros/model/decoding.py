@@ -47,6 +47,10 @@ still has an IoU over 0.5. On simulated validation scenes windows of 5 to 32 ste
 from wrong ones about equally well.
 """
 
+PLAUSIBLE = 0.01
+"""A pragmatic reply has no token less likely than this, as a share of the likeliest one. Chosen on
+simulated validation scenes."""
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -293,6 +297,44 @@ def reply_to(
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
         logits = backbone.logits(backbone.step(chosen, lengths + 1 + count, mask, prefill.cache))
     return [row.result() for row in rows]
+
+
+@torch.inference_mode()
+def pragmatic_reply(
+    backbone: Backbone,
+    vocabulary: Vocabulary,
+    prefill: Prefill,
+    rationality: float,
+    *,
+    max_new_tokens: int = 48,
+) -> Generation:
+    """Words after the first of B prompts of one length that would be said less after the others.
+
+    A pragmatic speaker of rational speech acts, token by token (Cohn-Gordon, Goodman and Potts,
+    2018): the token that maximises log P(token | first) + rationality * log (P(token | first) /
+    mean of P(token | each prompt)), of those that are at least PLAUSIBLE times as likely after the
+    first prompt as its likeliest (Li and others, 2023, section 3.2). All prompts read the same
+    tokens. With a rationality of 0 the words are those of `reply_to` in mode "question".
+    """
+    row = _Row("question", vocabulary, 1)
+    logits, mask, count = prefill.logits, prefill.mask, len(prefill.logits)
+    for said in range(max_new_tokens):
+        allowed = vocabulary.later if said else vocabulary.opening
+        logs = logits.float().masked_fill(~allowed, -math.inf).log_softmax(-1)
+        own = logs[0]
+        apart = own - (logs.logsumexp(0) - math.log(count))
+        scores = own + rationality * apart
+        scores = scores.masked_fill(own < own.max() + math.log(PLAUSIBLE), -math.inf)
+        token = int(scores.argmax())
+        row.add(token, logits[0].float().softmax(-1))
+        if row.done or said == max_new_tokens - 1:
+            break
+        mask = torch.cat([mask, mask.new_ones(count, 1)], 1)
+        chosen = torch.full((count,), token, device=logits.device)
+        logits = backbone.logits(
+            backbone.step(chosen, prefill.lengths + 1 + said, mask, prefill.cache)
+        )
+    return row.result()
 
 
 @torch.inference_mode()

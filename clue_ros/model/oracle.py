@@ -12,6 +12,10 @@ The first one asks for the user's answer, the second one for the request. Both w
 embedded tokenizer; "answer" and "describe" are not in all, and unknown words are all the same
 token. The paper's own form of the task does not have the box; whoever answers "is it the left one?"
 needs it. Evaluations and data generation load this adapter; a robot does not.
+
+Where the boxes of other objects are known, an answer is one that fits them less than the person's
+own (`decoding.pragmatic_reply`): of "the small one" and "the left one" the adapter alone says the
+likelier, also where another object is as small.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import torch
 
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.checkpoint import Checkpoint, existing_folder
-from clue_ros.model.decoding import generate
+from clue_ros.model.decoding import pragmatic_reply, read_prompts
 from clue_ros.model.fast_decoder import KeyValues
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.location_tokens import Codes, to_text
@@ -111,28 +115,45 @@ class Oracle:
         """What stands before the dialogue where an answer about a box is wanted."""
         return instruction_for(self.settings.answer, codes)
 
-    def answer(self, features: torch.Tensor, codes: Codes, context: str) -> str:
+    def answer(
+        self,
+        features: torch.Tensor,
+        codes: Codes,
+        context: str,
+        others: Sequence[Codes] = (),
+        rationality: float = 0.0,
+    ) -> str:
         """The person's answer. context: the dialogue, which ends with the robot's question.
 
-        features: (1, N, D). codes: the box that the person has in mind.
+        features: (1, N, D). codes: the box that the person has in mind. others: boxes of other
+        objects. rationality: how much the answer should fit its box better than theirs; 0: the
+        likeliest words.
         """
-        return self._say(features, self.instruction(codes), context)
+        instructions = [self.instruction(box) for box in (codes, *others)]
+        return self._say(features, instructions, context, rationality)
 
     def describe(self, features: torch.Tensor, codes: Codes) -> str:
         """The person's request for the object in a box, which may fit other objects too."""
-        return self._say(features, instruction_for(self.settings.describe, codes), "")
+        return self._say(features, [instruction_for(self.settings.describe, codes)], "")
 
     @torch.inference_mode()
-    def _say(self, features: torch.Tensor, instruction: str, context: str) -> str:
+    def _say(
+        self,
+        features: torch.Tensor,
+        instructions: Sequence[str],
+        context: str,
+        rationality: float = 0.0,
+    ) -> str:
+        """Words after the first instruction, apart from what would be said after the others."""
         parts = self._checkpoint
         self.use()
-        prompts = encode_prompts(parts.processor, instruction, [context])
-        (said,) = generate(
+        prompts = encode_prompts(parts.processor, instructions, [context] * len(instructions))
+        prefill = read_prompts(parts.backbone, features, prompts.to(parts.backbone.device))
+        said = pragmatic_reply(
             parts.backbone,
             parts.vocabulary,
-            features,
-            prompts.to(parts.backbone.device),
-            "question",  # words, which begin with neither a location nor <eos>
+            prefill,
+            rationality,
             max_new_tokens=self.settings.max_new_tokens,
         )
         return parts.words(said)

@@ -341,22 +341,26 @@ class Prompts:
 
 def encode_prompts(
     processor: PaliGemmaProcessor,
-    instruction: str,
+    instruction: str | Sequence[str],
     contexts: Sequence[str],
     suffixes: Sequence[str] | None = None,
 ) -> Prompts:
     """The tokens PaliGemmaProcessor makes of "instruction context", without touching a picture.
+
+    instruction: one for all contexts, or one for each.
 
     `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and
     `suffixes` (training targets, which may hold location tokens) are ours. An empty instruction
     gives the bare context.
     """
     tokenizer = processor.tokenizer
-    lead = f"{instruction} " if instruction else ""
+    one = isinstance(instruction, str)
     rows = []
     for i, context in enumerate(contexts):
-        prefix = lead + escape(context, tokenizer)
-        rows.append(_encode(processor, prefix, len(instruction), suffixes[i] if suffixes else None))
+        word = instruction if one else instruction[i]
+        prefix = f"{word} " if word else ""
+        prefix += escape(context, tokenizer)
+        rows.append(_encode(processor, prefix, len(word), suffixes[i] if suffixes else None))
     length = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": tokenizer.pad_token_id, "labels": -100, "query_mask": False}
 

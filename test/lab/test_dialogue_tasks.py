@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -27,7 +27,14 @@ from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
 from clue_ros.lab.evaluation import sentence_tasks
 from clue_ros.lab.evaluation.clip_features import ClipFeatures
-from clue_ros.lab.evaluation.dialogue_tasks import choose_box, grounding_summary, task_table
+from clue_ros.lab.evaluation.dialogue_tasks import (
+    MOST_OTHERS,
+    RATIONALITY,
+    OracleUser,
+    choose_box,
+    grounding_summary,
+    task_table,
+)
 from clue_ros.lab.evaluation.sentence_tasks import (
     MomentsOnDisk,
     measure_sentences,
@@ -38,7 +45,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
 )
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.model.location_tokens import encode_box, to_text
+from clue_ros.model.location_tokens import Codes, encode_box, to_text
 
 
 def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
@@ -371,6 +378,68 @@ def test_the_oracle_plays_on_a_plain_world_beside_the_papers_success(
         [" InViG-Base 21K (paper, InViG) ", " 0.356 "],
         [" InViG-Base 500+21K (paper, InViG) ", " 0.456 "],
     ]
+
+
+class FakeOracle:
+    """Remembers what it is asked with; stands in for `Oracle`."""
+
+    asked: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, *_: object) -> None:
+        self.asked.clear()
+
+    def answer(
+        self, _features: object, codes: Codes, _context: str, others: Any, rationality: float
+    ) -> str:
+        """Always the same words."""
+        self.asked.append((codes, *others, rationality))
+        return "the red one"
+
+
+def test_an_answer_is_told_from_the_nearest_other_proposals() -> None:
+    own = Box(0.4, 0.4, 0.6, 0.6)
+    same = Box(0.41, 0.4, 0.6, 0.6)
+    far = [Box(0.0, 0.01 * n, 0.1, 0.01 * n + 0.1) for n in range(MOST_OTHERS)]
+    near = Box(0.6, 0.4, 0.8, 0.6)
+    user = OracleUser(
+        FakeOracle(),  # type: ignore[arg-type]
+        lambda: None,
+        "take the cup",
+        own,
+        lambda: [same, *far, near, own],
+        2.5,
+    )
+    assert user("which one ?") == "the red one"
+    ((codes, first, *others, rationality),) = FakeOracle.asked
+    assert codes == encode_box(own, 1, 1)
+    assert first == encode_box(near, 1, 1)
+    assert (len(others), rationality) == (MOST_OTHERS - 1, 2.5)
+    assert encode_box(far[0], 1, 1) not in others, "the farthest is one too many"
+
+
+@pytest.mark.parametrize("rationality", [None, 0.0])
+def test_in_self_play_an_answer_is_told_from_the_other_objects(
+    root: Path, monkeypatch: pytest.MonkeyPatch, rationality: float | None
+) -> None:
+    monkeypatch.setattr(clue_ros.model.oracle, "Oracle", FakeOracle)
+    model = write_random_model(root / "asks", vocabulary(), threshold=0)
+    words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--split", "val"]
+    words += [
+        "--source",
+        str(root / "scenes"),
+        "--model",
+        str(model),
+    ]
+    words += ["--oracle", "remembers", "--device", "cpu", "--json"]
+    words += [] if rationality is None else ["--rationality", str(rationality)]
+    assert main(words) == 0
+    assert FakeOracle.asked, "the robot asks"
+    scenes = shards.read_shard(shards.shard_path(root / "scenes", "val", 0, 0))
+    known = [{encode_box(Box(*o.box), 1, 1) for o in scene.objects} for scene in scenes]
+    for codes, *others, used in FakeOracle.asked:
+        assert used == (RATIONALITY if rationality is None else rationality)
+        objects = next(boxes for boxes in known if codes in boxes)
+        assert {codes, *others} == ({codes} if rationality == 0 else objects)
 
 
 def test_a_wrapper_is_refused_where_a_decoder_is_needed(

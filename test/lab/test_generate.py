@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -34,6 +35,7 @@ from clue_ros.lab.evaluation.options import PolicyOptions
 from clue_ros.lab.generation.command import (
     GenerateOptions,
     GrammarDescriber,
+    OraclePerson,
     RulesOfPerson,
     describe_by_words,
     generate,
@@ -51,6 +53,7 @@ from clue_ros.lab.generation.machine import (
 from clue_ros.lab.generation.rephrase import Rephraser, is_same
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.model.location_tokens import Codes, encode_box
 
 IMAGE = np.zeros((100, 200, 3), np.uint8)
 LEFT, RIGHT = Box(10, 10, 60, 60), Box(120, 10, 180, 90)
@@ -465,6 +468,34 @@ def test_the_grammar_and_the_rules_talk_about_the_target(tmp_path: Path) -> None
     words = describe_by_words(case)
     assert words is not None
     assert scene.objects[0].kind in words[0]
+
+
+def test_the_oracle_is_told_the_other_proposals(tmp_path: Path, photographs: Path) -> None:
+    asked: list[Any] = []
+
+    class FakeOracle:
+        """Remembers what it is asked with."""
+
+        def answer(self, _features: object, codes: Codes, _context: str, *told: object) -> str:
+            """Always the same words."""
+            asked.append((codes, *told))
+            return "the left one"
+
+    person = OraclePerson(FakeOracle(), 1.5)  # type: ignore[arg-type]
+    image = np.zeros((100, 200, 3), np.uint8)
+    boxes = [Box(0, 0, 50, 50), Box(100, 0, 150, 50), Box(20, 60, 90, 90)]
+    case = Case(
+        Picture("a", lambda: image),
+        image,
+        SimpleNamespace(features=None),
+        [Candidate(box, "cup") for box in boxes],
+        1,
+        np.random.default_rng(0),
+    )
+    assert person.answer(case, ("take the cup", ()))("which one ?") == "the left one"
+    ((codes, others, rationality),) = asked
+    first, own, third = (encode_box(box, 200, 100) for box in boxes)
+    assert (codes, sorted(others), rationality) == (own, sorted([first, third]), 1.5)
 
 
 def test_the_command_with_a_model_an_oracle_and_a_language_model(

@@ -12,7 +12,13 @@ from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import Checkpoint, IvgSettings
-from clue_ros.model.decoding import Vocabulary
+from clue_ros.model.decoding import (
+    PLAUSIBLE,
+    Prefill,
+    Vocabulary,
+    generate,
+    pragmatic_reply,
+)
 from clue_ros.model.fast_decoder import FastDecoder
 from clue_ros.model.loading import EMBEDDED, find_model
 from clue_ros.model.oracle import (
@@ -27,7 +33,7 @@ from clue_ros.model.oracle import (
     save_oracle_settings,
     suffix_log_probs,
 )
-from clue_ros.model.prompts import load_processor
+from clue_ros.model.prompts import decode_text, encode_prompts, load_processor
 
 CONTEXT = "pick up the block assistant: which one ? user: the left one"
 SUFFIXES = ["the red one", "", "no", "do you mean the blue ball or the green cylinder ?", "no"]
@@ -95,6 +101,116 @@ def test_the_prompt_is_read_once_whatever_the_number_of_suffixes(
     prompt, suffixes = sizes
     assert prompt[0] == 1
     assert suffixes == (1, 30 * 3)  # <eos> predicts nothing
+
+
+@pytest.fixture
+def oracle(random_model: Path, tmp_path: Path) -> tuple[Oracle, Checkpoint, torch.Tensor]:
+    """An oracle with random weights, its model, and features of no picture."""
+    parts = random_checkpoint(random_model, 1)
+    parts.adapters.save(IVG, tmp_path)
+    save_oracle_settings(OracleSettings(6, "left", "right"), tmp_path)
+    features = torch.randn(1, parts.backbone.grid**2, parts.backbone.text.hidden_size)
+    return Oracle(parts, tmp_path), parts, features
+
+
+OWN, OTHERS = (1, 3, 900, 1000), ((5, 40, 700, 800), (300, 500, 600, 900))
+
+
+def test_without_others_or_rationality_an_answer_is_greedy(
+    oracle: tuple[Oracle, Checkpoint, torch.Tensor],
+) -> None:
+    person, parts, features = oracle
+    likeliest = person.answer(features, OWN, CONTEXT)
+    prompts = encode_prompts(parts.processor, person.instruction(OWN), [CONTEXT])
+    (said,) = generate(
+        parts.backbone, parts.vocabulary, features, prompts, "question", max_new_tokens=6
+    )
+    assert parts.words(said) == likeliest != ""
+    assert person.answer(features, OWN, CONTEXT, OTHERS, 0.0) == likeliest
+    assert person.answer(features, OWN, CONTEXT, (), 4.0) == likeliest
+
+
+@pytest.mark.parametrize("rationality", [0.5, 4.0])
+def test_each_token_of_a_pragmatic_answer_is_what_whole_sequences_give(
+    oracle: tuple[Oracle, Checkpoint, torch.Tensor], rationality: float
+) -> None:
+    person, parts, features = oracle
+    said = person.answer(features, OWN, CONTEXT, OTHERS, rationality)
+    backbone, vocabulary = parts.backbone, parts.vocabulary
+    expected: list[int] = []
+    while len(expected) < 6 and vocabulary.eos not in expected:
+        logs = []
+        for box in (OWN, *OTHERS):
+            prompt = encode_prompts(parts.processor, person.instruction(box), [CONTEXT])
+            told = torch.tensor([expected], dtype=torch.long)
+            whole = {name: tensor.clone() for name, tensor in vars(prompt).items()}
+            for name, fill in (
+                ("input_ids", told),
+                ("attention_mask", torch.ones_like(told)),
+                ("token_type_ids", torch.ones_like(told)),
+                ("labels", told),
+                ("query_mask", torch.zeros_like(told, dtype=torch.bool)),
+            ):
+                whole[name] = torch.cat([whole[name], fill], 1)
+            with torch.inference_mode():
+                hidden, _ = backbone.forward(features, type(prompt)(**whole))
+                logits = backbone.logits(hidden[:, -1])[0]
+            allowed = vocabulary.later if expected else vocabulary.opening
+            logs.append(logits.masked_fill(~allowed, -torch.inf).log_softmax(-1))
+        own, mean = logs[0], torch.stack(logs).exp().mean(0).log()
+        scores = own + rationality * (own - mean)
+        scores[own.exp() < PLAUSIBLE * own.exp().max()] = -torch.inf
+        expected.append(int(scores.argmax()))
+    ids = [token for token in expected if token != vocabulary.eos]
+    assert said == decode_text(parts.processor.tokenizer, ids)
+
+
+class FakeBackbone:
+    """Says "small" or "left", then the end; a step's hidden state is its logits."""
+
+    def __init__(self, end: torch.Tensor) -> None:
+        self._end = end
+
+    def step(self, chosen: torch.Tensor, *_: object) -> torch.Tensor:
+        """The end after every token."""
+        return self._end.expand(len(chosen), -1)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The hidden states."""
+        return hidden
+
+
+@pytest.mark.parametrize(
+    ("other", "rationality", "expected"),
+    [
+        ((0.6, 0.1), 0.0, "small"),
+        ((0.6, 0.1), 1.0, "small"),  # 0.3 (0.3 / 0.2) = 0.45 is less than 0.6 (0.6 / 0.6)
+        ((0.6, 0.1), 2.0, "left"),  # 0.3 (0.3 / 0.2)^2 = 0.675
+        ((0.1, 0.6), 2.0, "small"),  # the other box is more on the left than small
+        ((0.6, 0.29), 2.0, "small"),  # neither tells much
+    ],
+)
+def test_what_fits_another_object_as_well_is_not_said(
+    other: tuple[float, float], rationality: float, expected: str
+) -> None:
+    tokenizer = load_processor(find_model(EMBEDDED[0])).tokenizer
+    vocabulary = Vocabulary(tokenizer, len(tokenizer))
+    small, left = tokenizer.convert_tokens_to_ids(["small", "left"])
+    shares = torch.full((2, len(tokenizer)), 1e-9)
+    for row, (first, second) in zip(shares, ((0.6, 0.3), other), strict=True):
+        row[small], row[left] = first, second
+    end = torch.full((len(tokenizer),), -50.0)
+    end[vocabulary.eos] = 0.0
+    mask = torch.ones(2, 3, dtype=torch.long)
+    prefill = Prefill(shares.log(), mask.sum(1), mask, None)
+    said = pragmatic_reply(
+        FakeBackbone(end),  # type: ignore[arg-type]
+        vocabulary,
+        prefill,
+        rationality,
+    )
+    assert decode_text(tokenizer, said.tokens) == expected
+    assert said.probabilities == pytest.approx((0.6 if expected == "small" else 0.3,), rel=0.2)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)

@@ -10,12 +10,14 @@ ivg   I-VG: the robot asks, the oracle answers, the robot points; by the box, an
 
 `sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
 (`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
-GuessWhat?! all objects.
+GuessWhat?! all objects. They are also what the oracle's answers tell its object from
+(`--rationality`).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -63,12 +65,19 @@ from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop
 from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.options import (
+    add_options,
+    at_least,
+    not_negative,
+    option,
+    read_options,
+    required,
+)
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
-from clue_ros.model.location_tokens import BETWEEN, encode_box, to_text
+from clue_ros.model.location_tokens import BETWEEN, Codes, encode_box, to_text
 from clue_ros.wrapper.sources import DetectedObjects
 
 if TYPE_CHECKING:
@@ -104,6 +113,13 @@ PUBLISHED_CHOICE = {
 }
 """M-VG by choice among true boxes: from the InViG paper's text, and its data set's README."""
 
+RATIONALITY = 4.0
+"""How much an answer of the oracle should fit its box better than the other proposals. Chosen on
+simulated validation scenes."""
+SAME = 0.5  # IoU from which on a proposal is the oracle's own object
+MOST_OTHERS = 15
+"""Other proposals that an answer is told from: each takes as long as the answer's own prompt."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
@@ -132,6 +148,12 @@ class TaskOptions:
         None,
         "folder of the oracle; for ivg on simulated scenes default: the rule-based person",
         metavar="DIR",
+    )
+    rationality: float = option(
+        RATIONALITY,
+        "with ivg, how much an answer of the oracle should fit its box better than the other"
+        " proposals; 0: the likeliest answer",
+        type=not_negative,
     )
     ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
     clip: str | None = option(
@@ -284,32 +306,63 @@ def _curve(ious: Sequence[float]) -> dict[str, float | None]:
 class OracleUser:
     """The oracle as the person of a dialogue: it keeps the dialogue and answers each question."""
 
-    def __init__(self, oracle: Oracle, features: Callable[[], Any], box: Box, request: str) -> None:
-        """features: of the image, (1, N, D). box: the person's object, in fractions."""
-        self._oracle, self._features = oracle, features
-        self._codes = encode_box(box, 1, 1)
+    def __init__(
+        self,
+        oracle: Oracle,
+        features: Callable[[], Any],
+        request: str,
+        box: Box,
+        proposals: Callable[[], Sequence[Box]],
+        rationality: float,
+    ) -> None:
+        """features: of the image, (1, N, D). request: what the person said first.
+
+        box: of the person's object. proposals: of the image's objects. Boxes are in fractions.
+        """
+        self._oracle, self._features, self._box = oracle, features, box
+        self._proposals, self._rationality = proposals, rationality
         self._dialogue = Dialogue(request)
 
     def __call__(self, question: str) -> str:
         """Answer a question."""
         self._dialogue.add_question(question)
-        said = self._oracle.answer(self._features(), self._codes, self._dialogue.context())
+        said = self._oracle.answer(
+            self._features(),
+            encode_box(self._box, 1, 1),
+            self._dialogue.context(),
+            _others(self._box, self._proposals()) if self._rationality else (),
+            self._rationality,
+        )
         if not any(c.isalnum() for c in said):
             said = "i am not sure"
         self._dialogue.add_answer(said)
         return said
 
 
+def _others(box: Box, proposals: Sequence[Box]) -> list[Codes]:
+    """The proposals that are not the box's own object; of many those next to it."""
+
+    def distance(other: Box) -> float:
+        (x, y), (other_x, other_y) = box.center, other.center
+        return math.hypot(x - other_x, y - other_y)
+
+    others = sorted((p for p in proposals if p.iou(box) < SAME), key=distance)
+    return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
+
+
 def play_samples(
     clue: Clue, oracle: Oracle | None, samples: Sequence[InvigSample], options: TaskOptions
 ) -> Iterable[EvalSample]:
     """The games of I-VG: for simulated scenes those of `clue eval tabletop`, by either person."""
-    images = LastImage(clue)
+    images, proposals = LastImage(clue), _proposals(samples, options)
     if options.data != "tabletop":
         if oracle is None:
             raise ClueError("--task ivg on this data needs --oracle DIR (`clue train oracle`)")
         known = numbered(samples, lambda text: note([text]))
-        return (_game(oracle, images, s, position) for position, s in known)
+        return (
+            _game(oracle, images, s, position, proposals, options.rationality)
+            for position, s in known
+        )
     many = {"per_image": options.per_image, "seed": options.seed}
     if world_spec(options.world).language == "plain":
         games = tabletop_samples(options.scenes, **many)
@@ -326,18 +379,24 @@ def play_samples(
             for r in game.interactive
         )
         if oracle is not None:
-            height, width = scene.image.shape[:2]
             features = cache(partial(clue.checkpoint.look, scene.image))
+            told = [_in_scene(scene, position, r.about["truth"][0], r.text) for r in requests]
             requests = tuple(
-                replace(r, answer=OracleUser(oracle, features, _target(r, width, height), r.text))
-                for r in requests
+                replace(
+                    r,
+                    answer=OracleUser(
+                        oracle,
+                        features,
+                        r.text,
+                        Box(*sample.box),
+                        partial(proposals, position, sample, scene.image),
+                        options.rationality,
+                    ),
+                )
+                for r, sample in zip(requests, told, strict=True)
             )
         out.append(replace(game, clear=(), ambiguous=(), absent=(), interactive=requests))
     return out
-
-
-def _target(request: DialogueRequest, width: int, height: int) -> Box:
-    return _in_fractions(request.about["truth"][0], width, height)
 
 
 def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
@@ -354,7 +413,14 @@ def _reaches(iou: Callable[[Box], float], level: float, box: Box) -> bool:
     return iou(box) >= level
 
 
-def _game(oracle: Oracle, images: LastImage, sample: InvigSample, position: int) -> EvalSample:
+def _game(
+    oracle: Oracle,
+    images: LastImage,
+    sample: InvigSample,
+    position: int,
+    proposals: Proposals,
+    rationality: float,
+) -> EvalSample:
     truth, shape = Box(*sample.box), list[int]()
 
     def load() -> npt.NDArray[np.uint8]:
@@ -367,7 +433,12 @@ def _game(oracle: Oracle, images: LastImage, sample: InvigSample, position: int)
         return _in_fractions(box.as_list(), width, height).iou(truth)
 
     user = OracleUser(
-        oracle, lambda: images.look(sample.image_id, sample.load), truth, sample.request
+        oracle,
+        lambda: images.look(sample.image_id, sample.load),
+        sample.request,
+        truth,
+        lambda: proposals(position, sample, sample.load()),
+        rationality,
     )
     grades: dict[str, Grade] = {"accuracy": partial(_reaches, iou, 0.5), **_levels(iou)}
     about = {"position": position}
@@ -407,12 +478,17 @@ def _played(
     position: int = record["position"]
     if options.data != "tabletop":
         return samples[position]
-    image = options.scenes[position].image
+    return _in_scene(options.scenes[position], position, record["truth"][0], record["text"])
+
+
+def _in_scene(scene: Scene, position: int, truth: Sequence[float], request: str) -> InvigSample:
+    """A request about a simulated scene, without its dialogue. truth: the target's box, pixels."""
+    image = scene.image
     height, width = image.shape[:2]
-    box = _in_fractions(record["truth"][0], width, height)
+    box = _in_fractions(truth, width, height)
     corners = box.x_min, box.y_min, box.x_max, box.y_max
     name = f"scene {position}"
-    return InvigSample(name, name, lambda: image, record["text"], (), corners)
+    return InvigSample(name, name, lambda: image, request, (), corners)
 
 
 Proposals = Callable[[int, InvigSample, npt.NDArray[np.uint8]], Sequence[Box]]

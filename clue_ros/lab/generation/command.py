@@ -42,7 +42,7 @@ from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
-from clue_ros.lab.evaluation.dialogue_tasks import OracleUser
+from clue_ros.lab.evaluation.dialogue_tasks import RATIONALITY, OracleUser
 from clue_ros.lab.evaluation.options import PolicyOptions, nouns_option, objects_option
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
@@ -64,7 +64,7 @@ from clue_ros.lab.language.plain_grammar import plain_reference, plain_request
 from clue_ros.lab.language.references import referents
 from clue_ros.lab.language.simulated_user import PlainUser, RichUser
 from clue_ros.lab.language.words import REQUESTS, pick
-from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.options import add_options, at_least, not_negative, option, read_options, required
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.loading import fingerprint, local_or_hub
@@ -103,6 +103,12 @@ class GenerateOptions:
         None,
         "folder of `clue train oracle`, who answers; default in simulated scenes: by rules",
         metavar="DIR",
+    )
+    rationality: float = option(
+        RATIONALITY,
+        "how much an answer of the oracle should fit its box better than the other objects; 0: the"
+        " likeliest answer",
+        type=not_negative,
     )
     describe: str | None = option(
         None,
@@ -171,7 +177,7 @@ class GenerateOptions:
     def settings(self) -> dict[str, Any]:
         """What must not change between the runs of an output folder."""
         names = (
-            "objects", "nouns", "oracle", "rephrase", "per_image", "min_rounds",
+            "objects", "nouns", "oracle", "rationality", "rephrase", "per_image", "min_rounds",
             "max_rounds", "min_iou", "min_area", "seed", "shards",
         )  # fmt: skip
         simulated = {"world": self.world, "split": self.split} if self.simulated else {}
@@ -338,20 +344,29 @@ class RulesOfPerson:
 
 
 class OraclePerson:
-    """The oracle adapter."""
+    """The oracle adapter. rationality: of its answers, see `Oracle.answer`."""
 
-    def __init__(self, oracle: Oracle) -> None:
-        self._oracle = oracle
+    def __init__(self, oracle: Oracle, rationality: float) -> None:
+        self._oracle, self._rationality = oracle, rationality
 
     def describe(self, case: Case) -> Request | None:
         """See `MachineParts.describe`."""
-        said = self._oracle.describe(case.view.features, encode_box(case.box_in_fractions, 1, 1))
+        said = self._oracle.describe(
+            case.view.features, encode_box(case.boxes_in_fractions[case.target], 1, 1)
+        )
         return (said, ()) if any(c.isalnum() for c in said) else None
 
     def answer(self, case: Case, request: Request) -> User:
         """See `MachineParts.person`."""
-        features = case.view.features
-        return OracleUser(self._oracle, lambda: features, case.box_in_fractions, request[0])
+        features, boxes = case.view.features, case.boxes_in_fractions
+        return OracleUser(
+            self._oracle,
+            lambda: features,
+            request[0],
+            boxes[case.target],
+            lambda: boxes,
+            self._rationality,
+        )
 
 
 def load_parts(options: GenerateOptions) -> MachineParts:
@@ -364,7 +379,7 @@ def load_parts(options: GenerateOptions) -> MachineParts:
 
         if not has_checkpoint(grounder):
             raise ClueError("the oracle is an adapter of a PaliGemma 2: --model wrapper has none")
-        person = OraclePerson(Oracle(grounder.checkpoint, options.oracle))
+        person = OraclePerson(Oracle(grounder.checkpoint, options.oracle), options.rationality)
     describe: Any = describe_by_words
     if options.describer == "grammar":
         describe = GrammarDescriber(options.world)

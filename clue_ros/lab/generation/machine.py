@@ -69,11 +69,13 @@ class Case:
         return self.candidates[self.target].box
 
     @property
-    def box_in_fractions(self) -> Box:
-        """The target's box, in fractions of the image."""
+    def boxes_in_fractions(self) -> list[Box]:
+        """The candidates' boxes, in fractions of the image."""
         height, width = self.image.shape[:2]
-        b = self.box
-        return Box(b.x_min / width, b.y_min / height, b.x_max / width, b.y_max / height)
+        boxes = (candidate.box for candidate in self.candidates)
+        return [
+            Box(b.x_min / width, b.y_min / height, b.x_max / width, b.y_max / height) for b in boxes
+        ]
 
 
 Request = tuple[str, tuple[int, ...]]
@@ -179,7 +181,7 @@ class DialogueMachine:
         useless = len(exchanges) - len(kept)
         dropped.update({"repeated question": repeated, "useless turn": useless})
         text, kept, iou = self._rephrased(case, text, kept, iou)
-        box = [round(v, 5) for v in case.box_in_fractions.as_list()]
+        box = [round(v, 5) for v in case.boxes_in_fractions[case.target].as_list()]
         return {
             "bbox": box,
             "category": case.candidates[case.target].label,
