@@ -285,10 +285,10 @@ class Clue:
 
         1 is the paper's. The further views shift or scale the picture a little, the third is zoomed
         at what the words attend to; the box's score falls where they disagree
-        (`clue_ros.model.multi_view`). The first view alone decides
-        whether the others are needed for the box (`doubtful_score`), and whether to ask, unless
-        policy "both" was fitted to ask the others in doubt (`clue_ros.model.fusion`, `sure`). Set
-        it to None for the model's own number.
+        (`clue_ros.model.multi_view`). The first view alone decides whether the second is needed for
+        the box (`doubtful_score`); the others are needed where those two disagree. The first view
+        alone decides whether to ask, unless policy "both" was fitted to ask the others in doubt
+        (`clue_ros.model.fusion`, `sure`). Set it to None for the model's own number.
         """
         return self._checkpoint.ivg.num_views if self._num_views is None else self._num_views
 
@@ -300,9 +300,10 @@ class Clue:
 
     @property
     def doubtful_score(self) -> float:
-        """Score of the first view's box up to which the further views are looked at, 0..1.
+        """Score of the first view's box up to which the second view is looked at, 0..1.
 
-        1: always. Set it to None for the model's own.
+        The others follow where the two disagree (`clue_ros.model.multi_view.settled`). 1: all views
+        for every box. Set it to None for the model's own.
         """
         own = self._doubtful_score
         return self._checkpoint.ivg.doubtful_score if own is None else own
@@ -559,15 +560,25 @@ class Clue:
         peaks: Sequence[Peak],
         prefill: Prefill | None,
     ) -> Agreement:
-        """The box of the first view, or where that leaves a doubt, that of all views together."""
-        from clue_ros.model.multi_view import agreed
+        """The box of the first view; where that leaves a doubt, that of two views or of all.
+
+        prefill: the context as all further views read it, None where they did not.
+        """
+        from clue_ros.model.multi_view import agreed, settled
 
         through = self._windows(view, peaks)
         if said.score > self.doubtful_score:
-            through = through[:1]
+            return agreed([said], through[:1])
+        found = [said]
+        if prefill is None and len(through) > 2 and self.doubtful_score < 1:
+            found += self._checkpoint.point(self._further(view, through[1:2]), context)
+            if settled(found, through):
+                return agreed(found, through[:2])
         further = self._further(view, through[1:])
-        others = [] if further is None else self._checkpoint.point(further, context, prefill)
-        return agreed([said, *others], through)
+        if further is not None:
+            missing = further[len(found) - 1 :]
+            found += self._checkpoint.point(missing, context, prefill)
+        return agreed(found, through)
 
     def _further(self, view: View, through: Sequence[Window]) -> Any:
         """Features (n, N, D) of the views after the first; None if there are none."""

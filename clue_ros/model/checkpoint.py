@@ -87,7 +87,7 @@ class IvgSettings:
     instruction: its conditioning word. max_new_tokens: of a question. max_boxes: of a grounding,
     the last of which is meant; the paper has 1. num_views: augmented views of an image whose boxes
     are averaged; the paper has 1. doubtful_score: the further views are looked at only where the
-    first view's score is at most this; 1: always (`clue train views` fits it).
+    first view's score is at most this; 1: all of them always (`clue train views` fits it).
     """
 
     instruction: str = "clarify"

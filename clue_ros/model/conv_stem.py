@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from clue_ros.model.products import Convolution, is_fused_with
+
 EFFICIENTNET_LITE0: dict[str, Any] = {
     "first": 32,
     "stages": [
@@ -38,7 +40,10 @@ EFFICIENTNET_LITE0: dict[str, Any] = {
 
 
 class FrozenConv(nn.Module):
-    """A convolution with TensorFlow's "same" padding whose weights are buffers: none is trained."""
+    """A convolution with TensorFlow's "same" padding whose weights are buffers: none is trained.
+
+    packs: copy the weight into the layout of the CPU's library when the first picture comes.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor
@@ -51,9 +56,11 @@ class FrozenConv(nn.Module):
         self.groups = channels if depthwise else 1
         self.register_buffer("weight", torch.zeros(out, channels // self.groups, kernel, kernel))
         self.register_buffer("bias", torch.zeros(out))
+        self.packs = False
+        self._packed: Convolution | None = None
 
-    def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride))."""
+    def forward(self, picture: torch.Tensor, *, relu6: bool = False) -> torch.Tensor:
+        """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride)). relu6: with it after."""
         padding, skipped = [], []
         for size in map(int, picture.shape[2:]):
             reach = (math.ceil(size / self.stride) - 1) * self.stride + self.kernel
@@ -62,15 +69,18 @@ class FrozenConv(nn.Module):
             # which is quicker than a padded copy.
             padding.append(before + more * self.stride)
             skipped.append(more)
-        found = functional.conv2d(
-            picture, self.weight, self.bias, self.stride, padding, groups=self.groups
-        )
+        weights = self.weight, self.bias
+        if self.packs and self._packed is None:
+            self._packed = Convolution(*weights, self.stride, self.groups, picture, padding)
+        if self._packed is not None:
+            found = self._packed(picture, padding, relu6=relu6)
+        else:
+            found = functional.conv2d(picture, *weights, self.stride, padding, groups=self.groups)
+            if relu6:
+                # In place, which frozen weights allow: new pages for 8 MB take longer than the
+                # convolution.
+                found = functional.relu6(found, inplace=True)
         return found[:, :, skipped[0] :, skipped[1] :]
-
-
-def _relu6_(picture: torch.Tensor) -> torch.Tensor:
-    """In place, which frozen weights allow: new pages for 8 MB take longer than the convolution."""
-    return functional.relu6(picture, inplace=True)
 
 
 class Block(nn.Module):
@@ -86,8 +96,8 @@ class Block(nn.Module):
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """(B, channels, H, W) to (B, out, H / stride, W / stride)."""
-        wide = picture if self.expand is None else _relu6_(self.expand(picture))
-        narrow: torch.Tensor = self.project(_relu6_(self.depthwise(wide)))
+        wide = picture if self.expand is None else self.expand(picture, relu6=True)
+        narrow: torch.Tensor = self.project(self.depthwise(wide, relu6=True))
         return narrow.add_(picture) if self.is_residual else narrow
 
 
@@ -123,12 +133,25 @@ class ConvStem(nn.Conv2d):
         self.stages = nn.ModuleList(stages)
         self._folds = folds
         self._patch = patch_size
+        self._packs = False
+
+    def pack(self) -> None:
+        """Be quicker in inference on a CPU, for a copy of the frozen weights.
+
+        The layout is that of one picture: with more at once it would take several times as long.
+        """
+        self._packs = is_fused_with(self.first.weight)
+        for part in self.modules():
+            if isinstance(part, FrozenConv):
+                part.packs = self._packs
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) in -1..1 to (B, width, H / patch, W / patch)."""
+        if self._packs and len(picture) > 1:
+            return torch.cat([self.forward(one) for one in torch.split(picture, 1)])
         grid = picture.shape[2] // self._patch, picture.shape[3] // self._patch
         picture = picture.contiguous(memory_format=torch.channels_last)  # a third faster on CPUs
-        features, levels = _relu6_(self.first(picture)), []
+        features, levels = self.first(picture, relu6=True), []
         for stage, fold in zip(self.stages, self._folds, strict=True):
             features = stage(features)
             if fold is None:

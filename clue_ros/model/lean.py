@@ -29,7 +29,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone, load_config
 from clue_ros.model.config import LeanConfig, lean_config
-from clue_ros.model.conv_stem import has_stem, patch_embedding
+from clue_ros.model.conv_stem import ConvStem, has_stem, patch_embedding
 from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder, merged_bytes
 from clue_ros.model.loading import (
     Shapes,
@@ -444,6 +444,8 @@ class _Tower:
         own = {n.removeprefix(PATCHES): w for n, w in weights.items() if n.startswith(PATCHES)}
         self._patches.load_state_dict(own, assign=True)
         self._patches.requires_grad_(False)
+        if isinstance(self._patches, ConvStem):
+            self._patches.pack()
         self._positions = weights[f"{TOWER}embeddings.position_embedding.weight"]
         norms = ("layer_norm1", "layer_norm2")
         products = (*(f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")), "mlp.fc1", "mlp.fc2")
@@ -462,12 +464,12 @@ class _Tower:
         seen = self._patches(pixels.to(self._patches.weight.dtype)).to(pixels.dtype)
         hidden = seen.flatten(2).transpose(1, 2) + self._positions
         for (norm1, norm2), (q, k, v, out, fc1, fc2) in self._blocks:
-            normed = functional.layer_norm(hidden, size, *norm1, eps)
+            normed = functional.layer_norm(hidden, size, *norm1, eps).to(q.dtype)
             shape = (*normed.shape[:2], heads, -1)
             queries, keys, values = (part(normed).view(shape).transpose(1, 2) for part in (q, k, v))
             mixed = functional.scaled_dot_product_attention(queries, keys, values)
             hidden = hidden + out(mixed.transpose(1, 2).flatten(2))
-            normed = functional.layer_norm(hidden, size, *norm2, eps)
+            normed = functional.layer_norm(hidden, size, *norm2, eps).to(q.dtype)
             hidden = hidden + fc2(fc1.gelu(normed))
         return self._projector(functional.layer_norm(hidden, size, *self._last, eps))
 

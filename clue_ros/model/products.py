@@ -1,12 +1,13 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products of inference, as quick as PyTorch's oneDNN makes them on a CPU. No gradients.
+"""Products and convolutions of inference, as quick as PyTorch's oneDNN makes them. No gradients.
 
-A product and the GELU or the tanh that follows it are one operation of oneDNN, equal to the two up
-to rounding. PyTorch has it for its own compiler, under a name that may change: where it is missing,
-or another device holds the weights, the plain operations take its place (`is_fused`). In float32 on
-a CPU without AVX512 they take longer than the product and functions that PyTorch computes faster
-than its tanh there: gelu(x) = x sigmoid(2u), and with e = expm1(2u) tanh(u) = e / (e + 2).
+On a CPU, a product and the GELU or the tanh that follows it are one operation of oneDNN, equal to
+the two up to rounding; so are a convolution and its ReLU6. PyTorch has them for its own compiler,
+under names that may change: where they are missing, or another device holds the weights, the plain
+operations take their place (`is_fused`). In float32 on a CPU without AVX512 GELU and tanh take
+longer than the product and functions that PyTorch computes faster than its tanh there:
+gelu(x) = x sigmoid(2u), and with e = expm1(2u) tanh(u) = e / (e + 2).
 
 Weights of 16 bits under activations in float32 are mixed precision: the operands of a product are
 rounded to 16 bits, its sums are in float32, and what comes between products stays in float32.
@@ -15,7 +16,7 @@ rounded to 16 bits, its sums are in float32, and what comes between products sta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -75,6 +76,7 @@ def is_fused(dtype: torch.dtype) -> bool:
                 _onednn(left, _pack(right), None, "none"): plain,
                 _onednn(left, right, None, "gelu", "tanh"): functional.gelu(plain),
                 _onednn(left, right, None, "tanh"): plain.tanh(),
+                _tried_convolution(left, right): plain.clamp(0, 6),
             }
     except (AttributeError, RuntimeError, TypeError):
         return False
@@ -114,6 +116,41 @@ class Product:
         return functional.gelu(out, approximate="tanh").to(hidden.dtype)
 
 
+class Convolution:
+    """picture (B, I, H, W) -> (B, O, H', W'): a convolution with its weight in oneDNN's layout.
+
+    like, padding: a picture and its padding, for whose sizes the layout is best. Only where
+    `is_fused_with` says so.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: int,
+        groups: int,
+        like: torch.Tensor,
+        padding: Sequence[int],
+    ) -> None:
+        self._how = [stride, stride], [1, 1], groups
+        operations: Any = torch.ops.mkldnn
+        self._weight: torch.Tensor = operations._reorder_convolution_weight(
+            weight, list(padding), *self._how, list(like.shape)
+        )
+        self._bias = bias
+
+    def __call__(
+        self, picture: torch.Tensor, padding: Sequence[int], *, relu6: bool
+    ) -> torch.Tensor:
+        """The convolution of a picture in the weight's type. relu6: with it after."""
+        then, bounds = ("hardtanh", [0.0, 6.0]) if relu6 else ("none", [])
+        operations: Any = torch.ops.mkldnn
+        out: torch.Tensor = operations._convolution_pointwise(
+            picture, self._weight, self._bias, list(padding), *self._how, then, bounds, ""
+        )
+        return out
+
+
 def capped_product(left: torch.Tensor, right: torch.Tensor, cap: float) -> torch.Tensor:
     """A softcap, cap * tanh(left @ right^T), of (B, M, I) and (B, N, I) in float32: (B, M, N)."""
     many = left.shape[1] >= FEW
@@ -129,6 +166,11 @@ def capped_product(left: torch.Tensor, right: torch.Tensor, cap: float) -> torch
 def softmax_(logits: torch.Tensor) -> torch.Tensor:
     """Softmax over the last dimension, in place."""
     return logits.softmax(-1) if _unfused.get() else torch.softmax(logits, -1, out=logits)
+
+
+def is_fused_with(tensor: torch.Tensor) -> bool:
+    """Whether convolutions with this weight can be a `Convolution`."""
+    return tensor.is_cpu and not _unfused.get() and is_fused(tensor.dtype)
 
 
 def _is_fused(tensor: torch.Tensor) -> bool:
@@ -153,6 +195,13 @@ def _onednn(
     operations: Any = torch.ops.mkldnn
     out: torch.Tensor = operations._linear_pointwise(rows, weight, bias, then, [], how)
     return out
+
+
+def _tried_convolution(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """ReLU6 of the product (N, O) of rows (N, I) with a weight (O, I), as a convolution."""
+    picture = rows[:, :, None, None]
+    made = Convolution(weight[:, :, None, None], None, 1, 1, picture, [0, 0])
+    return made(picture, [0, 0], relu6=True).flatten(1)
 
 
 def _pack(weight: torch.Tensor) -> torch.Tensor:

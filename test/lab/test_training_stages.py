@@ -447,16 +447,19 @@ def test_the_score_that_needs_no_further_views_is_written_beside_the_settings(
 
 def test_a_score_is_kept_that_loses_no_box() -> None:
     seen = [
-        views.Found(0.9, one=True, all=True),
-        views.Found(0.7, one=True, all=True),
-        views.Found(0.6, one=False, all=True),
-        views.Found(0.3, one=True, all=False),
+        views.Found(0.9, one=True, doubt=True, all=True),
+        views.Found(0.7, one=True, doubt=True, all=True),
+        views.Found(0.6, one=False, doubt=True, all=True),
+        views.Found(0.3, one=True, doubt=False, all=False),
     ]
     assert views.fit(seen[:3]) == 0.8, "the middle of 0.6 to 1"
     assert views.fit(seen) == 0.8, "not below 0.3, although one view makes as many right there"
-    assert views.fit([*seen[:3], views.Found(0.97, one=False, all=True)]) == 0.98
-    assert views.fit([*seen[:3], views.Found(1.0, one=False, all=True)]) == 1.0
+    assert views.fit([*seen[:3], views.Found(0.97, one=False, doubt=True, all=True)]) == 0.98
+    assert views.fit([*seen[:3], views.Found(1.0, one=False, doubt=True, all=True)]) == 1.0
     assert views.fit(seen[:2]) == 0.5
+    assert views.fit([*seen[:3], views.Found(0.2, one=False, doubt=False, all=True)]) == 1.0, (
+        "two views lose a box, so all views for every box"
+    )
 
 
 def test_a_policy_without_validation_scenes_says_what_to_make(

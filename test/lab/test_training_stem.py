@@ -16,9 +16,10 @@ from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
-from clue_ros.model.conv_stem import ConvStem
+from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, ConvStem, FrozenConv
 from clue_ros.model.lean import LeanBackbone
 from clue_ros.model.paligemma import paligemma_class
+from clue_ros.model.products import is_fused
 from clue_ros.model.prompts import load_processor
 
 
@@ -106,6 +107,60 @@ def test_published_weights_give_the_published_features(
         features = stage(features)
         torch.testing.assert_close(features, wanted, atol=1e-4, rtol=1e-4)
     assert stem(picture).shape == (2, 12, side // 8, side // 8)
+
+
+def frozen(part: FrozenConv) -> None:
+    """Random weights that keep a picture's size about the same."""
+    part.weight.normal_(std=part.weight[0].numel() ** -0.5)
+    part.bias.normal_(std=0.3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.01)]
+)
+@pytest.mark.parametrize(
+    ("channels", "out", "kernel", "stride", "depthwise"),
+    [(3, 32, 3, 2, False), (16, 96, 1, 1, False), (96, 96, 5, 2, True), (40, 40, 3, 1, True)],
+)
+def test_a_packed_convolution_is_the_plain_one(
+    channels: int,
+    out: int,
+    kernel: int,
+    stride: int,
+    depthwise: bool,
+    dtype: torch.dtype,
+    close: float,
+    fresh_seed: int,
+) -> None:
+    torch.manual_seed(fresh_seed)
+    part = FrozenConv(channels, out, kernel, stride, depthwise=depthwise)
+    frozen(part)
+    pictures = [torch.randn(count, channels, side, 20) for count, side in ((2, 20), (1, 21))]
+    pictures = [p.contiguous(memory_format=torch.channels_last) for p in pictures]
+    expected = [[part(p), functional.relu6(part(p))] for p in pictures]
+    part.to(dtype).packs = is_fused(dtype)
+    with torch.inference_mode():
+        for picture, both in zip(pictures, expected, strict=True):
+            for relu6, wanted in zip((False, True), both, strict=True):
+                found = part(picture.to(dtype), relu6=relu6)
+                assert found.dtype is dtype
+                torch.testing.assert_close(found.float(), wanted, rtol=close, atol=close)
+    assert (part._packed is not None) == is_fused(dtype)
+
+
+def test_a_packed_stem_gives_the_plain_features(fresh_seed: int) -> None:
+    torch.manual_seed(fresh_seed)
+    stem = ConvStem(EFFICIENTNET_LITE0, 24, 16).requires_grad_(False)
+    for part in stem.modules():
+        if isinstance(part, FrozenConv):
+            frozen(part)
+    stem.weight.normal_(std=0.1)
+    pictures = [torch.rand(count, 3, 96, 96) * 2 - 1 for count in (2, 1)]
+    expected = [stem(picture) for picture in pictures]
+    stem.pack()
+    with torch.inference_mode():
+        for picture, wanted in zip(pictures, expected, strict=True):
+            torch.testing.assert_close(stem(picture), wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_a_missing_package_and_foreign_weights_are_named(

@@ -10,6 +10,7 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
+from clue_ros.model import multi_view
 from clue_ros.model.decoding import Generation
 from clue_ros.model.location_tokens import Codes, encode_box
 from clue_ros.model.multi_view import (
@@ -17,6 +18,7 @@ from clue_ros.model.multi_view import (
     WINDOWS,
     Window,
     agreed,
+    settled,
     window_features,
     windows,
 )
@@ -256,11 +258,13 @@ def where(clue: Clue, view: View) -> tuple[Box, float]:
     return reply.box, reply.score
 
 
-def test_further_views_are_looked_at_only_where_the_first_ones_score_leaves_a_doubt(
-    clue: Clue, picture: Image, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("agree", [True, False])
+def test_further_views_are_looked_at_only_where_those_before_leave_a_doubt(
+    clue: Clue, picture: Image, monkeypatch: pytest.MonkeyPatch, agree: bool
 ) -> None:
     batches: list[int]
-    view, batches = clue.look(picture[::-1]), []  # that no other test has looked at
+    # That no other test has looked at.
+    view, batches = clue.look(picture[::-1] if agree else picture[:, ::-1]), []
     look = clue.checkpoint.look
 
     def counted(*images: Image) -> object:
@@ -268,20 +272,39 @@ def test_further_views_are_looked_at_only_where_the_first_ones_score_leaves_a_do
         return look(*images)
 
     monkeypatch.setattr(clue.checkpoint, "look", counted)
+    monkeypatch.setattr(multi_view, "settled", lambda _said, _through: agree)
     clue.num_views = 1
     alone = where(clue, view)
-    clue.num_views = 3
+    clue.num_views = 2
+    clue.doubtful_score = 1.0
+    two = where(clue, view)
+    assert batches == [1]
+    clue.num_views = 4
     clue.doubtful_score = alone[1] - 1e-6
     assert where(clue, view) == alone
-    assert batches == []
+    assert batches == [1]
     clue.doubtful_score = alone[1]
     doubted = where(clue, view)
-    assert batches == [2], "in one batch"
+    assert batches == ([1] if agree else [1, 2]), (
+        "what was looked at is kept; the rest in one batch"
+    )
     clue.doubtful_score = None
     assert clue.doubtful_score == clue.checkpoint.ivg.doubtful_score == 1.0
-    assert where(clue, view) == doubted
-    assert batches == [2], "kept with the image"
+    every = where(clue, view)
+    assert doubted == (two if agree else every), "1 takes all views"
+    assert batches == [1, 2]
     clue.num_views = None
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0, True), (4, True), (5, False), (40, False)])
+def test_two_looks_settle_a_box_where_they_find_the_same(shift: int, expected: bool) -> None:
+    """A box 40 wide: moved by 4 its IoU is 36 / 44 = 0.82, by 5 it is 35 / 45 = 0.78."""
+    first, second = windows(2, WIDTH, HEIGHT)
+    boxes = Box(20, 10, 60, 40), Box(20 + shift, 10, 60 + shift, 40)
+    replies = [said(b, w) for b, w in zip(boxes, (first, second), strict=True)]
+    assert settled(replies, [first, second]) is expected
+    other = said(Box(0, 0, 10, 10), first)
+    assert settled([*replies, other], [first, second, first]) is expected, "the third is not asked"
 
 
 def test_a_doubtful_score_that_is_none_is_refused(clue: Clue, random_model: Path) -> None:

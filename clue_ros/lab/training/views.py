@@ -31,7 +31,7 @@ from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.model.adapters import IVG
 from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
 from clue_ros.model.loading import read_json, write_json
-from clue_ros.model.multi_view import Window, agreed, window_features, windows
+from clue_ros.model.multi_view import Window, agreed, settled, window_features, windows
 from clue_ros.model.peaks import find_peaks
 
 
@@ -46,10 +46,14 @@ class ViewsOptions(SourceOptions):
 
 @dataclass(frozen=True)
 class Found:
-    """One request: the first view's score, and whether its box and that of all views are right."""
+    """One request: the first view's score, and whether boxes are right.
+
+    one: the first view's. doubt: that of the views that are looked at in doubt. all: of all views.
+    """
 
     score: float
     one: bool
+    doubt: bool
     all: bool
 
 
@@ -94,10 +98,9 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
             x0, y0, x1, y1 = scene.objects[query.meant[0]].box
             truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
             said = checkpoint.point(features, query.context)
-            one, every = agreed(said[:1], through[:1]).box, agreed(said, through).box
-            found.append(
-                Found(said[0].score, one.iou(truth) >= MIN_IOU, every.iou(truth) >= MIN_IOU)
-            )
+            counts = 1, 2 if settled(said, through) else len(said), len(said)
+            right = (agreed(said[:n], through[:n]).box.iou(truth) >= MIN_IOU for n in counts)
+            found.append(Found(said[0].score, *right))
     return found
 
 
@@ -137,7 +140,7 @@ def fit(seen: Sequence[Found]) -> float:
 
 
 def _right(score: float, seen: Sequence[Found]) -> int:
-    return sum(found.one if found.score > score else found.all for found in seen)
+    return sum(found.one if found.score > score else found.doubt for found in seen)
 
 
 def figures(score: float, seen: Sequence[Found]) -> dict[str, Any]:
