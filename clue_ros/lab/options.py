@@ -15,6 +15,7 @@ arguments that the command declares by itself, or keep their default.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
@@ -142,8 +143,8 @@ def above_zero(text: str) -> float:
 def not_negative(text: str) -> float:
     """Argparse type of a number that is 0 or more."""
     number = float(text)
-    if not number >= 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or more and finite, not {text}")
     return number
 
 

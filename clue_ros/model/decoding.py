@@ -310,11 +310,12 @@ def pragmatic_reply(
 ) -> Generation:
     """Words after the first of B prompts of one length that would be said less after the others.
 
-    A pragmatic speaker of rational speech acts, token by token (Cohn-Gordon, Goodman and Potts,
-    2018): the token that maximises log P(token | first) + rationality * log (P(token | first) /
-    mean of P(token | each prompt)), of those that are at least PLAUSIBLE times as likely after the
-    first prompt as its likeliest (Li and others, 2023, section 3.2). All prompts read the same
-    tokens. With a rationality of 0 the words are those of `reply_to` in mode "question".
+    A pragmatic speaker of rational speech acts, token by token (by characters in Cohn-Gordon,
+    Goodman and Potts, 2018): the token that maximises log P(token | first) + rationality *
+    log (P(token | first) / mean of P(token | each prompt)), of those that are at least PLAUSIBLE
+    times as likely after the first prompt as its likeliest, as in contrastive decoding (Li and
+    others, 2023). All prompts read the same tokens. With a rationality of 0 the words are those of
+    `reply_to` in mode "question".
     """
     row = _Row("question", vocabulary, 1)
     logits, mask, count = prefill.logits, prefill.mask, len(prefill.logits)

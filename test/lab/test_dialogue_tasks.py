@@ -442,6 +442,16 @@ def test_in_self_play_an_answer_is_told_from_the_other_objects(
         assert {codes, *others} == ({codes} if rationality == 0 else objects)
 
 
+@pytest.mark.parametrize("wrong", ["-1", "inf", "nan", "much"])
+def test_a_rationality_that_is_none_is_refused(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "dialogue", "--task", "ivg", "--data", "tabletop", "--rationality", wrong]
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "--rationality" in capsys.readouterr().err
+
+
 def test_a_wrapper_is_refused_where_a_decoder_is_needed(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
