@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from clue_ros.model.products import Product, capped_product, softmax_
 
@@ -323,11 +322,14 @@ class FastDecoder:
             parts = tuple(_Beside(part, name) for part in parts)
         q, k, v, o, gate, up, down = parts
 
-        def mlp(hidden: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = down(layer.mlp.act_fn(gate(hidden)).mul_(up(hidden)))
-            return out
+        dtype = self._products
 
-        return _Block(_side_by_side(q, k, v), q, k, o, mlp, _scales(layer))
+        def mlp(hidden: torch.Tensor) -> torch.Tensor:
+            rows = hidden if dtype is None else hidden.to(dtype)
+            out: torch.Tensor = down(layer.mlp.act_fn(gate(rows)).mul_(up(rows)))
+            return out.to(hidden.dtype)
+
+        return _Block(_side_by_side((q, k, v), dtype), q, k, o, mlp, _scales(layer))
 
     def _is_plain(self, layer: Any) -> bool:
         """Whether merging is exact enough: projections without bias, plain LoRA on them.
@@ -461,22 +463,33 @@ def _mlp(parts: Sequence[Product], activation: Linear | None) -> Linear:
 
 
 class _Beside:
-    """A projection in mixed precision: the base's product in its weight's type, plus LoRA's."""
+    """A projection in mixed precision: the base's product, plus LoRA's two in the same type."""
 
     def __init__(self, part: Any, name: str | None) -> None:
-        self._base, self._lora = Product(_base(part).weight), _lora(part, name)
+        weight, lora = _base(part).weight, _lora(part, name)
+        self._base = Product(weight)
+        self._inward = self._outward = None
+        if lora is not None:
+            self._inward = Product(lora[0].detach().to(weight.dtype))
+            self._outward = (lora[2] * lora[1].detach()).to(weight.dtype).t()
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        out = self._base(hidden)
-        if self._lora is None:
-            return out
-        inward, outward, scale = self._lora
-        more = functional.linear(functional.linear(hidden, inward), outward)
-        return out.add_(more, alpha=scale)
+        rows = hidden.to(self._base.dtype)
+        out = self._base(rows)
+        if self._inward is not None and self._outward is not None:
+            flat = out.view(-1, out.shape[-1])
+            torch.addmm(flat, self._inward(rows).flatten(0, -2), self._outward, out=flat)
+        return out.to(hidden.dtype)
 
 
-def _side_by_side(*parts: Linear) -> Linear:
-    return lambda hidden: torch.cat([part(hidden) for part in parts], -1)
+def _side_by_side(parts: Sequence[Linear], dtype: torch.dtype | None) -> Linear:
+    """The outputs of projections in one tensor. dtype: in which they are computed, None: as is."""
+
+    def side_by_side(hidden: torch.Tensor) -> torch.Tensor:
+        rows = hidden if dtype is None else hidden.to(dtype)
+        return torch.cat([part(rows) for part in parts], -1).to(hidden.dtype)
+
+    return side_by_side
 
 
 def _norm(hidden: torch.Tensor, scale: torch.Tensor, eps: float) -> torch.Tensor:
