@@ -10,7 +10,7 @@ longer than the product and functions that PyTorch computes faster than its tanh
 gelu(x) = x sigmoid(2u), and with e = expm1(2u) tanh(u) = e / (e + 2).
 
 Weights of 16 bits under activations in float32 are mixed precision: the operands of a product are
-rounded to 16 bits, its sums are in float32, and what comes between products stays in float32.
+rounded to 16 bits, its sums are in float32; norms, residuals, softcap and softmax stay in float32.
 """
 
 from __future__ import annotations
