@@ -133,21 +133,19 @@ class ConvStem(nn.Conv2d):
         self.stages = nn.ModuleList(stages)
         self._folds = folds
         self._patch = patch_size
-        self._packs = False
 
     def pack(self) -> None:
         """Be quicker in inference on a CPU, for a copy of the frozen weights.
 
         The layout is that of one picture: with more at once it would take several times as long.
         """
-        self._packs = is_fused_with(self.first.weight)
         for part in self.modules():
             if isinstance(part, FrozenConv):
-                part.packs = self._packs
+                part.packs = is_fused_with(part.weight)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) in -1..1 to (B, width, H / patch, W / patch)."""
-        if self._packs and len(picture) > 1:
+        if self.first.packs and len(picture) > 1:
             return torch.cat([self.forward(one) for one in torch.split(picture, 1)])
         grid = picture.shape[2] // self._patch, picture.shape[3] // self._patch
         picture = picture.contiguous(memory_format=torch.channels_last)  # a third faster on CPUs

@@ -310,17 +310,20 @@ def pragmatic_reply(
 ) -> Generation:
     """Words after the first of B prompts of one length that would be said less after the others.
 
-    A pragmatic speaker of rational speech acts, token by token (by characters in Cohn-Gordon,
-    Goodman and Potts, 2018): the token that maximises log P(token | first) + rationality *
-    log (P(token | first) / mean of P(token | each prompt)), of those that are at least PLAUSIBLE
-    times as likely after the first prompt as its likeliest, as in contrastive decoding (Li and
-    others, 2023). All prompts read the same tokens. With a rationality of 0 the words are those of
-    `reply_to` in mode "question".
+    A pragmatic speaker of rational speech acts (Cohn-Gordon, Goodman and Potts, 2018, by
+    characters). Each token maximises
+
+        log P(token | first) + rationality * log (P(token | first) / mean of P(token | each prompt))
+
+    Tokens less likely after the first prompt than PLAUSIBLE times its likeliest are left out, as in
+    contrastive decoding (Li and others, 2023). All prompts read the same tokens. With a rationality
+    of 0 the words are those of `reply_to` in mode "question".
     """
     row = _Row("question", vocabulary, 1)
     logits, mask, count = prefill.logits, prefill.mask, len(prefill.logits)
     for said in range(max_new_tokens):
-        allowed = vocabulary.later if said else vocabulary.opening
+        allowed = row.allowed()
+        assert allowed is not None
         logs = logits.float().masked_fill(~allowed, -math.inf).log_softmax(-1)
         own = logs[0]
         apart = own - (logs.logsumexp(0) - math.log(count))

@@ -321,11 +321,10 @@ class FastDecoder:
         if self._products is not None:
             parts = tuple(_Beside(part, name) for part in parts)
         q, k, v, o, gate, up, down = parts
-
         dtype = self._products
 
         def mlp(hidden: torch.Tensor) -> torch.Tensor:
-            rows = hidden if dtype is None else hidden.to(dtype)
+            rows = hidden.to(dtype or hidden.dtype)
             out: torch.Tensor = down(layer.mlp.act_fn(gate(rows)).mul_(up(rows)))
             return out.to(hidden.dtype)
 
@@ -486,7 +485,7 @@ def _side_by_side(parts: Sequence[Linear], dtype: torch.dtype | None) -> Linear:
     """The outputs of projections in one tensor. dtype: in which they are computed, None: as is."""
 
     def side_by_side(hidden: torch.Tensor) -> torch.Tensor:
-        rows = hidden if dtype is None else hidden.to(dtype)
+        rows = hidden.to(dtype or hidden.dtype)
         return torch.cat([part(rows) for part in parts], -1).to(hidden.dtype)
 
     return side_by_side

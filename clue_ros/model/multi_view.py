@@ -144,13 +144,14 @@ class Agreement:
     via: tuple[Box, ...]
 
 
+def _box(reply: Generation, window: Window) -> Box | None:
+    """The box of a look's reply, in the picture's pixels; None where there is none in it."""
+    return None if reply.codes is None else window.box(reply.codes)
+
+
 def settled(said: Sequence[Generation], through: Sequence[Window]) -> bool:
     """Whether the first two looks, of two or more, found the same box: no other is needed."""
-    boxes = [
-        None if reply.codes is None else window.box(reply.codes)
-        for reply, window in zip(said[:2], through, strict=False)
-    ]
-    first, second = boxes
+    first, second = (_box(said[i], through[i]) for i in range(2))
     return first is not None and second is not None and first.iou(second) >= SETTLED
 
 
@@ -164,7 +165,7 @@ def agreed(said: Sequence[Generation], through: Sequence[Window]) -> Agreement:
     seen = [
         (box, reply, window)
         for reply, window in zip(said, through, strict=True)
-        if reply.codes is not None and (box := window.box(reply.codes)) is not None
+        if (box := _box(reply, window)) is not None
     ]
     if not seen:
         raise ValueError("no look found a box in the picture")

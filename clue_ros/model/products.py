@@ -175,8 +175,7 @@ def is_fused_with(tensor: torch.Tensor) -> bool:
 
 def _is_fused(tensor: torch.Tensor) -> bool:
     """Whether products of it take oneDNN's operations."""
-    here = tensor.is_cpu and not _unfused.get() and not _is_split(tensor)
-    return here and is_fused(tensor.dtype)
+    return not _is_split(tensor) and is_fused_with(tensor)
 
 
 def _is_split(tensor: torch.Tensor) -> bool:

@@ -330,7 +330,7 @@ class OracleUser:
             self._features(),
             encode_box(self._box, 1, 1),
             self._dialogue.context(),
-            _others(self._box, self._proposals()) if self._rationality else (),
+            self._others if self._rationality else (),
             self._rationality,
         )
         if not any(c.isalnum() for c in said):
@@ -338,16 +338,18 @@ class OracleUser:
         self._dialogue.add_answer(said)
         return said
 
+    @cached_property
+    def _others(self) -> list[Codes]:
+        """The proposals that are not the person's object; of many those next to it.
 
-def _others(box: Box, proposals: Sequence[Box]) -> list[Codes]:
-    """The proposals that are not the box's own object; of many those next to it."""
+        Once for all questions: a detector may propose.
+        """
 
-    def distance(other: Box) -> float:
-        (x, y), (other_x, other_y) = box.center, other.center
-        return math.hypot(x - other_x, y - other_y)
+        def distance(other: Box) -> float:
+            return math.dist(self._box.center, other.center)
 
-    others = sorted((p for p in proposals if p.iou(box) < SAME), key=distance)
-    return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
+        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME), key=distance)
+        return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
 
 
 def play_samples(
