@@ -151,6 +151,7 @@ class Clue:
         revision: str | None = None,
         quantization: str = "none",
         mask_decoder: str | Path | None = None,
+        compile: bool = False,
         looks: int | None = None,
     ) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
@@ -171,7 +172,9 @@ class Clue:
         hub id's branch, tag or commit (as well: "owner/name@revision"). quantization: "none", or
         "int8" or "nf4" (4 bits) for the decoder's weights, which needs bitsandbytes. mask_decoder:
         the safetensors file of PaliGemma's mask decoder (`clue_ros.model.mask_decoder`), None for
-        mask_decoder.safetensors in the model's folder, if it is there.
+        mask_decoder.safetensors in the model's folder, if it is there. compile: torch.compile makes
+        the model's functions, on a GPU with CUDA graphs, when they run first (`warm_up`); that
+        takes minutes (`clue_ros.model.compiled`).
 
         Raises ModelError naming the file or the shape that is wrong.
         """
@@ -201,6 +204,7 @@ class Clue:
             revision=revision,
             quantization=quantization,
             mask_decoder=mask_decoder,
+            compile=compile,
         )
         clue = cls(checkpoint, str(model), policy, threshold, num_views, doubtful_score)
         if policy == "both" and clue.policy == "detector" and "decoder" in checkpoint.policies:

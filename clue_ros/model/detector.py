@@ -225,6 +225,12 @@ class Detector:
         return probability(reading.logits, self.settings.temperature), min_max(reading.attention)
 
 
+def attention_block(detector: Any) -> int | None:
+    """The block of which a detector reads nothing but attention; None for others and baselines."""
+    reads = isinstance(detector, Detector) and isinstance(detector.head, CnnHead)
+    return detector.settings.block if reads else None
+
+
 def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **notes: Any) -> None:
     """Write head.safetensors and detector.json, with `notes` (data, scores) beside the settings."""
     folder = Path(folder)

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import torch
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
-from clue_ros.model.detector import CnnHead
+from clue_ros.model.detector import attention_block
 from clue_ros.model.exported import (
     AUTO,
     FOLDER,
@@ -42,6 +43,7 @@ from clue_ros.model.exported import (
     source_files,
 )
 from clue_ros.model.fast_decoder import FastDecoder
+from clue_ros.model.graph_decoder import attend_with, read_with
 from clue_ros.model.lean import LeanBackbone
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.products import unfused
@@ -89,8 +91,8 @@ def export_model(model: str | Path, out: Path, precision: str = AUTO) -> list[st
         raise ModelError(f"{base} is an export: export the model that it was made of")
     out.parent.mkdir(parents=True, exist_ok=True)
     # Beside the final place, so that one rename makes it appear as a whole.
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as partial:
-        copy = Path(partial) / "model"
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as unfinished:
+        copy = Path(unfinished) / "model"
         _copy_model(base, folder, copy)
         with torch.inference_mode(), unfused():
             plain = load_checkpoint(copy, "cpu", "float32")
@@ -126,36 +128,26 @@ def _write_graphs(checkpoint: Checkpoint, folder: Path, precision: str) -> list[
     side = backbone.config.vision_config.image_size
     example = torch.zeros(2, 3, side, side)
     _write(inside, TOWER_GRAPH, backbone.tower, [example], ["?,3,?,?"])
-    names, block = [TOWER_GRAPH], None
+    names, block = [TOWER_GRAPH], attention_block(checkpoint.detector_or_none)
     decoder = FastDecoder(backbone.decoder, backbone.text, merge=True)
     text, tokens = backbone.text, backbone.grid**2 + STEP
     hidden = torch.zeros(2, tokens, text.hidden_size)
     turn = decoder.turn(torch.arange(1, tokens + 1).unsqueeze(0), torch.float32)
     rows = torch.arange(tokens - 2, tokens)
     shapes = [f"?,?,{text.hidden_size}", "?,1,?,?", *[f"?,1,?,{text.head_dim}"] * 2, "?"]
-    judge = checkpoint.detector_or_none
-    if DETECTOR in adapters.names and judge is not None and isinstance(judge.head, CnnHead):
+    if DETECTOR in adapters.names and block is not None:
         adapters.use(DETECTOR)
-        block = judge.settings.block
-
-        def attend(hidden: Any, mask: Any, cos: Any, sin: Any, rows: Any) -> Any:
-            return decoder.weights_at(block, rows, hidden, mask, (cos, sin))
-
-        mask = torch.zeros(2, 1, 1, tokens)
+        mask, attend = torch.zeros(2, 1, 1, tokens), partial(attend_with, decoder, block)
         _write(inside, DETECTOR, attend, [hidden, mask, *turn, rows], shapes)
         names.append(DETECTOR)
     if IVG in adapters.names:
         adapters.use(IVG)
         past = 2 * STEP
         kept = torch.zeros(text.num_hidden_layers, 2, text.num_key_value_heads, past, text.head_dim)
-
-        def read(*inputs: Any) -> Any:
-            return _read(decoder, *inputs)
-
         _write(
             inside,
             IVG,
-            read,
+            partial(read_with, decoder),
             [hidden, torch.zeros(2, 1, 1, past + tokens), *turn, rows, kept, kept.clone()],
             [*shapes, *[f"{kept.shape[0]},?,{kept.shape[2]},?,{kept.shape[4]}"] * 2],
         )
@@ -170,38 +162,6 @@ def _write_graphs(checkpoint: Checkpoint, folder: Path, precision: str) -> list[
         import_openvino().__version__,
     ).write(inside)
     return names
-
-
-class _Appended:
-    """A cache that is not written to: the new keys and values are behind those that were given."""
-
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self._keys, self._values = keys, values
-        self.new: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def extend(
-        self, block: int, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `KeyValues`."""
-        self.new.append((keys, values))
-        return torch.cat([self._keys[block], keys], 2), torch.cat([self._values[block], values], 2)
-
-
-def _read(
-    decoder: FastDecoder,
-    hidden: torch.Tensor,
-    mask: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    rows: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Hidden states (B, rows, D); the new keys and values, (blocks, B, heads, T, size) each."""
-    cache = _Appended(keys, values)
-    found = decoder.through(hidden, mask, (cos, sin), cache, rows)
-    new_keys, new_values = zip(*cache.new, strict=True)
-    return found, torch.stack(new_keys), torch.stack(new_values)
 
 
 class _Module(torch.nn.Module):

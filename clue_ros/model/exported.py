@@ -25,17 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, DETECTOR, IVG, WEIGHTS_FILE
-from clue_ros.model.fast_decoder import FastDecoder, KeyValues, round_up
-from clue_ros.model.lean import PROJECTOR, TOWER, LeanBackbone, Switch, open_lean
+from clue_ros.model.graph_decoder import TOKEN, GraphDecoder
+from clue_ros.model.lean import PROJECTOR, TOWER, LeanBackbone, open_lean
 from clue_ros.model.loading import first_line, hash_file, read_settings, weight_files, write_json
 from clue_ros.model.products import has_fast_bfloat16
 
 FOLDER, SETTINGS_FILE, FORMAT = "openvino", "export.json", 1
-TOWER_GRAPH, TOKEN_GRAPH = "tower", "token"
+TOWER_GRAPH = "tower"
 AGAIN = "export the model again (`clue export`)"
 INSTALL = 'pip install ".[export]" (OpenVINO)'
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
@@ -44,8 +43,6 @@ AUTO = "auto"
 STEP = 16
 """Lengths of sequences are padded to a multiple of this, and the padding is masked: OpenVINO
 prepares itself for each new length, which takes 6 to 9 ms with the embedded model."""
-LOW = -1e9
-"""Added to a logit that is to be ignored. The lowest float32 would be infinite in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +138,8 @@ def import_openvino() -> Any:
     return openvino
 
 
-class Graph:
-    """A compiled graph: tensors in, tensors out, which the next call overwrites."""
+class OpenVinoGraph:
+    """Tensors in, tensors out, which the next call overwrites; OpenVINO has compiled it."""
 
     def __init__(self, compiled: Any) -> None:
         self._request = compiled.create_infer_request()
@@ -156,8 +153,8 @@ class Graph:
 
 def compile_graphs(
     folder: Path, export: Export, precision: str, names: Collection[str]
-) -> dict[str, Graph]:
-    """The graphs by their names, those of `names` that the export has; and `TOKEN_GRAPH`.
+) -> dict[str, OpenVinoGraph]:
+    """The graphs by their names, those of `names` that the export has; and `TOKEN`.
 
     Raises ModelError. They run on as many threads as torch does now.
     """
@@ -175,10 +172,10 @@ def compile_graphs(
         path = folder / FOLDER / f"{name}.xml"
         try:
             model = core.read_model(path)
-            graphs[name] = Graph(core.compile_model(model, "CPU", settings))
+            graphs[name] = OpenVinoGraph(core.compile_model(model, "CPU", settings))
             if name == IVG:
                 _shorten(model)
-                graphs[TOKEN_GRAPH] = Graph(core.compile_model(model, "CPU", settings))
+                graphs[TOKEN] = OpenVinoGraph(core.compile_model(model, "CPU", settings))
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO {openvino.__version__} cannot use {path}, which {export.openvino} wrote"
@@ -196,102 +193,12 @@ def _shorten(model: Any) -> None:
     model.reshape(shapes)
 
 
-class GraphDecoder(FastDecoder):
-    """A decoder whose adapters' graphs run in the place of its weights."""
-
-    def __init__(
-        self, graphs: Mapping[str, Graph], block: int | None, switch: Switch, *arguments: Any
-    ) -> None:
-        super().__init__(*arguments)
-        self._graphs, self._block_read, self._switch = graphs, block, switch
-
-    def cache(self, hidden: torch.Tensor, room: int) -> KeyValues:
-        """See `FastDecoder`; what is not in use is zero, because a graph reads it."""
-        length = hidden.shape[1]
-        made = super().cache(hidden, round_up(length + room, STEP) - length)
-        return KeyValues(made.keys.zero_(), made.values.zero_(), multiple=STEP)
-
-    def run(
-        self,
-        hidden: torch.Tensor,
-        mask: torch.Tensor | None,
-        positions: torch.Tensor,
-        cache: KeyValues | None = None,
-        *,
-        last: bool = False,
-    ) -> torch.Tensor:
-        """See `FastDecoder`."""
-        name = TOKEN_GRAPH if hidden.shape[1] == 1 else IVG
-        graph = self._graphs.get(name) if self._switch.name == IVG else None
-        if graph is None or cache is None:
-            return super().run(hidden, mask, positions, cache, last=last)
-        start, length = cache.length, hidden.shape[1]
-        total = 1 if length == 1 else round_up(length, STEP)
-        past = cache.keys.shape[3] if start else 0
-        found, keys, values = graph(
-            _padded(hidden, total),
-            _hides(mask, start, past, length, total),
-            *(_padded(part, total) for part in self.turn(positions, hidden.dtype, start)),
-            torch.tensor([length - 1]) if last else torch.arange(total),
-            cache.keys[:, :, :, :past],
-            cache.values[:, :, :, :past],
-        )
-        cache.length = start + length
-        cache.keys[:, :, :, start : cache.length] = keys[:, :, :, :length]
-        cache.values[:, :, :, start : cache.length] = values[:, :, :, :length]
-        return found[:, :length].clone()
-
-    def attention(
-        self,
-        block: int,
-        rows: slice,
-        hidden: torch.Tensor,
-        mask: torch.Tensor | None,
-        positions: torch.Tensor,
-    ) -> torch.Tensor:
-        """See `FastDecoder`."""
-        graph = self._graphs.get(DETECTOR) if self._switch.name == DETECTOR else None
-        # Without suffixes every row of a mask hides the same, the padding.
-        same = mask is None or bool((mask == mask[:, :, :1]).all())
-        if graph is None or block != self._block_read or not same:
-            return super().attention(block, rows, hidden, mask, positions)
-        length, count = hidden.shape[1], rows.stop - rows.start
-        total, asked = round_up(length, STEP), torch.arange(round_up(count, STEP))
-        (weights,) = graph(
-            _padded(hidden, total),
-            _hides(mask if mask is None else mask[:, :, :1], 0, 0, length, total),
-            *(_padded(part, total) for part in self.turn(positions, hidden.dtype)),
-            asked.clamp(max=count - 1) + rows.start,
-        )
-        return weights[:, :, :count, :length].clone()
-
-
-def _padded(tensor: torch.Tensor, total: int) -> torch.Tensor:
-    """(..., T, D) with zeros up to `total` tokens."""
-    return functional.pad(tensor, (0, 0, 0, total - tensor.shape[-2]))
-
-
-def _hides(
-    mask: torch.Tensor | None, start: int, past: int, length: int, total: int
-) -> torch.Tensor:
-    """A mask (B, 1, T or 1, start + length) for `past` cached tokens and `total` new ones.
-
-    The first `start` cached and the first `length` new ones are in use. mask None: hides nothing.
-    """
-    mask = torch.zeros(1, 1, 1, start + length) if mask is None else mask.clamp(min=LOW)
-    rows = mask.shape[2]
-    wide = mask.new_full((len(mask), 1, 1 if rows == 1 else total, past + total), LOW)
-    wide[:, :, :rows, :start] = mask[..., :start]
-    wide[:, :, :rows, past : past + length] = mask[..., start:]
-    return wide
-
-
 class ExportedBackbone(LeanBackbone):
     """A backbone that looks and reads through graphs, as long as it is lean."""
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        graphs: Mapping[str, OpenVinoGraph],
         export: Export,
         precision: str,
         folder: Path,
@@ -304,10 +211,11 @@ class ExportedBackbone(LeanBackbone):
         super().__init__(folder, config, weights, device, dtype, products)
         for name in [n for n in weights if n.startswith((TOWER, PROJECTOR))]:
             del weights[name]
-        look = graphs[TOWER_GRAPH]
-        self.tower = lambda pixels: look(pixels)[0].clone()
-        parts = self.decoder, self.text, products
-        self._fast = GraphDecoder(graphs, export.block, self.switch, *parts)
+        look, own = graphs[TOWER_GRAPH], (self.decoder, self.text, products)
+        self.run_through(
+            lambda pixels: look(pixels)[0].clone(),
+            GraphDecoder(graphs, export.block, self.switch, *own, step=STEP, capacity=STEP),
+        )
         self._precision = precision
         inside = folder / FOLDER
         self._graph_bytes = sum((inside / n).stat().st_size for n in export.graphs)

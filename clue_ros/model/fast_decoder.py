@@ -204,7 +204,7 @@ class FastDecoder:
     def weights_at(
         self,
         block: int,
-        rows: slice,
+        rows: slice | torch.Tensor,
         hidden: torch.Tensor,
         mask: torch.Tensor | None,
         turn: tuple[torch.Tensor, torch.Tensor],
@@ -243,16 +243,26 @@ class FastDecoder:
             keys, values = cache.extend(index, keys, values)
         if rows is not None:
             queries, hidden = queries[:, :, rows], hidden[:, rows]
-        weights = self._weights(queries, keys, mask)
-        count, _, length, total = weights.shape
-        grouped = weights.view(count, groups, -1, total)
-        if self._products is not None and length > 1:
-            grouped, values = grouped.to(self._products), values.to(self._products)
-        out = torch.matmul(grouped, values).to(hidden.dtype).view(count, heads, length, -1)
-        out = block.output(out.transpose(1, 2).reshape(count, length, -1))
+        out = self._attend(queries, keys, values, mask).transpose(1, 2)
+        out = block.output(out.reshape(*out.shape[:2], -1))
         hidden = hidden + _norm(out, block.norms[1], eps)
         out = block.mlp(_norm(hidden, block.norms[2], eps))
         return hidden + _norm(out, block.norms[3], eps)
+
+    def _attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """What the queries (B, H, T, size) read of the values (B, groups, S, size)."""
+        weights = self._weights(queries, keys, mask)
+        count, heads, length, total = weights.shape
+        grouped = weights.view(count, self._groups, -1, total)
+        if self._products is not None and length > 1:
+            grouped, values = grouped.to(self._products), values.to(self._products)
+        return torch.matmul(grouped, values).to(queries.dtype).view(count, heads, length, -1)
 
     def _weights(
         self, queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None

@@ -76,14 +76,14 @@ class LeanBackbone(Backbone):
         products: torch.dtype | None = None,
     ) -> None:
         self._folder, self._place, self._dtype = folder, device, dtype
-        self._products = products
+        self.products = products
         self._weights: dict[str, torch.Tensor] | None = weights
         self._whole: Any = None
         self.switch = Switch()
         self.then: list[Callable[[], None]] = []  # what follows when transformers' model is loaded
         self._take(config)
         self.decoder = _decoder(weights, self.text)
-        self.tower: Callable[[torch.Tensor], torch.Tensor] = _Tower(weights, config.vision_config)
+        self.tower: Callable[[torch.Tensor], torch.Tensor] = Tower(weights, config.vision_config)
         self._fast = FastDecoder(self.decoder, self.text, products)
         self._embeddings = weights[EMBEDDINGS]
         self._output = Product(weights.get(HEAD, self._embeddings))
@@ -103,6 +103,12 @@ class LeanBackbone(Backbone):
                     follow()
         return self._whole
 
+    def run_through(
+        self, tower: Callable[[torch.Tensor], torch.Tensor], decoder: FastDecoder
+    ) -> None:
+        """Look and read through these, until transformers' model is asked for."""
+        self.tower, self._fast = tower, decoder
+
     @property
     def is_lean(self) -> bool:
         """Whether transformers' model has not been asked for yet."""
@@ -121,7 +127,12 @@ class LeanBackbone(Backbone):
     @property
     def is_mixed(self) -> bool:
         """Whether matrix products take operands of 16 bits where the weights' type is float32."""
-        return self.is_lean and self._products is not None
+        return self.is_lean and self.products is not None
+
+    def make_tower(self) -> Tower:
+        """The vision tower and the projector, of the same weights."""
+        assert self._weights is not None, "transformers' model has taken over"
+        return Tower(self._weights, self.config.vision_config)
 
     def memory_bytes(self) -> int:
         """Bytes of weights; one used twice (tied embeddings) counts once."""
@@ -430,7 +441,7 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
     return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
 
 
-class _Tower:
+class Tower:
     """SigLIP and the projector, as functions of their weights."""
 
     def __init__(self, weights: dict[str, torch.Tensor], vision: Any) -> None:
@@ -459,9 +470,13 @@ class _Tower:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, N, D)."""
+        seen = self._patches(pixels.to(self._patches.weight.dtype)).to(pixels.dtype)
+        return self.encode(seen)
+
+    def encode(self, seen: torch.Tensor) -> torch.Tensor:
+        """The blocks and the projector: patches (B, D, grid, grid) -> (B, N, D of the decoder)."""
         size, eps = (self._vision.hidden_size,), self._vision.layer_norm_eps
         heads = self._vision.num_attention_heads
-        seen = self._patches(pixels.to(self._patches.weight.dtype)).to(pixels.dtype)
         hidden = seen.flatten(2).transpose(1, 2) + self._positions
         for (norm1, norm2), (q, k, v, out, fc1, fc2) in self._blocks:
             normed = functional.layer_norm(hidden, size, *norm1, eps).to(q.dtype)

@@ -22,7 +22,7 @@ from clue_ros.model.adapters import DETECTOR, IVG
 from clue_ros.model.checkpoint import IvgSettings, load_checkpoint, save_ivg_settings
 from clue_ros.model.decoding import generate
 from clue_ros.model.export import export_model
-from clue_ros.model.exported import FOLDER, SETTINGS_FILE, ExportedBackbone, Graph, digest
+from clue_ros.model.exported import FOLDER, SETTINGS_FILE, ExportedBackbone, OpenVinoGraph, digest
 from clue_ros.model.fast_decoder import FastDecoder
 from clue_ros.model.fusion import Fusion, save_fusion, weights_digest
 from clue_ros.model.prompts import encode_prompts
@@ -351,9 +351,9 @@ def test_an_export_that_replies_otherwise_is_not_written(
 ) -> None:
     if openvino is None:
         pytest.skip(MISSING)
-    call = Graph.__call__
+    call = OpenVinoGraph.__call__
     monkeypatch.setattr(
-        Graph, "__call__", lambda self, *inputs: [t + 0.1 for t in call(self, *inputs)]
+        OpenVinoGraph, "__call__", lambda self, *inputs: [t + 0.1 for t in call(self, *inputs)]
     )
     with pytest.raises(ModelError, match="does not give the model's replies"):
         export_model(random_model, tmp_path / "out")

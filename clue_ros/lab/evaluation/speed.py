@@ -93,6 +93,7 @@ class SpeedOptions:
         " bfloat16 of 3b and on a GPU",
         choices=("float32", "mixed", "bfloat16"),
     )
+    compile: bool = option(False, "measure our model as torch.compile makes it; takes minutes more")
     doubtful_score: float | None = option(
         None,
         "score of the first view's box up to which the other views are looked at, 1: always;"
@@ -161,6 +162,7 @@ def _measure(
         "device": device_name(device),
         "versions": {"torch": torch.__version__, "transformers": version("transformers")},
         "threads": torch.get_num_threads(),
+        "compile": options.compile,
         "doubtful_score": options.doubtful_score,
         "requests": options.requests,
         "repeats": options.repeats,
@@ -175,7 +177,9 @@ def _measure(
     starts = partial(_starts, folder, ours, dtype, options.device)
     result["start"] = starts(options.starts) if options.starts else {}
     requests = REQUESTS[: options.requests]
-    bench = Bench(folder, ours, dtype, options.doubtful_score, requests, device)
+    bench = Bench(
+        folder, ours, dtype, options.doubtful_score, requests, device, compile=options.compile
+    )
     result["dtype"], result["best_dtype"] = bench.clue.dtype, bench.best_dtype
     place = f"{result['device']}, " if device.type == "cuda" else ""
     print(
@@ -213,6 +217,8 @@ class Bench:
         doubtful_score: float | None,
         requests: Sequence[Request] = REQUESTS,
         device: torch.device | None = None,
+        *,
+        compile: bool = False,
     ) -> None:
         import torch
 
@@ -229,7 +235,11 @@ class Bench:
         self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
         place = str(self._device)
-        self.clue = Clue.load(folder, device=place, dtype=ours, doubtful_score=doubtful_score)
+        self.clue = Clue.load(
+            folder, device=place, dtype=ours, doubtful_score=doubtful_score, compile=compile
+        )
+        if compile:
+            self.clue.warm_up()
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
         # With what the first replies made to stay; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
