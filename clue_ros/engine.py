@@ -67,10 +67,10 @@ Image = npt.NDArray[np.uint8]
 class _Encoded:
     """An image's features (1, N, D); those (N, D) of the further views that were needed last.
 
-    digest: of the pixels and their shape. See `Clue.num_views`.
+    pixels: a copy, as a caller may write to the image later. See `Clue.num_views`.
     """
 
-    digest: bytes
+    pixels: Image
     features: Any
     further: dict[Window, Any] = field(default_factory=dict)
 
@@ -356,10 +356,9 @@ class Clue:
 
     def _encode(self, image: Image) -> _Encoded:
         """The image's features: kept ones if these are the pixels that were encoded last."""
-        digest = image_digest(image)
-        if self._last is None or self._last.digest != digest:
+        if self._last is None or not np.array_equal(self._last.pixels, image):
             self._last = None  # before the next one takes memory
-            self._last = _Encoded(digest, self._checkpoint.look(image))
+            self._last = _Encoded(image.copy(), self._checkpoint.look(image))
         return self._last
 
     def ambiguity(self, view: View, expression: str | Dialogue) -> AmbiguityEstimate:

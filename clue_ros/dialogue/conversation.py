@@ -254,8 +254,12 @@ def called_off(text: str) -> Outcome | None:
     Raises EmptyExpressionError or BadExpressionError.
     """
     said = read(clean_text(text))
-    ends = calls_off(said.kind) or said.kind in (Kind.NO, Kind.NONE)
-    return _called_off(said) if ends else None
+    return _called_off(said) if _is_refusal(said) else None
+
+
+def _is_refusal(said: Reading) -> bool:
+    """Whether this ends a dialogue in which no question is open."""
+    return calls_off(said.kind) or said.kind in (Kind.NO, Kind.NONE)
 
 
 def wanted(request: str) -> str:
@@ -265,10 +269,9 @@ def wanted(request: str) -> str:
     NothingWantedError for a stop, a refusal and "wait".
     """
     text = clean_text(request)
-    end = called_off(text)
-    if end is not None:
-        raise NothingWantedError(end.message)
     said = read(text)
+    if _is_refusal(said):
+        raise NothingWantedError(_called_off(said).message)
     if said.kind in (Kind.YES, Kind.NOTHING, Kind.UNCLEAR):
         raise BadExpressionError(f"{text!r} names no object: say what to do")
     return said.text

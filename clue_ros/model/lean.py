@@ -38,7 +38,7 @@ from clue_ros.model.loading import (
     read_json,
     weight_files,
 )
-from clue_ros.model.products import Product
+from clue_ros.model.products import Product, attend
 
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
     "gate_proj", "up_proj", "down_proj",
@@ -482,7 +482,7 @@ class Tower:
             normed = functional.layer_norm(hidden, size, *norm1, eps).to(q.dtype)
             shape = (*normed.shape[:2], heads, -1)
             queries, keys, values = (part(normed).view(shape).transpose(1, 2) for part in (q, k, v))
-            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            mixed = attend(queries, keys, values)
             hidden = hidden + out(mixed.transpose(1, 2).flatten(2))
             normed = functional.layer_norm(hidden, size, *norm2, eps).to(q.dtype)
             hidden = hidden + fc2(fc1.gelu(normed))

@@ -109,26 +109,40 @@ def _region(
 def _hills(values: npt.NDArray[np.float32], saddle: float) -> npt.NDArray[np.int64]:
     """For each cell (rows, columns) the flat index of the top of its hill, high passes joined."""
     goals = _climb(values)
-    passes: dict[tuple[int, int], float] = {}
-    for here, there in _neighbours(goals.shape):
-        a, b = goals[here].ravel(), goals[there].ravel()
-        level = np.minimum(values[here], values[there]).ravel()
-        for i in np.nonzero(a != b)[0]:
-            pair = (int(min(a[i], b[i])), int(max(a[i], b[i])))
-            passes[pair] = max(passes.get(pair, 0.0), float(level[i]))
-    joined = {int(top): int(top) for top in np.unique(goals)}
+    heights = values.ravel().tolist()
+    joined = {top: top for top in np.unique(goals).tolist()}
 
     def find(top: int) -> int:
         while joined[top] != top:
             top = joined[top]
         return top
 
-    for pair, level_at in sorted(passes.items(), key=lambda item: -item[1]):
-        low, high = sorted(map(find, pair), key=lambda top: float(values.flat[top]))
-        if low != high and level_at >= saddle * float(values.flat[low]):
+    for level, *pair in _passes(values, goals):
+        low, high = sorted(map(find, pair), key=heights.__getitem__)
+        if low != high and level >= saddle * heights[low]:
             joined[low] = high
-    merged: npt.NDArray[np.int64] = np.vectorize(find, otypes=[np.int64])(goals)
-    return merged
+    named = np.zeros(values.size, np.int64)
+    for top in joined:
+        named[top] = find(top)
+    return named[goals]
+
+
+def _passes(
+    values: npt.NDArray[np.float32], goals: npt.NDArray[np.int64]
+) -> list[tuple[float, int, int]]:
+    """The highest pass between each two hills that touch, with their tops; highest first."""
+    pairs, levels = [], []
+    for here, there in _neighbours(goals.shape):
+        a, b = goals[here], goals[there]
+        apart = a != b
+        pairs.append(np.minimum(a, b)[apart] * values.size + np.maximum(a, b)[apart])
+        levels.append(np.minimum(values[here], values[there])[apart])
+    names, first, place = np.unique(np.concatenate(pairs), return_index=True, return_inverse=True)
+    highest = np.zeros(len(names), np.float32)
+    np.maximum.at(highest, place, np.concatenate(levels))
+    order = np.lexsort((first, -highest))
+    lower, higher = np.divmod(names[order], values.size)
+    return list(zip(highest[order].tolist(), lower.tolist(), higher.tolist(), strict=True))
 
 
 def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:

@@ -208,7 +208,6 @@ class Session:
         """Hold the whole dialogue and return how it ended. Never raises."""
 
         async def dialogue() -> Outcome:
-            await self._look()
             step: Step = self.conversation.think()
             while not isinstance(step, Outcome):
                 if isinstance(step, Ask):
@@ -223,7 +222,6 @@ class Session:
         """Look once and return the question that would be asked, or the outcome. Never raises."""
 
         async def reply() -> Question | Outcome:
-            await self._look()
             reply = await self._think(force=force)
             if isinstance(reply, Question):
                 return reply
@@ -270,20 +268,20 @@ class Session:
         """Wait until `condition` is true; False if it is not in time."""
         return await until(condition, self._executor, seconds)
 
-    async def _look(self) -> None:
-        for listener in self.listeners:
-            listener.looking(self)
-        self.view = await self._work(
-            lambda: self._timed("image", lambda: self._clue.look(self.frame.pixels()))
-        )
-        self.source = Source(self.frame.header, self.view.width, self.view.height)
-
     async def _think(self, *, force: bool) -> Question | Grounding:
+        """Look, if nothing has been seen yet, and reply."""
+        looked = self._queue(self._look) if self.view is None else None
         self._prepare()
+        self.context = self.conversation.dialogue.context()
+        # Behind the look in the worker's queue, which does not wait for the executor in between.
+        replied = self._queue(lambda: self._reply(force))
+        if looked is not None:
+            for listener in self.listeners:
+                listener.looking(self)
+            await self._done(looked)
         for listener in self.listeners:
             listener.thinking(self)
-        self.context = self.conversation.dialogue.context()
-        reply, self.objects = await self._work(lambda: self._reply(force))
+        reply, self.objects = await self._done(replied)
         self.latency = time.monotonic() - self._asked_at
         whole, judging = self.stages.pop("reply"), reply.ambiguity.seconds
         self.stages.update(ambiguity=judging, decoding=max(0.0, whole - judging))
@@ -295,8 +293,16 @@ class Session:
             raise Stopped(stop)
         return reply
 
+    def _look(self) -> None:
+        """Encode the image. In the worker's thread."""
+        view = self._timed("image", lambda: self._clue.look(self.frame.pixels()))
+        self.source = Source(self.frame.header, view.width, view.height)
+        self.view = view
+
     def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[LocatedObject, ...]]:
         """Return the model's reply and its objects. In the worker's thread."""
+        if self._stop is not None or self.view is None:
+            raise RuntimeError("nobody waits for this reply: the dialogue has ended")
         view, clue = self.view, self._clue
         dialogue = self.conversation.dialogue
         reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
@@ -352,21 +358,31 @@ class Session:
             timer.cancel()
         self._timers = []
 
-    async def _work(self, job: Callable[[], T]) -> T:
-        slot = self._arm()
+    def _queue(self, job: Callable[[], object]) -> Future:
+        """Give the worker a job; returns the future of its result, for `_done`."""
+        slot = new_future(self._executor)
         self._worker.submit(job, lambda result, error: self._resolve(slot, error or (result,)))
+        return slot
+
+    async def _done(self, slot: Future) -> Any:
+        """The result of a job, or its error. Raises Stopped if the dialogue is ended first."""
+        self._wait_for(slot)
         (result,) = await self._result(slot)
         return result
 
     def _arm(self) -> Future:
-        """Return the future to wait for next; it is done if the dialogue was ended meanwhile."""
+        """Return a new future to wait for; it is done if the dialogue was ended meanwhile."""
         slot = new_future(self._executor)
+        self._wait_for(slot)
+        return slot
+
+    def _wait_for(self, slot: Future) -> None:
+        """Wait for this future next: what ends the dialogue completes it."""
         with self._lock:
             self._slot = slot
             stop = self._stop
         if stop is not None:
             self._resolve(slot, Stopped(stop))
-        return slot
 
     def _resolve(self, slot: Future, value: Any) -> bool:
         """Complete `slot` unless another was first; return whether this value counted."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_model import write_random_model
 
 from benchmarks.full_size import random_adapters
 from clue_ros.model import fast_decoder
@@ -84,6 +85,20 @@ def test_attention_and_hidden_states_are_the_plain_ones(
                 slow = read_prompts(backbone, features, prompts)
             assert not isinstance(slow.cache, KeyValues)
             torch.testing.assert_close(prefill.logits, slow.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_of_heads_are_the_plain_ones(tmp_path: Path, fresh_seed: int) -> None:
+    folder = write_random_model(tmp_path / "grouped", width=64, heads=8, kv_heads=4)
+    processor, (backbone, adapters) = load_processor(folder), parts(folder, fresh_seed)
+    adapters.use(IVG)
+    for contexts in (CONTEXTS[:1], CONTEXTS):
+        prompts = encode_prompts(processor, "clarify", contexts)
+        features = torch.randn(len(contexts), backbone.grid**2, backbone.text.hidden_size)
+        fast = read_prompts(backbone, features, prompts)
+        assert isinstance(fast.cache, KeyValues)
+        with plain():
+            slow = read_prompts(backbone, features, prompts)
+        torch.testing.assert_close(fast.logits, slow.logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("_draw", range(3))

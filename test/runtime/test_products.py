@@ -12,7 +12,7 @@ from torch.nn import functional
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.model import devices, products
-from clue_ros.model.products import Product, capped_product
+from clue_ros.model.products import Product, attend, capped_product
 
 ROWS = (1, 5, 340)
 
@@ -61,6 +61,26 @@ def test_a_capped_product_is_the_softcap_of_it(rows: int, fresh_seed: int) -> No
     torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-5)
     assert larger.abs().max() == 50
     assert larger.isfinite().all()
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("cached", [1, 2 * 70**2, products.CACHED])
+def test_attention_is_that_of_pytorch(
+    cached: int, monkeypatch: pytest.MonkeyPatch, fresh_seed: int
+) -> None:
+    """However many heads are computed at a time."""
+    monkeypatch.setattr(products, "CACHED", cached)
+    torch.manual_seed(fresh_seed)
+    for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
+        mixed = torch.randn(2, 70, 3, 3, 16)  # heads as views of one product, as the tower's are
+        queries, keys, values = (part.to(dtype).transpose(1, 2) for part in (3 * mixed).unbind(2))
+        with torch.inference_mode():
+            found = attend(queries, keys, values)
+        q, k, v = (part.double() for part in (queries, keys, values))
+        expected = functional.scaled_dot_product_attention(q, k, v)
+        assert found.dtype is dtype
+        error = (found.double() - expected).square().mean().sqrt() / expected.std()
+        assert float(error) < close
 
 
 def test_operations_that_are_missing_or_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
