@@ -338,6 +338,7 @@ class Clue:
             if further is not None:
                 read = checkpoint.opinions(further, context)[1] if self.policy == "both" else None
                 checkpoint.point(further, context, read)
+        checkpoint.backbone.page_out()
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""

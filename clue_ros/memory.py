@@ -15,13 +15,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import mmap
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 HEAPS = 2
 KERNELS = 200
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # malloc.h
+_MADV_PAGEOUT = 21  # mman-common.h
 KEPT, MAPPED = 256 * 2**20, 32 * 2**20
 """Free bytes at the end of a heap that stay there until `trim`, and the smallest block of memory
 that is mapped by itself, and so returned as soon as it is free."""
@@ -90,6 +93,21 @@ def trim(*, everything: bool = False) -> None:
     gc.collect()
     with contextlib.suppress(*_MISSING):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def page_out(start: int, length: int) -> None:
+    """Take the whole pages among `length` bytes at `start` out of this process's memory.
+
+    Of a mapped file they are read again when somebody needs them. What was written there is kept.
+    Linux alone; elsewhere, and where the file is another user's, they stay.
+    """
+    page = mmap.PAGESIZE
+    first, end = -(-start // page) * page, (start + length) // page * page
+    if end > first and sys.platform == "linux":
+        with contextlib.suppress(*_MISSING):
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(first), ctypes.c_size_t(end - first), _MADV_PAGEOUT
+            )
 
 
 # -------------------------------------------------------------------------------------------------

@@ -74,6 +74,9 @@ class Backbone:
         tensors = [*self.model.parameters(), *self.model.buffers(), *quantization_state(self.model)]
         return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
 
+    def page_out(self) -> None:
+        """Let the system take what replies no longer read; of transformers' model nothing."""
+
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Vision tower and projector.
 

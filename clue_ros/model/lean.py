@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from clue_ros import memory
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone, load_config
@@ -38,7 +39,7 @@ from clue_ros.model.loading import (
     read_json,
     weight_files,
 )
-from clue_ros.model.products import Product, attend
+from clue_ros.model.products import Product, attention_with
 
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
     "gate_proj", "up_proj", "down_proj",
@@ -80,6 +81,7 @@ class LeanBackbone(Backbone):
         self._weights: dict[str, torch.Tensor] | None = weights
         self._whole: Any = None
         self.switch = Switch()
+        self.copied: list[torch.Tensor] = []  # mapped weights of which replies read copies
         self.then: list[Callable[[], None]] = []  # what follows when transformers' model is loaded
         self._take(config)
         self.decoder = _decoder(weights, self.text)
@@ -140,6 +142,14 @@ class LeanBackbone(Backbone):
             return super().memory_bytes()
         tensors = [*self._weights.values(), *self.switch.weights]
         return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
+
+    def page_out(self) -> None:
+        """Let the system take weights of which replies read a copy, packed or merged.
+
+        They are views of the model's file. What asks for them once more reads them again.
+        """
+        for weight in self.copied:
+            memory.page_out(weight.data_ptr(), weight.nbytes)
 
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Vision tower and projector: (B, 3, S, S) in -1..1 -> (B, N, D)."""
@@ -326,7 +336,15 @@ def open_lean(
         return PRODUCTS if large or _is_product(name, stem) else dtype
 
     used = {name: weights[name].to(device, kind(name)) for name in wanted}
-    return make(folder, config, used, device, dtype, products)
+    made = make(folder, config, used, device, dtype, products)
+    if mixed:
+        made.copied = [
+            weight
+            for name, weight in used.items()
+            if weight is weights[name]  # no copy, so a view of the file
+            and (_is_product(name, stem) or (small and _is_projection(name)))
+        ]
+    return made
 
 
 def can_mix(config: Any, shapes: Shapes) -> bool:
@@ -462,11 +480,15 @@ class Tower:
         products = (*(f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")), "mlp.fc1", "mlp.fc2")
         paths = [f"{TOWER}encoder.layers.{block}." for block in range(vision.num_hidden_layers)]
         self._blocks = [
-            ([pair(path + n) for n in norms], [Product(*pair(path + p)) for p in products])
+            (
+                [pair(path + n) for n in norms],
+                [Product(*pair(path + p), pack=True) for p in products],
+            )
             for path in paths
         ]
+        self._attend = attention_with(weights[f"{paths[0]}self_attn.q_proj.weight"])
         self._last = pair(f"{TOWER}post_layernorm")
-        self._projector = Product(*pair(PROJECTOR.removesuffix(".")))
+        self._projector = Product(*pair(PROJECTOR.removesuffix(".")), pack=True)
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, N, D)."""
@@ -482,7 +504,7 @@ class Tower:
             normed = functional.layer_norm(hidden, size, *norm1, eps).to(q.dtype)
             shape = (*normed.shape[:2], heads, -1)
             queries, keys, values = (part(normed).view(shape).transpose(1, 2) for part in (q, k, v))
-            mixed = attend(queries, keys, values)
+            mixed = self._attend(queries, keys, values)
             hidden = hidden + out(mixed.transpose(1, 2).flatten(2))
             normed = functional.layer_norm(hidden, size, *norm2, eps).to(q.dtype)
             hidden = hidden + fc2(fc1.gelu(normed))

@@ -16,7 +16,7 @@ rounded to 16 bits, its sums are in float32; norms, residuals, softcap and softm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -153,14 +153,20 @@ class Convolution:
         return out
 
 
-def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def attention_with(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """The attention for queries, keys and values (B, H, T, size) that products with it made."""
+    halved = weight.dtype is torch.bfloat16 and is_fused_with(weight)
+    return attend_in_cache if halved else functional.scaled_dot_product_attention
+
+
+def attend_in_cache(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
     """softmax(queries keys^T / sqrt(size)) values, of (B, H, T, size) each.
 
-    In 16 bits on a CPU, products and a softmax of as many heads at a time as stay in its cache: in
-    0.4 to 0.6 of the time of PyTorch's fused attention there. The logits are rounded to 16 bits.
+    Of as many heads at a time as stay in a CPU's cache: in 0.4 to 0.6 of the time of PyTorch's
+    fused attention in bfloat16 there. In 16 bits the logits are rounded to them.
     """
-    if not (is_fused_with(queries) and queries.dtype is torch.bfloat16):
-        return functional.scaled_dot_product_attention(queries, keys, values)
     count, heads, length, size = queries.shape
     left, right, read = (part.flatten(0, 1) for part in (queries * size**-0.5, keys, values))
     out, step = torch.empty_like(left), max(1, CACHED // length**2)

@@ -10,6 +10,7 @@ import sys
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clue_ros import memory
@@ -173,3 +174,26 @@ def test_the_peak_counts_from_where_it_was_forgotten() -> None:
     before, after = printed(PEAK)
     assert before < 32_000_000
     assert after > 32_000_000
+
+
+def test_pages_of_a_mapped_file_leave_and_are_read_again() -> None:
+    # Of the repository: where temporary files are kept in memory, they stay there.
+    path = ROOT / "models" / "household" / "model.safetensors"
+    mapped = np.memmap(path, np.uint8, mode="r")
+    before, total = memory.resident(), int(mapped.sum())
+    read = memory.resident()
+    memory.page_out(mapped.ctypes.data + 1, len(mapped) - 1)
+    assert read - before > 0.8 * len(mapped)
+    assert read - memory.resident() > 0.8 * len(mapped)
+    assert int(mapped.sum()) == total
+    assert total == int(np.frombuffer(path.read_bytes(), np.uint8).sum())
+
+
+def test_what_was_written_to_a_mapped_file_privately_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1_000_000))
+    mapped = np.memmap(path, np.uint8, mode="c")
+    mapped[:] = 7
+    memory.page_out(mapped.ctypes.data, len(mapped))
+    assert (mapped == 7).all()
+    memory.page_out(mapped.ctypes.data, 100)  # less than a page: nothing to do

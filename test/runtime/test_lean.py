@@ -25,6 +25,7 @@ from clue_ros.model.prompts import (
     IMAGE,
     LeanProcessor,
     LeanTokenizer,
+    encode_prompts,
     load_processor,
     open_processor,
 )
@@ -41,6 +42,27 @@ def lean(folder: Path, dtype: str = "float32") -> tuple[Checkpoint, LeanBackbone
 
 def image(seed: int, height: int = 60, width: int = 80) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.mark.parametrize("dtype", ["mixed", "float32"])
+def test_paged_out_weights_are_there_when_they_are_asked_for(
+    random_model: Path, dtype: str
+) -> None:
+    checkpoint, backbone = lean(random_model, dtype)
+    features = checkpoint.look(image(1))
+    merged = checkpoint.judge(features, REQUESTS[0])[0]
+    shares = checkpoint.second_opinion(features, REQUESTS[0])[0]
+    backbone.page_out()
+    assert checkpoint.judge(features, REQUESTS[0])[0] == merged
+    assert checkpoint.second_opinion(features, REQUESTS[0])[0] == shares
+    other, _ = lean(random_model, dtype)
+    plain = []
+    for each in (checkpoint, other):
+        prompts = encode_prompts(each.processor, "clarify", [REQUESTS[0]])
+        each.adapters.use(None)  # merged anew, from the file
+        with torch.inference_mode():
+            plain.append(each.backbone.read(features, prompts, 1)[0])
+    assert torch.equal(*plain)
 
 
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 1e-5), ("bfloat16", 0.06)])

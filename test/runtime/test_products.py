@@ -12,7 +12,7 @@ from torch.nn import functional
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.model import devices, products
-from clue_ros.model.products import Product, attend, capped_product
+from clue_ros.model.products import Product, attention_with, capped_product
 
 ROWS = (1, 5, 340)
 
@@ -75,7 +75,7 @@ def test_attention_is_that_of_pytorch(
         mixed = torch.randn(2, 70, 3, 3, 16)  # heads as views of one product, as the tower's are
         queries, keys, values = (part.to(dtype).transpose(1, 2) for part in (3 * mixed).unbind(2))
         with torch.inference_mode():
-            found = attend(queries, keys, values)
+            found = attention_with(keys)(queries, keys, values)
         q, k, v = (part.double() for part in (queries, keys, values))
         expected = functional.scaled_dot_product_attention(q, k, v)
         assert found.dtype is dtype
