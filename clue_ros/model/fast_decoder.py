@@ -462,7 +462,10 @@ def _scales(layer: Any) -> tuple[torch.Tensor, ...]:
 def _sum(part: Any, name: str | None) -> torch.Tensor:
     weight: torch.Tensor = _base(part).weight.detach().float()
     lora = _lora(part, name)
-    return weight if lora is None else weight + lora[2] * (lora[1].detach() @ lora[0].detach())
+    if lora is None:
+        return weight
+    inward, outward, scale = lora
+    return weight + scale * (outward.detach().float() @ inward.detach().float())
 
 
 def _mlp(parts: Sequence[Product], activation: Linear | None) -> Linear:

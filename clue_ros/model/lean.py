@@ -81,6 +81,7 @@ class LeanBackbone(Backbone):
         self._weights: dict[str, torch.Tensor] | None = weights
         self._whole: Any = None
         self.switch = Switch()
+        self.merges = False  # replies read copies that adapters are merged into, for certain
         self.copied: list[torch.Tensor] = []  # mapped weights of which replies read copies
         self.then: list[Callable[[], None]] = []  # what follows when transformers' model is loaded
         self._take(config)
@@ -289,8 +290,10 @@ class LeanAdapters(Adapters):
                 setattr(owner, part, adapted)
             for side, kept in (("lora_A", adapted.lora_A), ("lora_B", adapted.lora_B)):
                 weight = state[f"base_model.model.{path}.{side}.weight"]
-                # In float32 beside weights of 16 bits, as peft holds them.
-                weight = weight.to(self._lean.device, torch.float32)
+                if self._lean.merges:
+                    self._lean.copied.append(weight)
+                else:  # in float32 beside weights of 16 bits, as peft holds them
+                    weight = weight.to(self._lean.device, torch.float32)
                 kept[name] = SimpleNamespace(weight=weight)
                 self._lean.switch.weights.append(weight)
             adapted.scaling[name] = scale
@@ -338,6 +341,7 @@ def open_lean(
     used = {name: weights[name].to(device, kind(name)) for name in wanted}
     made = make(folder, config, used, device, dtype, products)
     if mixed:
+        made.merges = small
         made.copied = [
             weight
             for name, weight in used.items()
