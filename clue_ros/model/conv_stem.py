@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -61,14 +62,8 @@ class FrozenConv(nn.Module):
 
     def forward(self, picture: torch.Tensor, *, relu6: bool = False) -> torch.Tensor:
         """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride)). relu6: with it after."""
-        padding, skipped = [], []
-        for size in map(int, picture.shape[2:]):
-            reach = (math.ceil(size / self.stride) - 1) * self.stride + self.kernel
-            before, more = divmod(max(0, reach - size), 2)
-            # "same" pads the end by one more: begin a stride earlier, and leave out what that adds,
-            # which is quicker than a padded copy.
-            padding.append(before + more * self.stride)
-            skipped.append(more)
+        sides = [_same(side, self.kernel, self.stride) for side in picture.shape[2:]]
+        padding, skipped = zip(*sides, strict=True)
         weights = self.weight, self.bias
         if self.packs and self._packed is None:
             self._packed = Convolution(*weights, self.stride, self.groups, picture, padding)
@@ -81,6 +76,18 @@ class FrozenConv(nn.Module):
                 # convolution.
                 found = functional.relu6(found, inplace=True)
         return found[:, :, skipped[0] :, skipped[1] :]
+
+
+@lru_cache(maxsize=256)
+def _same(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Padding on both ends of a side, and how much of the result's begin to leave out.
+
+    "same" pads the end by one more: begin a stride earlier, and leave out what that adds, which is
+    quicker than a padded copy.
+    """
+    reach = (math.ceil(size / stride) - 1) * stride + kernel
+    before, more = divmod(max(0, reach - size), 2)
+    return before + more * stride, more
 
 
 class Block(nn.Module):
@@ -133,6 +140,7 @@ class ConvStem(nn.Conv2d):
         self.stages = nn.ModuleList(stages)
         self._folds = folds
         self._patch = patch_size
+        self._packed: dict[str, Convolution] = {}  # of `patches` and of the projection
 
     def pack(self) -> None:
         """Be quicker in inference on a CPU, for a copy of the frozen weights.
@@ -161,8 +169,21 @@ class ConvStem(nn.Conv2d):
             if level.shape[2:] != grid:
                 level = functional.interpolate(level, grid, mode="bilinear", align_corners=False)
             levels.append(level)
-        total: torch.Tensor = self.patches(picture) + super().forward(torch.cat(levels, dim=1))
+        seen = torch.cat(levels, dim=1)
+        if self.first.packs:
+            return self._packed_of("patches", self.patches, picture).add_(
+                self._packed_of("projection", self, seen)
+            )
+        total: torch.Tensor = self.patches(picture) + super().forward(seen)
         return total
+
+    def _packed_of(self, name: str, part: nn.Conv2d, picture: torch.Tensor) -> torch.Tensor:
+        """A convolution without padding, with its weight packed when the first picture comes."""
+        if name not in self._packed:
+            self._packed[name] = Convolution(
+                part.weight, part.bias, part.stride[0], 1, picture, [0, 0]
+            )
+        return self._packed[name](picture, [0, 0], relu6=False)
 
 
 def has_stem(vision_config: Any) -> bool:

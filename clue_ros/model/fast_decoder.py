@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from clue_ros.model.products import Product, capped_product, is_fused_with, softmax_
+from clue_ros.model.products import CACHED, Product, capped_product, is_fused_with, softmax_
 
 GELU = "gelu_pytorch_tanh"
 MERGED_BYTES = 384 * 2**20
@@ -257,15 +257,14 @@ class FastDecoder:
         mask: torch.Tensor | None,
     ) -> torch.Tensor:
         """What the queries (B, H, T, size) read of the values (B, groups, S, size)."""
-        groups = keys.shape[1]
-        if groups > 1 and queries.shape[2] > 1 and is_fused_with(queries):
-            # One after the other: the weights of a group stay in a CPU's cache; those of all groups
-            # of a large decoder do not.
+        groups, weights = keys.shape[1], queries.shape[1] * queries.shape[2] * keys.shape[2]
+        if groups > 1 and weights > CACHED and is_fused_with(queries):
+            # One after the other: all of a large decoder would not stay in a CPU's cache.
             q, k, v = (part.chunk(groups, 1) for part in (queries, keys, values))
             return torch.cat([self._attend(q[g], k[g], v[g], mask) for g in range(groups)], 1)
-        weights = self._weights(queries, keys, mask)
-        count, heads, length, total = weights.shape
-        grouped = weights.view(count, groups, -1, total)
+        shares = self._weights(queries, keys, mask)
+        count, heads, length, total = shares.shape
+        grouped = shares.view(count, groups, -1, total)
         if self._products is not None and length > 1:
             grouped, values = grouped.to(self._products), values.to(self._products)
         return torch.matmul(grouped, values).to(queries.dtype).view(count, heads, length, -1)

@@ -10,7 +10,7 @@ import torch
 from tiny_model import write_random_model
 
 from benchmarks.full_size import random_adapters
-from clue_ros.model import fast_decoder
+from clue_ros.model import fast_decoder, products
 from clue_ros.model.adapters import DETECTOR, IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.decoding import (
@@ -87,7 +87,12 @@ def test_attention_and_hidden_states_are_the_plain_ones(
             torch.testing.assert_close(prefill.logits, slow.logits, rtol=1e-4, atol=1e-4)
 
 
-def test_groups_of_heads_are_the_plain_ones(tmp_path: Path, fresh_seed: int) -> None:
+@pytest.mark.parametrize("cached", [0, products.CACHED])
+def test_groups_of_heads_are_the_plain_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_seed: int, cached: int
+) -> None:
+    """At once, and one after the other."""
+    monkeypatch.setattr(fast_decoder, "CACHED", cached)
     folder = write_random_model(tmp_path / "grouped", width=64, heads=8, kv_heads=4)
     processor, (backbone, adapters) = load_processor(folder), parts(folder, fresh_seed)
     adapters.use(IVG)
