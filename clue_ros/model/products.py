@@ -175,8 +175,9 @@ def attend_in_cache(
     for first in range(0, len(left), step):
         some = slice(first, first + step)
         asked, known = left[some], right[some]
-        top = torch.bmm(asked, known[:, ::SAMPLED].mT).amax(-1, keepdim=True)
-        weights = torch.baddbmm(top.neg_(), asked, known.mT).softmax(-1)
+        # Over the first dimension: over the last one it takes seven times as long in 16 bits.
+        top = torch.bmm(known[:, ::SAMPLED], asked.mT).amax(1).unsqueeze(-1)
+        weights = torch.baddbmm(top, asked, known.mT, beta=-1).softmax(-1)
         torch.bmm(weights, read[some], out=out[some])
     return out.view(count, heads, length, size)
 
