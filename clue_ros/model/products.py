@@ -30,7 +30,6 @@ _CUBE = 0.044715
 _LARGE = 30.0  # tanh(15) is 1
 CACHED = 2**21
 """Attention weights that are computed at once: in 16 bits 4 MB."""
-SAMPLED = 8  # of so many keys one, for the logits' largest value
 FEW = 16
 """Fewer rows than these take the plain operations in float32: so few are bound by the weights."""
 
@@ -165,19 +164,15 @@ def attend_in_cache(
 ) -> torch.Tensor:
     """softmax(queries keys^T / sqrt(size)) values, of (B, H, T, size) each.
 
-    Of as many heads at a time as stay in a CPU's cache. In 16 bits a logit is rounded after the
-    largest one that its query has to every eighth key was subtracted, so that those near the top,
-    which count, are small and keep their precision: what is subtracted does not change a softmax.
+    Of as many heads at a time as stay in a CPU's cache. In 16 bits the logits are rounded to them
+    too, which PyTorch's fused attention does not do (docs/performance.md).
     """
     count, heads, length, size = queries.shape
     left, right, read = (part.flatten(0, 1) for part in (queries * size**-0.5, keys, values))
     out, step = torch.empty_like(left), max(1, CACHED // length**2)
     for first in range(0, len(left), step):
         some = slice(first, first + step)
-        asked, known = left[some], right[some]
-        # Over the first dimension: over the last one it takes seven times as long in 16 bits.
-        top = torch.bmm(known[:, ::SAMPLED], asked.mT).amax(1).unsqueeze(-1)
-        weights = torch.baddbmm(top, asked, known.mT, beta=-1).softmax(-1)
+        weights = torch.bmm(left[some], right[some].mT).softmax(-1)
         torch.bmm(weights, read[some], out=out[some])
     return out.view(count, heads, length, size)
 
