@@ -124,7 +124,9 @@ def compile_model(backbone: Backbone, adapters: Adapters, block: int | None) -> 
     adapters.use(active)
     with unfused():
         tower = backbone.make_tower()
-    tower.encode = torch.compile(tower.encode, **FIXED)  # type: ignore[method-assign]
+    encode = torch.compile(tower.encode, **FIXED)
+    # A copy: the next run of a CUDA graph writes over its results.
+    tower.encode = lambda seen: encode(seen).clone()  # type: ignore[method-assign]
     backbone.run_through(
         tower, GraphDecoder(graphs, block, backbone.switch, *parts, step=1, capacity=CAPACITY)
     )
