@@ -99,7 +99,8 @@ def page_out(start: int, length: int) -> None:
     """Take the whole pages among `length` bytes at `start` out of this process's memory.
 
     Of a mapped file they are read again when somebody needs them. What was written there is kept.
-    Linux alone; elsewhere, and where the file is another user's, they stay.
+    Linux alone; elsewhere, and where the file is another user's or another process has mapped it,
+    they stay.
     """
     page = mmap.PAGESIZE
     first, end = -(-start // page) * page, (start + length) // page * page

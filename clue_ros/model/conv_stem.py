@@ -62,7 +62,8 @@ class FrozenConv(nn.Module):
 
     def forward(self, picture: torch.Tensor, *, relu6: bool = False) -> torch.Tensor:
         """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride)). relu6: with it after."""
-        sides = [_same(side, self.kernel, self.stride) for side in picture.shape[2:]]
+        # int: while a graph is traced, sizes are tensors
+        sides = [_same(int(side), self.kernel, self.stride) for side in picture.shape[2:]]
         padding, skipped = zip(*sides, strict=True)
         weights = self.weight, self.bias
         if self.packs and self._packed is None:
