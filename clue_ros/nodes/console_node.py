@@ -66,6 +66,7 @@ LOOK = 0.5  # seconds between looks at whether perception is there
 SILENCE = 4.0  # seconds without a message of perception after which it is lost; at least
 PERIODS = 3.0  # ... of /diagnostics, where these are longer
 READY = 5.0  # seconds for a listener, or the action's server, to be found
+MATCHED = 1.0  # seconds to find the listeners that the graph has
 STOP = "stop"  # what the dialogue understands as a stop, in every language
 LOST = Status("lost", message="Perception sends nothing. Is it running? The page waits for it.")
 GONE = Diagnostics("stale", "perception sends nothing")
@@ -404,11 +405,18 @@ class ConsoleNode(Node):
             raise ClueError(f"{self._perception} sends nothing: is it running?")
 
     def _publish_speech(self, text: str) -> None:
-        end = time.monotonic() + READY
-        while self._speech.get_subscription_count() < 2:  # one is this node's own
-            if time.monotonic() > end:
-                raise ClueError(f"nobody listens to {self._speech.topic_name}")
+        begin, topic = time.monotonic(), self._speech.topic_name
+        # One is this node's own, and another console's may be matched before perception's: wait a
+        # moment for all that the graph has.
+        while (heard := self._speech.get_subscription_count()) < self.count_subscribers(topic):
+            if time.monotonic() > begin + MATCHED:
+                break
             time.sleep(0.05)
+        while heard < 2:
+            if time.monotonic() > begin + READY:
+                raise ClueError(f"nobody listens to {topic}")
+            time.sleep(0.05)
+            heard = self._speech.get_subscription_count()
         self._speech.publish(String(data=text))
 
 
