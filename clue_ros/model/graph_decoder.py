@@ -33,7 +33,7 @@ class Graph(Protocol):
 
 
 class _Appended:
-    """A cache that is not written to: the new keys and values are behind those that were given."""
+    """A cache that is not written to: `extend` returns the given keys and values and the new."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self._keys, self._values = keys, values
@@ -89,10 +89,10 @@ def read_with(
 class GraphDecoder(FastDecoder):
     """A decoder whose adapters' graphs run in the place of its weights.
 
-    graphs: by `DETECTOR`, `IVG` and `TOKEN`, those that there are. block: which the detector's
-    graph reads. step, capacity: lengths of prompts and caches are padded to a multiple of these.
-    With a step of 1 no prompt is padded, and graphs of prompts get None as their mask: a batch with
-    padding of its own takes the weights.
+    graphs: by their names (`DETECTOR`, `IVG`, `TOKEN`); any may be missing. block: which the
+    detector's graph reads. step, capacity: lengths of prompts and caches are padded to multiples of
+    these. With a step of 1 no prompt is padded, and graphs of prompts get None as their mask: a
+    batch with padding of its own takes the weights.
     """
 
     def __init__(

@@ -408,15 +408,15 @@ class ConsoleNode(Node):
         begin, topic = time.monotonic(), self._speech.topic_name
         # One is this node's own, and another console's may be matched before perception's: wait a
         # moment for all that the graph has.
-        while (heard := self._speech.get_subscription_count()) < self.count_subscribers(topic):
-            if time.monotonic() > begin + MATCHED:
+        while (heard := self._speech.get_subscription_count()) < max(
+            2, self.count_subscribers(topic)
+        ):
+            waited = time.monotonic() - begin
+            if heard >= 2 and waited > MATCHED:
                 break
-            time.sleep(0.05)
-        while heard < 2:
-            if time.monotonic() > begin + READY:
+            if waited > READY:
                 raise ClueError(f"nobody listens to {topic}")
             time.sleep(0.05)
-            heard = self._speech.get_subscription_count()
         self._speech.publish(String(data=text))
 
 

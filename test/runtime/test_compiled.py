@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_export import CLOSE, DIALOGUES, image, load, same_reply
+from test_export import CLOSE, DIALOGUES, image, load, refuse_weights, replies, same_reply
 from tiny_model import SMALL_STEM, write_random_model
 from torch._inductor import cpp_builder, exc
 
@@ -17,7 +17,6 @@ from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import IvgSettings, load_checkpoint, save_ivg_settings
 from clue_ros.model.compiled import compile_model
 from clue_ros.model.decoding import generate
-from clue_ros.model.fast_decoder import FastDecoder
 from clue_ros.model.fusion import Fusion, save_fusion, weights_digest
 from clue_ros.model.graph_decoder import GraphDecoder
 from clue_ros.model.prompts import encode_prompts
@@ -50,31 +49,12 @@ def clue(model: Path) -> Clue:
     return load(model, compile=True)
 
 
-def refuse_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on every prompt and token has to take a graph."""
-
-    def refuse(*_arguments: object, **_settings: object) -> torch.Tensor:
-        raise AssertionError("no graph ran")
-
-    for name in ("run", "attention"):
-        monkeypatch.setattr(FastDecoder, name, refuse)
-
-
 def test_every_reply_is_the_models_own(
     clue: Clue, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def replies(clue: Clue) -> list[Question | Grounding]:
-        found = []
-        for number, dialogue in enumerate(DIALOGUES):
-            view = clue.look(image(number))
-            for threshold, force in ((0.0, False), (1.0, False), (None, True)):
-                clue.threshold = threshold
-                found.append(clue.reply(view, dialogue, force_grounding=force))
-        return found
-
-    theirs = replies(load(model))
-    refuse_weights(monkeypatch)
-    for our, their in zip(replies(clue), theirs, strict=True):
+    theirs = replies(load(model), ["both"])
+    refuse_weights(monkeypatch, ("run", "attention"))  # what takes the place of a graph
+    for our, their in zip(replies(clue, ["both"]), theirs, strict=True):
         same_reply(our, their)
     assert {type(reply) for reply in theirs} == {Question, Grounding}
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,30 +105,36 @@ def same_reply(ours: Question | Grounding, theirs: Question | Grounding) -> None
         assert ours.score == pytest.approx(theirs.score, abs=CLOSE)
 
 
-def refuse_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on a decoder's weights may not run."""
+def replies(
+    clue: Clue, policies: Sequence[str] = ("detector", "decoder", "both")
+) -> list[Question | Grounding]:
+    """What a model replies to each dialogue, by each policy: questions, boxes and forced boxes."""
+    found = []
+    for policy in policies:
+        clue.policy = policy
+        for number, dialogue in enumerate(DIALOGUES):
+            view = clue.look(image(number))
+            for threshold, force in ((0.0, False), (1.0, False), (None, True)):
+                clue.threshold = threshold
+                found.append(clue.reply(view, dialogue, force_grounding=force))
+    return found
+
+
+def refuse_weights(
+    monkeypatch: pytest.MonkeyPatch, methods: Sequence[str] = ("through", "weights_at")
+) -> None:
+    """From here on a decoder's weights may not run: none of its methods."""
 
     def refuse(*_arguments: object, **_settings: object) -> torch.Tensor:
         raise AssertionError("the weights ran")
 
-    for name in ("through", "weights_at"):
+    for name in methods:
         monkeypatch.setattr(FastDecoder, name, refuse)
 
 
 def test_every_reply_is_the_models_own(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def replies(clue: Clue) -> list[Question | Grounding]:
-        found = []
-        for policy in ("detector", "decoder", "both"):
-            clue.policy = policy
-            for number, dialogue in enumerate(DIALOGUES):
-                view = clue.look(image(number))
-                for threshold, force in ((0.0, False), (1.0, False), (None, True)):
-                    clue.threshold = threshold
-                    found.append(clue.reply(view, dialogue, force_grounding=force))
-        return found
-
     theirs = replies(load(pair[0]))
     clue = load(pair[1])
     assert isinstance(clue.checkpoint.backbone, ExportedBackbone)

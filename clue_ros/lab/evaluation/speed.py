@@ -238,8 +238,6 @@ class Bench:
         self.clue = Clue.load(
             folder, device=place, dtype=ours, doubtful_score=doubtful_score, compile=compile
         )
-        if compile:
-            self.clue.warm_up()
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
         # With what the first replies made to stay; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
