@@ -24,11 +24,11 @@ import torch
 
 from benchmarks.common import parse
 from clue_ros.dialogue.types import Box
-from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import SORTS, RichGrammar, random_reference, request_form
 from clue_ros.lab.options import at_least, option, required
+from clue_ros.lab.report import table
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS

@@ -49,8 +49,8 @@ from benchmarks.full_size import (
     stand_in_processor,
 )
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.options import at_least, option
+from clue_ros.lab.report import table
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.devices import DTYPES
 from clue_ros.model.loading import find_base, find_model

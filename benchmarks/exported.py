@@ -27,7 +27,6 @@ from benchmarks.common import parse
 from clue_ros.dialogue.types import Dialogue, Grounding, Question
 from clue_ros.engine import Clue, Image
 from clue_ros.images import load_image
-from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.evaluation.speed import (
     REQUESTS,
     Request,
@@ -37,6 +36,7 @@ from clue_ros.lab.evaluation.speed import (
 )
 from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples
 from clue_ros.lab.options import at_least, option
+from clue_ros.lab.report import table
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.model.export import export_model
 from clue_ros.model.loading import demo_folder

@@ -37,8 +37,8 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.protocol import EvalSample
-from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.options import at_least, option
+from clue_ros.lab.report import table
 from clue_ros.model.devices import DTYPES
 from clue_ros.model.quantization import (
     INT8,

@@ -22,8 +22,8 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.common import parse
-from clue_ros.lab.evaluation.report import table
 from clue_ros.lab.options import at_least, option, required
+from clue_ros.lab.report import table
 from clue_ros.lab.simulator.shards import SPLITS, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import WORLDS, world_spec
 from clue_ros.lab.training.augment import ScenePool

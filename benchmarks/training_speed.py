@@ -41,9 +41,9 @@ from benchmarks.plain_training import (
 )
 from clue_ros import memory
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.report import Cell, table
 from clue_ros.lab.evaluation.speed import quarters
 from clue_ros.lab.options import at_least, option, output_file
+from clue_ros.lab.report import Cell, table
 from clue_ros.lab.training import detector, ivg
 from clue_ros.lab.training.adapters import frozen_base
 from clue_ros.lab.training.base import BaseOptions

@@ -105,7 +105,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.simulator.object_list", "list the scanned objects of folders"
         ),
         "invig": Command(
-            "clue_ros.lab.language.export_invig", "dialogues about scenes, as InViG, with masks"
+            "clue_ros.lab.data.export_invig", "dialogues about scenes, as InViG, with masks"
         ),
         "stats": Command(
             "clue_ros.lab.evaluation.dialogue_statistics", "statistics and plots of dialogues"

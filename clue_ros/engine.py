@@ -151,8 +151,6 @@ class Clue:
         revision: str | None = None,
         quantization: str = "none",
         mask_decoder: str | Path | None = None,
-        compile: bool = False,
-        looks: int | None = None,
     ) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
@@ -164,26 +162,21 @@ class Clue:
         For "both" a model without a fit (`clue train policy`) takes the detector, with a warning; a
         model with one adapter alone takes that one, a base without adapters "zero-shot". threshold:
         0..1, None for the model's own.
-        num_views: views of the picture that agree on the box, None for the model's own (`looks` is
-        its old name); doubtful_score: the first view's score up to which the others are looked at,
+        num_views: views of the picture that agree on the box, None for the model's own;
+        doubtful_score: the first view's score up to which the others are looked at,
         0..1, None for the model's own. detector: the folder of another detector that
         `clue train detector` made, or a baseline's name ("decoder-yes-no", "candidate-count",
         "decoder-first"); ivg: the folder of another adapter B; None: the model's own. revision: a
         hub id's branch, tag or commit (as well: "owner/name@revision"). quantization: "none", or
         "int8" or "nf4" (4 bits) for the decoder's weights, which needs bitsandbytes. mask_decoder:
         the safetensors file of PaliGemma's mask decoder (`clue_ros.model.mask_decoder`), None for
-        mask_decoder.safetensors in the model's folder, if it is there. compile: torch.compile makes
-        the model's functions, on a GPU with CUDA graphs, when they run first (`warm_up`); that
-        takes minutes (`clue_ros.model.compiled`).
+        mask_decoder.safetensors in the model's folder, if it is there.
 
         Raises ModelError naming the file or the shape that is wrong.
         """
         _check_policy(policy)
         if threshold is not None:
             _check_threshold(threshold)
-        if looks is not None:
-            warnings.warn("looks= is now num_views=", DeprecationWarning, stacklevel=2)
-            num_views = looks
         if num_views is not None:
             _check_views(num_views)
         if doubtful_score is not None:
@@ -204,7 +197,6 @@ class Clue:
             revision=revision,
             quantization=quantization,
             mask_decoder=mask_decoder,
-            compile=compile,
         )
         clue = cls(checkpoint, str(model), policy, threshold, num_views, doubtful_score)
         if policy == "both" and clue.policy == "detector" and "decoder" in checkpoint.policies:

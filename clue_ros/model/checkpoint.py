@@ -40,7 +40,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
-from clue_ros.model.detector import Detector, attention_block, load_detector
+from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_device, choose_dtype, wants_mixed
 from clue_ros.model.exported import is_export, open_export
@@ -339,7 +339,6 @@ def load_checkpoint(
     revision: str | None = None,
     quantization: str = NONE,
     mask_decoder: str | Path | None = None,
-    compile: bool = False,
 ) -> Checkpoint:
     """Load a model; see `clue_ros.engine.Clue.load` for the arguments.
 
@@ -367,7 +366,6 @@ def load_checkpoint(
         ivg=ivg,
         quantization=quantization,
         mask_decoder=mask_decoder,
-        compile=compile,
     )
     try:
         return load(place)
@@ -390,7 +388,6 @@ def _load(
     ivg: str | Path | None,
     quantization: str,
     mask_decoder: str | Path | None,
-    compile: bool,
 ) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
     base = find_base(folder)
@@ -423,10 +420,6 @@ def _load(
                 f" {dialogue} hold now: fit it again (clue train policy --model {folder}), or"
                 " choose policy 'detector' or 'decoder'"
             )
-    if compile:
-        from clue_ros.model.compiled import compile_model
-
-        compile_model(backbone, adapters, attention_block(judge))
     return Checkpoint(
         processor,
         backbone,

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decoder that runs as graphs: functions of tensors whose sizes take few values.
 
-OpenVINO has such graphs (`exported`), and so has `torch.compile` (`compiled`). A graph cannot write
-into a cache that grows: new keys and values are results (`read_with`). Where each new length costs
-time, prompts are padded and the padding is masked.
+OpenVINO has such graphs (`exported`). A graph cannot write into a cache that grows: new keys and
+values are results (`read_with`). Where each new length costs time, prompts are padded and the
+padding is masked.
 """
 
 from __future__ import annotations

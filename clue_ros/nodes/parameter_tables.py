@@ -60,13 +60,6 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.UNCONFIGURED,
     ),
     Parameter(
-        "compile",
-        False,
-        "Let torch.compile make the model's functions when perception is configured, on a GPU with"
-        " CUDA graphs; that takes minutes. On a CPU it needs a C++ compiler and saves no time.",
-        change=Change.UNCONFIGURED,
-    ),
-    Parameter(
         "detector",
         "",
         "Another ambiguity detector: its folder, or a baseline's name; empty: the model's own.",

@@ -148,7 +148,6 @@ class PerceptionNode(ManagedNode):
             ivg=self.value("ivg") or None,
             quantization=self.value("quantization"),
             mask_decoder=self.value("mask_decoder") or None,
-            compile=self.value("compile") or None,
         )
         if not wraps and clue.policy != self.value("policy"):
             self.get_logger().warning(

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import calibration
-from clue_ros.lab.evaluation.report import new_figure, plot_reliability, save_figure
+from clue_ros.lab.metrics import calibration
 from clue_ros.lab.options import FIGURE
+from clue_ros.lab.report import new_figure, plot_reliability, save_figure
 
 
 def test_errors_by_hand() -> None:

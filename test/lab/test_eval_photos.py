@@ -18,7 +18,6 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.photographs import TRUTHS, load_photographs
-from clue_ros.lab.evaluation.metrics import auroc
 from clue_ros.lab.evaluation.photos import (
     as_text,
     default_folder,
@@ -28,6 +27,7 @@ from clue_ros.lab.evaluation.photos import (
     trust,
 )
 from clue_ros.lab.language.vocabulary import vocabulary
+from clue_ros.lab.metrics import auroc
 
 WIDTH, HEIGHT = 80, 60
 LEFT, RIGHT = [5, 5, 25, 45], [50, 10, 75, 50]

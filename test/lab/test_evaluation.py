@@ -16,10 +16,10 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, Question
 from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
-from clue_ros.lab.evaluation.metrics import center_inside, center_near, count, ratio, wilson
 from clue_ros.lab.evaluation.protocol import ClearRequest, DialogueRequest, EvalSample, evaluate
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.language.simulated_user import PlainUser, question_axis
+from clue_ros.lab.metrics import center_inside, center_near, count, ratio, wilson
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
 IMAGE = np.zeros((250, 250, 3), np.uint8)

@@ -24,7 +24,6 @@ from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
 from clue_ros.lab.data.it2p import load_it2p
-from clue_ros.lab.evaluation.metrics import wilson
 from clue_ros.lab.evaluation.table3_guesser import (
     CURVE,
     Guess,
@@ -40,6 +39,7 @@ from clue_ros.lab.evaluation.table3_guesser import (
 )
 from clue_ros.lab.language.plain_grammar import plain_answer
 from clue_ros.lab.language.questions import ClarifyingQuestion
+from clue_ros.lab.metrics import wilson
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.model.adapters import IVG

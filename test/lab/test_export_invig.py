@@ -11,9 +11,9 @@ from drawn_scenes import random_scenes
 from PIL import Image
 
 from clue_ros import cli
+from clue_ros.lab.data.export_invig import exchanges_of, sample_dialogues
 from clue_ros.lab.data.invig import load_invig, reveal_pairs
 from clue_ros.lab.language.dialogues import DialogueState
-from clue_ros.lab.language.export_invig import exchanges_of, sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator import shards
 from clue_ros.model.prompts import detokenize

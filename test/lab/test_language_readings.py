@@ -12,9 +12,9 @@ from scene_helpers import random_objects
 
 from clue_ros.dialogue.reading import Kind, leaves_open, read
 from clue_ros.dialogue.words import offered_answers
+from clue_ros.lab.data.export_invig import exchanges_of
 from clue_ros.lab.data.it2p import find_it2p, load_it2p
 from clue_ros.lab.language.dialogues import Grammar
-from clue_ros.lab.language.export_invig import exchanges_of
 from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.simulator.worlds import BLOCKS

@@ -25,9 +25,9 @@ from clue_ros.lab.evaluation.figure7_layers import (
     train_head,
 )
 from clue_ros.lab.evaluation.in_domain import InDomainOptions, LabelledImage, load_in_domain
-from clue_ros.lab.evaluation.metrics import Counts
 from clue_ros.lab.evaluation.options import ModelOptions
-from clue_ros.lab.evaluation.report import spread, table
+from clue_ros.lab.metrics import Counts
+from clue_ros.lab.report import spread, table
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training.detector import fit_threshold
 from clue_ros.model.loading import fingerprint

@@ -209,11 +209,18 @@ def test_the_wings_import_what_they_may() -> None:
         ("console", ("lab", "nodes")),
         ("nodes", ("lab",)),
         ("lab", ("nodes", "voice")),
+        # Within the lab, from the ground up.
+        ("lab/simulator", ("lab/language", "lab/data", "lab/training", "lab/evaluation")),
+        ("lab/language", ("lab/data", "lab/training", "lab/evaluation", "lab/generation")),
+        ("lab/data", ("lab/training", "lab/evaluation", "lab/generation")),
+        ("lab/training", ("lab/evaluation", "lab/generation")),
+        ("lab/evaluation", ("lab/generation",)),
     ],
 )
 def test_a_room_imports_no_room_above_it(room: str, forbidden: tuple[str, ...]) -> None:
     for path in (ROOT / "clue_ros" / room).rglob("*.py"):
-        rooms = {module.split(".")[1] for module in clue_imports(path)}
+        parts = [module.split(".") for module in clue_imports(path)]
+        rooms = {part[1] for part in parts} | {"/".join(part[1:3]) for part in parts}
         assert not rooms & set(forbidden), path
 
 

@@ -28,8 +28,8 @@ from clue_ros.dialogue.types import Peak, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.evaluation.options import DetectorModelOptions
-from clue_ros.lab.evaluation.report import new_figure, save_figure
 from clue_ros.lab.options import FIGURE, add_options, option, read_options, required
+from clue_ros.lab.report import new_figure, save_figure
 from clue_ros.model.attention import attention_map
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import check_processor, load_checkpoint

@@ -34,6 +34,7 @@ from tqdm import tqdm
 from clue_ros.dialogue.episodes import episode_files
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import episode_rows
+from clue_ros.lab.data.export_invig import sample_dialogues
 from clue_ros.lab.data.invig import InvigSample, read_entries
 from clue_ros.lab.data.invig_layouts import (
     DIALOG_FIELDS,
@@ -45,7 +46,10 @@ from clue_ros.lab.data.invig_layouts import (
     name_of,
 )
 from clue_ros.lab.data.invig_sources import BadRow, Row, find_picture, read_rows
-from clue_ros.lab.evaluation.report import (
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.words import OTHERS
+from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.report import (
     COLORS,
     Cell,
     add_grid,
@@ -53,10 +57,6 @@ from clue_ros.lab.evaluation.report import (
     save_figure,
     table,
 )
-from clue_ros.lab.language.export_invig import sample_dialogues
-from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.words import OTHERS
-from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 

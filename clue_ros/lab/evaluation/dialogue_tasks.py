@@ -31,6 +31,7 @@ from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.data.episodes import load_episodes
+from clue_ros.lab.data.export_invig import sample_dialogues
 from clue_ros.lab.data.invig import (
     InvigIndex,
     InvigSample,
@@ -39,7 +40,6 @@ from clue_ros.lab.data.invig import (
     usable,
 )
 from clue_ros.lab.data.invig_layouts import STATUSES
-from clue_ros.lab.evaluation.metrics import ratio, rounded
 from clue_ros.lab.evaluation.options import (
     PolicyOptions,
     RecordsOptions,
@@ -54,7 +54,6 @@ from clue_ros.lab.evaluation.protocol import (
     Grade,
     evaluate,
 )
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.sentence_tasks import (
     TEXT_COLUMNS,
     LastImage,
@@ -63,8 +62,8 @@ from clue_ros.lab.evaluation.sentence_tasks import (
 from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
 from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
 from clue_ros.lab.evaluation.text_scores import problems_of
-from clue_ros.lab.language.export_invig import sample_dialogues
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.metrics import ratio, rounded
 from clue_ros.lab.options import (
     add_options,
     at_least,
@@ -73,6 +72,8 @@ from clue_ros.lab.options import (
     read_options,
     required,
 )
+from clue_ros.lab.published import INVIG_CHOICE, INVIG_SUCCESS, INVIG_TEXT
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
@@ -87,31 +88,6 @@ if TYPE_CHECKING:
 TASKS = ("vqa", "vqg", "vg", "ivg")
 DATA = ("invig", "guesswhat", "tabletop", "episodes")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
-PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
-    "vqa": {
-        "XVLM 21K": (24.6, 15.8, 10.4, 7.2, 16.0, 28.3, 72.8, 49.8, 73.9, 5.0),
-        "InViG-Base 21K": (26.7, 17.8, 12.1, 8.6, 16.9, 30.2, 81.9, 50.9, 75.0, 4.8),
-        "InViG-Base 500K": (23.2, 14.5, 9.5, 6.7, 15.4, 22.8, 52.3, 39.7, 61.5, 7.1),
-        "InViG-Base 500+21K": (27.7, 19.3, 14.0, 10.5, 17.8, 33.4, 96.2, 49.9, 74.3, 4.8),
-    },
-    "vqg": {
-        "InViG-Base-MT 21K": (31.0, 24.9, 21.1, 18.3, 16.2, 48.2, 117.4, 38.0, 63.6, 5.8),
-        "InViG-Base-BBOX 21K": (34.2, 27.1, 22.8, 19.5, 17.3, 49.2, 120.5, 49.9, 68.2, 5.4),
-        "InViG-Base 21K": (34.7, 27.6, 23.1, 19.9, 17.4, 49.7, 122.2, 49.9, 67.9, 5.4),
-        "InViG-Base 500K": (24.0, 15.8, 10.9, 7.9, 13.9, 38.7, 36.8, 33.1, 58.1, 6.9),
-        "InViG-Base 500+21K": (34.2, 27.7, 23.5, 20.4, 17.6, 50.3, 128.2, 52.6, 74.7, 4.5),
-    },
-}
-"""Tables II and III of the InViG paper, in the order of TEXT_COLUMNS."""
-PUBLISHED_SUCCESS = {"InViG-Base 21K": 0.356, "InViG-Base 500+21K": 0.456}
-"""Success of I-VG among the boxes of Detic, from the text of the InViG paper (its figure 9)."""
-
-PUBLISHED_CHOICE = {
-    "InViG-Base 500+21K, more than": 0.6,
-    "Vilbert 21K (README)": 0.551,
-    "XVLM 21K (README)": 0.597,
-}
-"""M-VG by choice among true boxes: from the InViG paper's text, and its data set's README."""
 
 RATIONALITY = 4.0
 """How much an answer of the oracle should fit its box better than the other proposals. Chosen on
@@ -535,11 +511,11 @@ def _known(problem: str) -> None:
 def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
     """The result as a table; in Markdown with the paper's figures."""
     rows: list[list[Cell]]
-    if task in PUBLISHED:
+    if task in INVIG_TEXT:
         names = (*TEXT_COLUMNS, "among", "n")
         rows = [["this model", *(result[name] for name in names)]]
         if markdown:
-            rows += [[f"{k} (paper, InViG)", *v, None, None] for k, v in PUBLISHED[task].items()]
+            rows += [[f"{k} (paper, InViG)", *v, None, None] for k, v in INVIG_TEXT[task].items()]
         return table([task, *names], rows, markdown=markdown)
     if task == "vg":
         rows = [
@@ -551,13 +527,13 @@ def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
             before, after = [None] * LEVELS.index(0.5), [None] * (len(LEVELS) - LEVELS.index(0.5))
             rows += [
                 [f"{name}, choice (paper, InViG)", *before, share, *after]
-                for name, share in PUBLISHED_CHOICE.items()
+                for name, share in INVIG_CHOICE.items()
             ]
         return table(["vg, IoU of at least", *map(str, LEVELS), "n"], rows, markdown=markdown)
     plain = {k: v for k, v in result.items() if not isinstance(v, Mapping)}
     rows = [["self-play", *plain.values()]]
     if markdown:
-        of_paper = {f"{k} (paper, InViG)": {"accuracy": v} for k, v in PUBLISHED_SUCCESS.items()}
+        of_paper = {f"{k} (paper, InViG)": {"accuracy": v} for k, v in INVIG_SUCCESS.items()}
         rows += [[name, *map(figures.get, plain)] for name, figures in of_paper.items()]
     curves: list[list[Cell]] = [
         [how, *result[how].values(), result["n"]] for how in ("box", "choice") if how in result
@@ -597,7 +573,7 @@ def run(args: argparse.Namespace) -> int:
 
         oracle = Oracle(clue.checkpoint, options.oracle)
     records: Iterable[Mapping[str, Any]]
-    if options.task in PUBLISHED:
+    if options.task in INVIG_TEXT:
         clip = None
         if options.clip is not None:
             from clue_ros.lab.evaluation.clip_features import ClipFeatures

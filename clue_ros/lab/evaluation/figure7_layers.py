@@ -32,9 +32,11 @@ from clue_ros.lab.evaluation.in_domain import (
     digest,
     load_in_domain,
 )
-from clue_ros.lab.evaluation.metrics import Counts, count
 from clue_ros.lab.evaluation.options import ModelOptions, OutputOptions
-from clue_ros.lab.evaluation.report import (
+from clue_ros.lab.metrics import Counts, count
+from clue_ros.lab.options import FIGURE, above_zero, add_options, at_least, option, read_options
+from clue_ros.lab.published import FIGURE_7
+from clue_ros.lab.report import (
     COLORS,
     GREY,
     add_grid,
@@ -43,7 +45,6 @@ from clue_ros.lab.evaluation.report import (
     spread,
     table,
 )
-from clue_ros.lab.options import FIGURE, above_zero, add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.detector import fit_threshold
 from clue_ros.model.config import half_depth_block
@@ -58,8 +59,6 @@ from clue_ros.model.loading import (
     write_json,
 )
 from clue_ros.model.prompts import encode_prompts
-
-PUBLISHED_NOTE = "In the paper the best block is 14 of 26 (F1 0.726); the last block has F1 0.596."
 
 # -------------------------------------------------------------------------------------------------
 # The attention maps of every block for many sentences, from one pass each, kept on disk.
@@ -336,7 +335,7 @@ class Figure7:
             name = f"{block} (half depth)" if block == self.half_depth else str(block)
             rows.append([name, *(spread(values, markdown=markdown) for values in cells)])
         text = table(header, rows, markdown=markdown)
-        return f"{text}\n\n{PUBLISHED_NOTE}" if markdown else text
+        return f"{text}\n\n{FIGURE_7}" if markdown else text
 
     def plot(self, path: Path, title: str = "") -> None:
         """F1 and accuracy over blocks, for all test images (left) and F1 by source (right).

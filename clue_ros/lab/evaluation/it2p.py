@@ -18,7 +18,6 @@ from typing import TypeVar
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import SPLITS, It2p, It2pImage, Point, find_it2p, load_it2p
-from clue_ros.lab.evaluation.metrics import center_near
 from clue_ros.lab.evaluation.options import RequestOptions
 from clue_ros.lab.evaluation.protocol import (
     ClearRequest,
@@ -27,6 +26,7 @@ from clue_ros.lab.evaluation.protocol import (
     EvalSample,
     Grade,
 )
+from clue_ros.lab.metrics import center_near
 from clue_ros.lab.options import add_options, at_least, option, read_options
 
 NEAR_PX = 20.0

@@ -24,11 +24,11 @@ from clue_ros.lab.data.it2p import It2pImage, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
-from clue_ros.lab.evaluation.metrics import center_inside, mean, ratio, rounded
 from clue_ros.lab.evaluation.options import DataOptions, DetectorModelOptions, RecordsOptions, note
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.metrics import center_inside, mean, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 

@@ -31,12 +31,12 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Peak
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.localisation import HITS, matches
-from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
 from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.tabletop import pixel_box, rich_requests
 from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.metrics import mean, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS

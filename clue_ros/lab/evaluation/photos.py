@@ -21,7 +21,8 @@ from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
-from clue_ros.lab.evaluation.metrics import (
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.metrics import (
     FIRM,
     MIN_IOU,
     auroc,
@@ -31,9 +32,8 @@ from clue_ros.lab.evaluation.metrics import (
     rounded,
     wilson,
 )
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.options import add_options, option, read_options
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.model.loading import demo_folder
 
 """A box with at least this score counts as firm."""

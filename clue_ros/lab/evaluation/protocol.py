@@ -30,10 +30,10 @@ from clue_ros.dialogue.types import (
     Question,
 )
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.lab.evaluation.metrics import FIRM, Counts, count, ratio, rounded, wilson
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
+from clue_ros.lab.metrics import FIRM, Counts, count, ratio, rounded, wilson
 from clue_ros.lab.options import at_least, option
+from clue_ros.lab.report import Cell, table, with_progress
 
 Grade = Callable[[Box], bool]
 Record = dict[str, Any]

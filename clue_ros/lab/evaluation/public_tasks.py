@@ -27,9 +27,7 @@ from PIL import Image
 
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.in_domain import require_scenes
-from clue_ros.lab.evaluation.metrics import ratio, rounded
 from clue_ros.lab.evaluation.options import ModelOptions, RecordsOptions
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.evaluation.tabletop import pixel_box
 from clue_ros.lab.language.public_tasks import (
     CROP_QUESTIONS,
@@ -40,7 +38,9 @@ from clue_ros.lab.language.public_tasks import (
     public_tasks,
 )
 from clue_ros.lab.language.words import NUMBERS, plural
+from clue_ros.lab.metrics import ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS

@@ -30,12 +30,13 @@ from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, ReferringOptions
-from clue_ros.lab.evaluation.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.evaluation.options import RecordsOptions, note
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.published import REFERRING
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper.clue_source import ClueSource
@@ -46,72 +47,6 @@ from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import AnswerKind
 from clue_ros.wrapper.sources import CLUE, OnceAsked
 
-# The paper's P@1 in %, val and test. GD(T), GD(B): Grounding DINO with Swin-T, Swin-B; GDrec: a
-# variant of it for referring expressions; GD-1.5: Grounding DINO 1.5, an API, on 300 dialogues of
-# val; Flo2: Florence-2. Fine-tuned: the detector's own weights. CRG: another method, as its authors
-# reported it. None: not published.
-PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
-    "refcocog": {
-        "GD(T), zero-shot": (60.09, 59.32),
-        "GD(T) + Mixtral": (77.57, 77.05),
-        "GD(T) + Llama 3": (78.12, 77.36),
-        "Flo2, zero-shot": (67.91, 66.16),
-        "Flo2 + Mixtral": (78.96, 77.69),
-        "Flo2 + Llama 3": (78.76, 78.03),
-        "GDrec, zero-shot": (67.61, 68.37),
-        "GDrec + Llama 3": (78.25, 78.01),
-        "GDrec + Flo2 + Llama 3": (81.25, 80.13),
-        "GDrec, wrapper trained on Flo2": (73.90, 73.45),
-        "Flo2, wrapper trained on GDrec": (73.86, 73.03),
-        "GD-1.5, zero-shot (300 of val)": (47.67, None),
-        "GD-1.5, wrapper trained on GDrec (300 of val)": (76.67, None),
-        "GDrec, zero-shot (300 of val)": (66.00, None),
-        "GDrec, wrapper trained on Flo2 (300 of val)": (74.00, None),
-        "Flo2, zero-shot (300 of val)": (71.67, None),
-        "Flo2, wrapper trained on GDrec (300 of val)": (75.33, None),
-        "GD(B), fine-tuned, in CRG's paper": (None, 66.30),
-        "GD(B), fine-tuned, + CRG": (None, 69.60),
-        "GD(B), fine-tuned": (78.51, 77.99),
-        "GD(B), fine-tuned, + Mixtral": (82.31, 82.15),
-        "GD(B), fine-tuned, + Llama 3": (82.76, 82.61),
-        "Flo2, fine-tuned": (90.32, 91.02),
-        "Flo2, fine-tuned, + Mixtral": (90.40, 90.92),
-        "Flo2, fine-tuned, + Llama 3": (90.50, 91.03),
-    },
-    "refcoco": {
-        "GD(T), zero-shot": (50.69, 50.94),
-        "GD(T) + Mixtral": (74.61, 73.46),
-        "GD(T) + Llama 3": (74.78, 73.98),
-        "Flo2, zero-shot": (55.94, 57.21),
-        "Flo2 + Mixtral": (68.85, 68.21),
-        "Flo2 + Llama 3": (71.74, 71.91),
-        "GD(B), fine-tuned": (83.86, 84.12),
-        "Flo2, fine-tuned": (93.07, 93.42),
-    },
-    "refcoco+": {
-        "GD(T), zero-shot": (51.65, 51.79),
-        "GD(T) + Mixtral": (60.32, 60.08),
-        "GD(T) + Llama 3": (64.18, 63.82),
-        "Flo2, zero-shot": (53.31, 54.26),
-        "Flo2 + Mixtral": (57.58, 58.26),
-        "Flo2 + Llama 3": (62.63, 62.73),
-        "GD(B), fine-tuned": (73.46, 73.46),
-        "Flo2, fine-tuned": (88.19, 88.49),
-    },
-    "talk2car": {
-        "GD(T), zero-shot": (55.37, 58.44),
-        "GD(T) + Mixtral": (64.75, 67.14),
-        "GD(T) + Llama 3": (65.95, 68.61),
-        "Flo2, zero-shot": (46.78, 47.53),
-        "Flo2 + Mixtral": (61.65, 65.14),
-        "Flo2 + Llama 3": (61.74, 65.84),
-    },
-    "hcrefloco": {
-        "Flo2, zero-shot": (48.04, 47.39),
-        "Flo2, fine-tuned on RefCOCO, + and g": (56.75, 55.62),
-        "Flo2 + Llama 3 trained on RefCOCOg": (66.93, 66.45),
-    },
-}
 LENGTHS = ((5, "up to 5 words"), (10, "6 to 10 words"), (20, "11 to 20"), (10**6, "over 20"))
 ALIKE = ((1, "1"), (2, "2"), (3, "3"), (10**6, "4 or more"))
 SECONDS = ("seconds to look", "seconds to reply")
@@ -501,7 +436,7 @@ def published_rows(name: str) -> Mapping[str, tuple[float | None, float | None]]
     True
     """
     plain = re.sub(r"[-_ ]", "", name.lower()).replace("plus", "+")
-    return PUBLISHED.get(plain, {})
+    return REFERRING.get(plain, {})
 
 
 COLUMNS = ("P@1", "n clear", "best possible", "ambiguity f1", "n", "dialogues", "questions",

@@ -15,11 +15,11 @@ import numpy as np
 
 from clue_ros.dialogue.types import MAX_QUESTIONS, Box
 from clue_ros.lab.data.referring import ReferringItem
-from clue_ros.lab.evaluation.metrics import MIN_IOU, mean, ratio, rounded, wilson
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, Record, evaluate
-from clue_ros.lab.evaluation.report import with_progress
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import PlainUser, RichUser
+from clue_ros.lab.metrics import MIN_IOU, mean, ratio, rounded, wilson
+from clue_ros.lab.report import with_progress
 
 
 def dialogue_samples(

@@ -26,10 +26,10 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import InvigSample, numbered, without_tokens
 from clue_ros.lab.data.invig_layouts import Fractions
 from clue_ros.lab.data.json_stream import JsonSpool
-from clue_ros.lab.evaluation.metrics import mean, ratio, rounded
 from clue_ros.lab.evaluation.options import note
-from clue_ros.lab.evaluation.report import with_progress
 from clue_ros.lab.evaluation.text_scores import COLUMNS, text_scores
+from clue_ros.lab.metrics import mean, ratio, rounded
+from clue_ros.lab.report import with_progress
 from clue_ros.model.location_tokens import encode_box
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ import numpy.typing as npt
 from clue_ros import memory
 from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class SpeedOptions:
         " bfloat16 of 3b and on a GPU",
         choices=("float32", "mixed", "bfloat16"),
     )
-    compile: bool = option(False, "measure our model as torch.compile makes it; takes minutes more")
     doubtful_score: float | None = option(
         None,
         "score of the first view's box up to which the other views are looked at, 1: always;"
@@ -162,7 +161,6 @@ def _measure(
         "device": device_name(device),
         "versions": {"torch": torch.__version__, "transformers": version("transformers")},
         "threads": torch.get_num_threads(),
-        "compile": options.compile,
         "doubtful_score": options.doubtful_score,
         "requests": options.requests,
         "repeats": options.repeats,
@@ -177,9 +175,7 @@ def _measure(
     starts = partial(_starts, folder, ours, dtype, options.device)
     result["start"] = starts(options.starts) if options.starts else {}
     requests = REQUESTS[: options.requests]
-    bench = Bench(
-        folder, ours, dtype, options.doubtful_score, requests, device, compile=options.compile
-    )
+    bench = Bench(folder, ours, dtype, options.doubtful_score, requests, device)
     result["dtype"], result["best_dtype"] = bench.clue.dtype, bench.best_dtype
     place = f"{result['device']}, " if device.type == "cuda" else ""
     print(
@@ -217,8 +213,6 @@ class Bench:
         doubtful_score: float | None,
         requests: Sequence[Request] = REQUESTS,
         device: torch.device | None = None,
-        *,
-        compile: bool = False,
     ) -> None:
         import torch
 
@@ -235,9 +229,7 @@ class Bench:
         self.images = {r.image: load_image(demo_folder() / r.image) for r in requests}
         self._count = 0
         place = str(self._device)
-        self.clue = Clue.load(
-            folder, device=place, dtype=ours, doubtful_score=doubtful_score, compile=compile
-        )
+        self.clue = Clue.load(folder, device=place, dtype=ours, doubtful_score=doubtful_score)
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
         # With what the first replies made to stay; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0

@@ -34,7 +34,9 @@ from clue_ros.lab.evaluation.in_domain import (
     require_scenes,
 )
 from clue_ros.lab.evaluation.it2p import it2p_samples
-from clue_ros.lab.evaluation.metrics import (
+from clue_ros.lab.evaluation.options import DataOptions, RecordsOptions, WeightsOptions, note
+from clue_ros.lab.evaluation.tabletop import tabletop_samples
+from clue_ros.lab.metrics import (
     DECISION_METRICS,
     Calibration,
     Counts,
@@ -43,10 +45,9 @@ from clue_ros.lab.evaluation.metrics import (
     count,
     rounded,
 )
-from clue_ros.lab.evaluation.options import DataOptions, RecordsOptions, WeightsOptions, note
-from clue_ros.lab.evaluation.report import plot_reliability, spread, table, with_progress
-from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
+from clue_ros.lab.published import TABLE_1, TABLE_2
+from clue_ros.lab.report import plot_reliability, spread, table, with_progress
 from clue_ros.lab.training.detector import (
     EMBEDDED,
     DetectorOptions,
@@ -64,34 +65,12 @@ NOVEL = "novel"  # the world that training never has
 OWN = "own"  # the detector in the model's own folder
 BASE_ONLY = "candidate-count"  # a detector without weights of its own
 ROWS = "rows"  # the domain of --rows
+TABLE_2_METRICS = ("prec.", "rec.", "F1")
 SHORT_NAMES = {"in_domain": "in", "out_of_domain": "out", ROWS: "rows"}
 
-# The paper's Table I: accuracy, precision, recall, F1; its Dataset 1, then its Dataset 2 (100
-# photographs of InViG). The last two rows are prompted models without any training.
-PUBLISHED = {
-    "half-last-detect-cnn": ((0.850, 0.847, 0.846, 0.846), (0.732, 0.680, 0.874, 0.765)),
-    "half-last-detect-ar": ((0.729, 0.795, 0.599, 0.683), (0.674, 0.636, 0.811, 0.713)),
-    "half-last-disambig-ar": ((0.874, 0.839, 0.917, 0.876), (0.763, 0.695, 0.937, 0.798)),
-    "half-full-disambig-ar": ((0.912, 0.934, 0.881, 0.907), (0.826, 0.793, 0.884, 0.836)),
-    "full-last-disambig-ar": ((0.701, 0.629, 0.940, 0.754), (0.632, 0.634, 0.621, 0.628)),
-    "full-full-disambig-ar": ((0.893, 0.893, 0.887, 0.890), (0.647, 0.608, 0.832, 0.702)),
-    "Gemma3-4B-it": ((0.487, 0.487, 1.000, 0.655), (0.500, 0.500, 1.000, 0.667)),
-    "Gemma3-27B-it": ((0.609, 0.560, 0.931, 0.699), (0.479, 0.486, 0.747, 0.589)),
-}
 PUBLISHED_NOTE = (
     "Lines with (paper) are the published figures, on other data: Dataset 1 (in) has Isaac Sim"
     " scenes and IT2P, Dataset 2 (out, and beside --rows) has 100 photographs of InViG."
-)
-
-
-# The paper's Table II: precision, recall, F1 of both methods; CLUE's accuracy is .995 and .795.
-TABLE_2 = table(
-    ["Table II (paper)", "sim prec.", "sim rec.", "sim F1", "real prec.", "real rec.", "real F1"],
-    [
-        ["AmbResVLM", 0.52, 0.97, 0.68, 0.48, 0.78, 0.59],
-        ["CLUE", 1.0, 0.989, 0.994, 0.898, 0.644, 0.750],
-    ],
-    markdown=True,
 )
 
 
@@ -224,15 +203,20 @@ class Table1:
                 columns.append([self.calibration(r, domain).ece for r in results])
                 cells += [spread(values, markdown=markdown) for values in columns]
             lines.append(cells)
-            if markdown and name in PUBLISHED:
+            if markdown and name in TABLE_1:
                 lines.append(self._published(name))
         if not markdown:
             return table(header, lines)
-        lines += [self._published(name) for name in PUBLISHED if name not in VARIANTS]
-        return "\n\n".join([table(header, lines, markdown=True), PUBLISHED_NOTE, TABLE_2])
+        lines += [self._published(name) for name in TABLE_1 if name not in VARIANTS]
+        second = table(
+            ["Table II (paper)", *(f"{d} {n}" for d in ("sim", "real") for n in TABLE_2_METRICS)],
+            [[name, *simulated, *real] for name, (simulated, real) in TABLE_2.items()],
+            markdown=True,
+        )
+        return "\n\n".join([table(header, lines, markdown=True), PUBLISHED_NOTE, second])
 
     def _published(self, name: str) -> list[str]:
-        in_domain, out_of_domain = PUBLISHED[name]
+        in_domain, out_of_domain = TABLE_1[name]
         # rows may be anything; the paper's nearest is its set of real photographs
         by_domain = {"in_domain": in_domain, "out_of_domain": out_of_domain, ROWS: out_of_domain}
         figures = [[f"{v:.3f}" for v in by_domain[domain]] + ["-", "-"] for domain in self.domains]

@@ -25,11 +25,17 @@ from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
+from clue_ros.lab.data.export_invig import sample_dialogues
 from clue_ros.lab.data.invig import InvigIndex, InvigSample, index_invig, reveal_pairs, usable
 from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
-from clue_ros.lab.evaluation.metrics import (
+from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
+from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
+from clue_ros.lab.language.simulated_user import question_axis
+from clue_ros.lab.metrics import (
     MIN_IOU,
     center_inside,
     center_near,
@@ -38,14 +44,9 @@ from clue_ros.lab.evaluation.metrics import (
     rounded,
     wilson,
 )
-from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
-from clue_ros.lab.evaluation.report import Cell, table, with_progress
-from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
-from clue_ros.lab.language.export_invig import sample_dialogues
-from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
-from clue_ros.lab.language.simulated_user import question_axis
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.published import TABLE_3
+from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS
@@ -53,13 +54,6 @@ from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 
 DATA = ("invig", "it2p", "tabletop")
 CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
-PUBLISHED = {
-    "TiO": 0.712,
-    "CLUE, non-mix base (alpha 8, r 16)": 0.6319,
-    "CLUE, mix base (alpha 32, r 16)": 0.7555,
-    "CLUE, mix base (alpha 16, r 8)": 0.7566,
-}
-"""Acc@0.5 on InViG's test split, from the paper's Table III."""
 _MAX_QUESTIONS = 6  # a simulated dialogue that is still open then is left out
 
 
@@ -458,10 +452,10 @@ def as_table(result: dict[str, Any], *, markdown: bool) -> str:
         label = "no question" if number == "0" else f"{number} question{'s' * (number != '1')}"
         rows.append([label, *(scores[name] for name in names)])
     if markdown:
-        published = [{"accuracy": accuracy} for accuracy in PUBLISHED.values()]
+        published = [{"accuracy": accuracy} for accuracy in TABLE_3.values()]
         rows += [
             [f"{name} (paper, InViG)", *(scores.get(column) for column in names)]
-            for name, scores in zip(PUBLISHED, published, strict=True)
+            for name, scores in zip(TABLE_3, published, strict=True)
         ]
     curve = result["guesser"]["curve"]
     parts = [

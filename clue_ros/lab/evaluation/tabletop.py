@@ -28,7 +28,6 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import MIN_IOU, center_inside, ratio, wilson
 from clue_ros.lab.evaluation.options import RequestOptions
 from clue_ros.lab.evaluation.protocol import (
     ClearRequest,
@@ -50,6 +49,7 @@ from clue_ros.lab.language.plain_grammar import (
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import PlainUser, RichUser
+from clue_ros.lab.metrics import MIN_IOU, center_inside, ratio, wilson
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.object_catalogue import OBJECTS

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ClueError, ClueWarning
-from clue_ros.lab.evaluation.report import table
+from clue_ros.lab.report import table
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
 
 HEAVY = 20_000

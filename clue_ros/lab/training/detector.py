@@ -29,7 +29,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import calibration
+from clue_ros.lab.metrics import calibration
 from clue_ros.lab.options import add_options, add_recipe, option, read_options
 from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
 from clue_ros.lab.training.detector_data import (

@@ -33,10 +33,9 @@ from clue_ros.cli import COMMANDS, main
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import index_invig
 from clue_ros.lab.data.it2p import find_it2p
-from clue_ros.lab.evaluation.report import table
-from clue_ros.lab.evaluation.table1_detectors import PUBLISHED as TABLE_1
-from clue_ros.lab.evaluation.table3_guesser import PUBLISHED as TABLE_3
 from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.published import TABLE_1, TABLE_3
+from clue_ros.lab.report import table
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.worlds import WORLDS
 from clue_ros.lab.training.parallel import pick_device

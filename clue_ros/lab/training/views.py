@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import MIN_IOU
+from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.options import SourceOptions, named_folder

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, ReferringOptions
-from clue_ros.lab.evaluation.metrics import count, ratio
+from clue_ros.lab.metrics import count, ratio
 from clue_ros.lab.options import add_options, add_recipe, at_least, option, read_options, required
 from clue_ros.lab.training.detector import fit_threshold
 from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, train

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.lab.data.referring import ReferringItem
-from clue_ros.lab.evaluation.metrics import MIN_IOU
+from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import MAX_PROMPT, LanguageModel
 from clue_ros.wrapper.prompt import PromptFormat, answer_text, listed_order

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from clue_ros.dialogue.chooser import follow
 from clue_ros.dialogue.types import Box, Dialogue, Turn
-from clue_ros.lab.evaluation.metrics import MIN_IOU
+from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions

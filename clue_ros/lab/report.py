@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.metrics import Calibration, wilson
+from clue_ros.lab.metrics import Calibration, wilson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
