@@ -37,12 +37,12 @@ from typing import Any
 
 from benchmarks.common import ModelOptions, parse
 from clue_ros.cli import main as clue
-from clue_ros.engine import POLICIES
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import at_least, option, required
 from clue_ros.lab.report import Cell, table
 from clue_ros.lab.simulator.shards import list_shards, read_shard
 from clue_ros.lab.simulator.worlds import WORLDS
+from clue_ros.model.load_options import POLICIES
 
 CLEAN, GENERATED, BOTH = "clean", "generated", "generated, then clean"
 ARMS = (CLEAN, GENERATED, BOTH)

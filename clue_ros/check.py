@@ -17,8 +17,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from clue_ros.ground import add_load_arguments
-from clue_ros.grounders import DEFAULT_CANDIDATES, add_wrapper_arguments, misplaced
+from clue_ros.grounders import DEFAULT_CANDIDATES, add_load_arguments, load_options, misplaced
 from clue_ros.wrapper import WRAPPER
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ WILL_NOT_LOAD = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue check``."""
     add_load_arguments(parser)
-    add_wrapper_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -54,7 +52,7 @@ def _inspect(args: argparse.Namespace) -> Report:
         ivg=args.ivg,
         mask_decoder=args.mask_decoder,
     )
-    report.problem(misplaced(args.model, args.candidates, args.language_model))
+    report.problem(misplaced(load_options(args)))
     return report
 
 
@@ -68,8 +66,7 @@ def _inspect_wrapper(args: argparse.Namespace) -> WrapperReport:
         dtype=args.dtype,
         quantization=args.quantization,
     )
-    given = {name: getattr(args, name) for name in ("detector", "ivg", "mask_decoder")}
-    report.problem(misplaced(WRAPPER, settings=given))
+    report.problem(misplaced(load_options(args)))
     return report
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import sys
 from collections import deque
@@ -34,59 +33,20 @@ from clue_ros.dialogue.types import (
     Turn,
     clean_text,
 )
-from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.grounders import add_wrapper_arguments, load_grounder
+from clue_ros.grounders import (
+    add_load_arguments,
+    add_policy_arguments,
+    load_grounder,
+    load_options,
+    quieten_libraries,
+)
 from clue_ros.images import load_image
-from clue_ros.model.loading import add_model_argument
-from clue_ros.model.multi_view import MAX_VIEWS
-from clue_ros.model.quantization import QUANTIZATIONS
 
 WAITING, CANCELED = 3, 4
 Mask = npt.NDArray[np.bool_]
 _SAVED_AS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _TYPED_TOKEN = re.compile(r"<(?:loc\d{4}|seg\d{3}|image|bos|eos|pad|unk|mask)>", re.IGNORECASE)
-
-
-def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say what to load, and how: `clue ground` and `clue check`."""
-    add_model_argument(parser)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, mixed, bfloat16 or float16")
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        default=QUANTIZATIONS[0],
-        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
-    )
-    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
-    parser.add_argument("--ivg", help="another folder of adapter B")
-    parser.add_argument(
-        "--mask-decoder",
-        metavar="FILE.safetensors",
-        help="PaliGemma's mask decoder (the one in the model's folder, if any)",
-    )
-
-
-def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say how to decide: `clue ground` and `clue demo-page`."""
-    parser.add_argument(
-        "--policy",
-        choices=POLICIES,
-        default=DEFAULT_POLICY,
-        help="who decides to ask: the ambiguity detector, the decoder's first token, or both; or"
-        " zero-shot: the base model without adapters",
-    )
-    parser.add_argument(
-        "--threshold", type=float, help="ask from this probability on (the model's own)"
-    )
-    parser.add_argument(
-        "--views",
-        type=int,
-        metavar="N",
-        help="number of augmented views of the picture that agree on the box (the model's own)",
-    )
-    parser.add_argument("--looks", dest="views", type=int, help=argparse.SUPPRESS)  # its old name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the objects' pixels too: in --json as COCO's uncompressed RLE, in --save as a tint",
     )
     add_load_arguments(parser)
-    add_wrapper_arguments(parser)
     add_policy_arguments(parser)
     parser.add_argument(
         "--max-turns",
@@ -131,10 +90,12 @@ def run(args: argparse.Namespace) -> int:
     )
     answers = deque(clean_text(a) for a in args.answer)
     _check(args)
+    options = load_options(args)
     image = load_image(args.image)
     for text in (args.text, *args.answer):
         _note_typed_tokens(text)
-    clue = load_as_told(args)
+    quieten_libraries()
+    clue = load_grounder(options)
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)
     if args.save is not None:
@@ -145,19 +106,10 @@ def run(args: argparse.Namespace) -> int:
     return 0 if isinstance(reply, Grounding) else WAITING
 
 
-def check_policy_arguments(args: argparse.Namespace) -> None:
-    """Refuse values of `add_policy_arguments` that no model takes. Raises ClueError."""
-    if args.threshold is not None and not 0.0 <= args.threshold <= 1.0:
-        raise ClueError(f"--threshold must be between 0 and 1, not {args.threshold}")
-    if args.views is not None and not 1 <= args.views <= MAX_VIEWS:
-        raise ClueError(f"--views must be between 1 and {MAX_VIEWS}, not {args.views}")
-
-
 def _check(args: argparse.Namespace) -> None:
     """Refuse what can be refused before the model is loaded."""
     if args.max_turns < 0:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
-    check_policy_arguments(args)
     if args.masks and args.save is None and not args.json:
         raise ClueError("--masks needs --json, --save or both: text shows no masks")
     if args.save is not None:
@@ -171,27 +123,6 @@ def _note_typed_tokens(text: str) -> None:
     match = _TYPED_TOKEN.search(text)
     if match:
         print(f"clue: note: {match[0]} in the text is read as plain words", file=sys.stderr)
-
-
-def load_as_told(args: argparse.Namespace) -> RobotGrounder[Any]:
-    """Load what the options of this module's `add_..._arguments` name. Raises ModelError."""
-    # The libraries' own notices would mix with the one line that a refusal is.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    return load_grounder(
-        args.model,
-        candidates=args.candidates,
-        language_model=args.language_model,
-        device=args.device,
-        dtype=args.dtype,
-        policy=args.policy,
-        threshold=args.threshold,
-        num_views=args.views,
-        detector=args.detector,
-        ivg=args.ivg,
-        quantization=args.quantization,
-        mask_decoder=args.mask_decoder,
-    )
 
 
 def _converse(

@@ -5,20 +5,41 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import os
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
-from clue_ros.errors import ModelError
+from clue_ros.errors import ClueError, ModelError
+from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES, LoadOptions
+from clue_ros.model.loading import add_model_argument
+from clue_ros.model.multi_view import MAX_VIEWS
+from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper import WRAPPER
 
 DEFAULT_CANDIDATES = "base:household"
+# What only CLUE's own model takes. A wrapper decides for itself, so it ignores the policy.
+_OF_CLUE = ("revision", "detector", "ivg", "mask_decoder", "num_views", "doubtful_score")
 
 
-def add_wrapper_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `--model wrapper`."""
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say what to load, and how."""
+    add_model_argument(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, mixed, bfloat16 or float16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default=QUANTIZATIONS[0],
+        help="of the decoder's weights: none, int8, or nf4 (4 bits)",
+    )
+    parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument("--ivg", help="another folder of adapter B")
+    parser.add_argument(
+        "--mask-decoder",
+        metavar="FILE.safetensors",
+        help="PaliGemma's mask decoder (the one in the model's folder, if any)",
+    )
     parser.add_argument(
         "--candidates",
         action="append",
@@ -37,35 +58,83 @@ def add_wrapper_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_grounder(
-    model: str | Path,
-    *,
-    candidates: Sequence[Any] = (),
-    language_model: str | Path | None = None,
-    **settings: Any,
-) -> RobotGrounder[Any]:
-    """The grounder that a model's name means.
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say how to decide."""
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default=DEFAULT_POLICY,
+        help="who decides to ask: the ambiguity detector, the decoder's first token, or both; or"
+        " zero-shot: the base model without adapters",
+    )
+    parser.add_argument(
+        "--threshold", type=float, help="ask from this probability on (the model's own)"
+    )
+    parser.add_argument(
+        "--views",
+        type=int,
+        metavar="N",
+        help="number of augmented views of the picture that agree on the box (the model's own)",
+    )
 
-    candidates: for "wrapper" alone, lines that name sources (`clue_ros.wrapper.sources`), or
-    sources; none: DEFAULT_CANDIDATES. language_model: for "wrapper" alone. settings: of
-    `Clue.load`; a wrapper takes device, dtype, quantization and threshold, and refuses others that
-    are set. Raises ModelError.
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """What the options of `add_load_arguments` and, if declared, `add_policy_arguments` say.
+
+    Raises ClueError for a value that no model takes.
     """
-    problem = misplaced(model, candidates, language_model)
+    given = vars(args)
+    threshold, views = given.get("threshold"), given.get("views")
+    if threshold is not None and not 0.0 <= threshold <= 1.0:
+        raise ClueError(f"--threshold must be between 0 and 1, not {threshold}")
+    if views is not None and not 1 <= views <= MAX_VIEWS:
+        raise ClueError(f"--views must be between 1 and {MAX_VIEWS}, not {views}")
+    return LoadOptions(
+        args.model,
+        device=args.device,
+        dtype=args.dtype,
+        quantization=args.quantization,
+        detector=args.detector,
+        ivg=args.ivg,
+        mask_decoder=args.mask_decoder,
+        policy=given.get("policy", DEFAULT_POLICY),
+        threshold=threshold,
+        num_views=views,
+        candidates=args.candidates,
+        language_model=args.language_model,
+    )
+
+
+def quieten_libraries() -> None:
+    """Keep notices of the libraries away from the one line that a command's refusal is."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def load_grounder(model: str | Path | LoadOptions, **settings: Any) -> RobotGrounder[Any]:
+    """The grounder that a model's name means. settings: attributes of `LoadOptions`.
+
+    A wrapper without candidates takes DEFAULT_CANDIDATES. Raises ModelError, for an attribute that
+    belongs to another model too.
+    """
+    options = LoadOptions.of(model, settings)
+    problem = misplaced(options)
     if problem:
         raise ModelError(problem)
-    if str(model) != WRAPPER:
+    if str(options.model) != WRAPPER:
         from clue_ros.engine import Clue
 
-        return Clue.load(model, **settings)
+        return Clue.load(options)
     from clue_ros.wrapper.grounder import Wrapper
 
-    taken = {name: settings.pop(name) for name in _TAKEN if name in settings}
-    settings.pop("policy", None)  # it decides for itself
-    problem = misplaced(model, settings=settings)
-    if problem:
-        raise ModelError(problem)
-    return Wrapper.load(candidates or (DEFAULT_CANDIDATES,), language_model, **taken)
+    return Wrapper.load(
+        options.candidates or (DEFAULT_CANDIDATES,),
+        options.language_model,
+        device=options.device,
+        dtype=options.dtype,
+        quantization=options.quantization,
+        threshold=options.threshold,
+    )
 
 
 def has_checkpoint(grounder: object) -> bool:
@@ -73,22 +142,14 @@ def has_checkpoint(grounder: object) -> bool:
     return hasattr(grounder, "checkpoint")
 
 
-def misplaced(
-    model: str | Path,
-    candidates: Sequence[Any] = (),
-    language_model: str | Path | None = None,
-    settings: Mapping[str, Any] = MappingProxyType({}),
-) -> str:
-    """Why options belong to another model than this one; empty where they do not.
-
-    settings: of `Clue.load`, those that a wrapper does not take.
-    """
-    if str(model) != WRAPPER:
-        if candidates or language_model:
-            return f"candidates and a language model belong to model {WRAPPER!r}, not to {model!r}"
+def misplaced(options: LoadOptions) -> str:
+    """Why options belong to another model than this one; empty where they do not."""
+    if str(options.model) != WRAPPER:
+        if options.candidates or options.language_model:
+            return (
+                f"candidates and a language model belong to model {WRAPPER!r}, not to"
+                f" {options.model!r}"
+            )
         return ""
-    given = [name for name, value in settings.items() if value is not None]
+    given = [name for name in _OF_CLUE if getattr(options, name) is not None]
     return f"model {WRAPPER!r} has no {given[0]}: leave it out" if given else ""
-
-
-_TAKEN = ("device", "dtype", "quantization", "threshold")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,3 +128,28 @@ def _to_8_bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     top = float(numbers.max(initial=0.0))
     full = next((limit for limit in (1.0, 255.0, 65535.0) if top <= limit), top)
     return np.clip(numbers / full * 255.0, 0, 255).astype(np.uint8)
+
+
+def image_digest(image: npt.NDArray[np.uint8]) -> bytes:
+    """SHA-256 of an image's pixels and shape, uint8 (H, W, 3)."""
+    digest = hashlib.sha256(np.ascontiguousarray(image).data)
+    digest.update(repr(image.shape).encode())
+    return digest.digest()
+
+
+def check_image(image: npt.NDArray[np.uint8]) -> None:
+    """Raises BadImageError unless this is uint8 RGB (H, W, 3), not empty, at most MAX_PIXELS."""
+    if not isinstance(image, np.ndarray):
+        raise BadImageError(f"the image must be a numpy array, not {type(image).__name__}")
+    if image.dtype != np.uint8:
+        raise BadImageError(f"the image must be uint8, not {image.dtype}")
+    if image.ndim != 3 or image.shape[2] != 3:
+        raise BadImageError(f"the image must be RGB (H, W, 3), not {tuple(image.shape)}")
+    height, width = image.shape[:2]
+    if height == 0 or width == 0:
+        raise BadImageError(f"the image is empty: {width}x{height}")
+    if height * width > MAX_PIXELS:
+        raise BadImageError(
+            f"the image has {width}x{height} pixels, over {MAX_PIXELS // 1_000_000} megapixels: "
+            "make it smaller"
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ from clue_ros.console.picture_robot import PictureRobot
 from clue_ros.console.server import create_app
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.ground import (
+from clue_ros.grounders import (
     add_load_arguments,
     add_policy_arguments,
-    check_policy_arguments,
-    load_as_told,
+    load_grounder,
+    load_options,
+    quieten_libraries,
 )
-from clue_ros.grounders import add_wrapper_arguments
 from clue_ros.images import image_size
 from clue_ros.model.loading import EMBEDDED, demo_folder
 
@@ -42,17 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_server_arguments(parser)
     add_load_arguments(parser)
-    add_wrapper_arguments(parser)
     add_policy_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue demo-page`` until it is interrupted; the exit status."""
     pictures = by_name(args.images or demo_pictures())
-    check_policy_arguments(args)
+    options = load_options(args)
+    quieten_libraries()
 
     def load(model: str) -> RobotGrounder[Any]:
-        return load_as_told(argparse.Namespace(**{**vars(args), "model": model}))
+        return load_grounder(replace(options, model=model))
 
     page = LivePage()
     robot = PictureRobot(page, pictures, load, [str(args.model), *EMBEDDED])

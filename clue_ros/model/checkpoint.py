@@ -18,7 +18,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ from clue_ros.model.devices import choose_device, choose_dtype, wants_mixed
 from clue_ros.model.exported import is_export, open_export
 from clue_ros.model.fusion import Fusion, load_fusion
 from clue_ros.model.lean import LeanAdapters, open_lean
+from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
@@ -329,73 +329,47 @@ class Checkpoint:
         return self.backbone.memory_bytes() + head + masks
 
 
-def load_checkpoint(
-    model: str | Path,
-    device: str = "auto",
-    dtype: str = "auto",
-    *,
-    detector: str | Path | None = None,
-    ivg: str | Path | None = None,
-    revision: str | None = None,
-    quantization: str = NONE,
-    mask_decoder: str | Path | None = None,
-) -> Checkpoint:
-    """Load a model; see `clue_ros.engine.Clue.load` for the arguments.
+def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpoint:
+    """Load a model; settings: attributes of `LoadOptions`. What decides is not looked at.
 
     Where device "auto" finds a GPU that the model does not fit into, it goes to the CPU, with a
     warning. Raises ModelError on anything wrong.
     """
-    check_quantization(quantization)
-    place = choose_device(device)
+    options = LoadOptions.of(model, settings)
+    check_quantization(options.quantization)
+    place = choose_device(options.device)
     require(
-        model,
-        device=place if device != "auto" else device,
-        dtype=dtype,
-        quantization=quantization,
-        revision=revision,
-        detector=detector,
-        ivg=ivg,
-        mask_decoder=mask_decoder,
+        options.model,
+        device=place if options.device != "auto" else options.device,
+        dtype=options.dtype,
+        quantization=options.quantization,
+        revision=options.revision,
+        detector=options.detector,
+        ivg=options.ivg,
+        mask_decoder=options.mask_decoder,
     )
-    folder = find_model(model, revision)
-    load = partial(
-        _load,
-        folder,
-        dtype=dtype,
-        detector=detector,
-        ivg=ivg,
-        quantization=quantization,
-        mask_decoder=mask_decoder,
-    )
+    folder = find_model(options.model, options.revision)
     try:
-        return load(place)
+        return _load(folder, place, options)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     give_back()
-    if device != "auto" or place.type == "cpu":
+    if options.device != "auto" or place.type == "cpu":
         raise out_of_memory(place)
     warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", ClueWarning, 2)
-    return load(torch.device("cpu"))
+    return _load(folder, torch.device("cpu"), options)
 
 
-def _load(
-    folder: Path,
-    place: torch.device,
-    *,
-    dtype: str,
-    detector: str | Path | None,
-    ivg: str | Path | None,
-    quantization: str,
-    mask_decoder: str | Path | None,
-) -> Checkpoint:
+def _load(folder: Path, place: torch.device, options: LoadOptions) -> Checkpoint:
     """A folder's model on a device, or torch's error if that has too little memory."""
-    base = find_base(folder)
-    own = tuple(name for name, path in ((DETECTOR, detector), (IVG, ivg)) if path is None)
-    backbone, adapters = _open(base, place, dtype, quantization, own if folder == base else ())
+    base, detector = find_base(folder), options.detector
+    given = ((DETECTOR, detector), (IVG, options.ivg))
+    own = tuple(name for name, path in given if path is None)
+    backbone, adapters = _open(base, place, options, own if folder == base else ())
     processor = open_processor(base)
     check_processor(processor, backbone, base)
-    dialogue = folder / IVG if ivg is None else existing_folder(ivg, "adapter B")
+    dialogue = folder / IVG if options.ivg is None else existing_folder(options.ivg, "adapter B")
     has_detector = detector is not None or (folder / DETECTOR).is_dir()
     if not has_detector and dialogue.is_dir():
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
@@ -430,26 +404,27 @@ def _load(
         fusion,
         has_detector,
         stale,
-        open_mask_decoder(mask_decoder, vocabulary, folder, base),
+        open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
     )
 
 
 def _open(
-    base: Path, place: torch.device, dtype: str, quantization: str, own: Sequence[str]
+    base: Path, place: torch.device, options: LoadOptions, own: Sequence[str]
 ) -> tuple[Backbone, Adapters]:
     """A base without transformers' and peft's classes where that is possible, and its adapters.
 
     own: the adapters that will be those in the base's folder, if it has them.
     """
-    if quantization == NONE and place.type == "cpu" and is_export(base):
+    dtype, plain = options.dtype, options.quantization == NONE
+    if plain and place.type == "cpu" and is_export(base):
         exported = open_export(base, dtype, own)
         return exported, LeanAdapters(exported)
     kind, mixed = choose_dtype(dtype, place), wants_mixed(dtype, place)
-    lean = open_lean(base, place, kind, mixed=mixed) if quantization == NONE else None
+    lean = open_lean(base, place, kind, mixed=mixed) if plain else None
     if lean is not None:
         return lean, LeanAdapters(lean)
-    backbone = load_backbone(base, device=place, dtype=kind, quantization=quantization)
+    backbone = load_backbone(base, device=place, dtype=kind, quantization=options.quantization)
     return backbone, Adapters(backbone)
 
 

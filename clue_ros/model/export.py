@@ -95,9 +95,9 @@ def export_model(model: str | Path, out: Path, precision: str = AUTO) -> list[st
         copy = Path(unfinished) / "model"
         _copy_model(base, folder, copy)
         with torch.inference_mode(), unfused():
-            plain = load_checkpoint(copy, "cpu", "float32")
+            plain = load_checkpoint(copy, device="cpu", dtype="float32")
             graphs = _write_graphs(plain, copy, precision)
-            _compare(plain, load_checkpoint(copy, "cpu", "float32"))
+            _compare(plain, load_checkpoint(copy, device="cpu", dtype="float32"))
         os.replace(copy, out)
     return graphs
 

@@ -9,7 +9,7 @@ config/clue.yaml and the tables of docs/ros.md from them, and a test compares.
 from __future__ import annotations
 
 from clue_ros.dialogue.types import MAX_QUESTIONS
-from clue_ros.engine import DEFAULT_POLICY, POLICIES
+from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter

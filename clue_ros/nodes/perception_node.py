@@ -29,6 +29,7 @@ from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import load_grounder
+from clue_ros.model.load_options import LoadOptions
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
@@ -138,16 +139,18 @@ class PerceptionNode(ManagedNode):
         """Return the model that the parameters name. In the worker's thread."""
         wraps = self.value("model") == WRAPPER
         clue: Any = load_grounder(
-            self.value("model"),
-            candidates=self._candidates,
-            language_model=self.value("language_model") or None if wraps else None,
-            device=self.value("device"),
-            dtype=self.value("dtype"),
-            policy=self.value("policy"),
-            detector=self.value("detector") or None,
-            ivg=self.value("ivg") or None,
-            quantization=self.value("quantization"),
-            mask_decoder=self.value("mask_decoder") or None,
+            LoadOptions(
+                self.value("model"),
+                device=self.value("device"),
+                dtype=self.value("dtype"),
+                quantization=self.value("quantization"),
+                detector=self.value("detector") or None,
+                ivg=self.value("ivg") or None,
+                mask_decoder=self.value("mask_decoder") or None,
+                policy=self.value("policy"),
+                candidates=self._candidates,
+                language_model=self.value("language_model") or None if wraps else None,
+            )
         )
         if not wraps and clue.policy != self.value("policy"):
             self.get_logger().warning(

@@ -46,8 +46,8 @@ from clue_ros.dialogue.types import (
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, with_article
-from clue_ros.engine import check_image
 from clue_ros.errors import ModelError
+from clue_ros.images import check_image
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
 from clue_ros.wrapper.colors import with_measured_colors

@@ -34,8 +34,8 @@ import numpy.typing as npt
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
 from clue_ros.dialogue.types import Box
-from clue_ros.engine import image_digest
 from clue_ros.errors import ModelError
+from clue_ros.images import image_digest
 from clue_ros.model.loading import first_line
 from clue_ros.wrapper.clue_source import ClueSource
 

@@ -163,7 +163,7 @@ def test_an_adapter_taught_to_count_aloud_may_say_their_boxes(
     notes = json.loads((out / "ivg.json").read_text())
     assert notes["max_boxes"] == MAX_BOXES
     assert notes["training"]["via"] is True
-    checkpoint = load_checkpoint(root / "model", "cpu", ivg=out)
+    checkpoint = load_checkpoint(root / "model", device="cpu", ivg=out)
     assert checkpoint.ivg.max_boxes == MAX_BOXES
     features = checkpoint.look(noise(0)())
     spoken = checkpoint.speak(features, "the red block", "grounding")

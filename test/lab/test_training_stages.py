@@ -353,7 +353,7 @@ def test_every_variant_of_the_table_trains_and_loads(
     assert blocks == set(variant.adapted(4))
     assert any(weight.any() for key, weight in adapter.items() if "lora_B" in key)
     assert variant.title in (tmp_path / name / "README.md").read_text()
-    model = load_checkpoint(whole, "cpu", "float32", detector=tmp_path / name)
+    model = load_checkpoint(whole, device="cpu", dtype="float32", detector=tmp_path / name)
     features = model.look(work.data.held_out[0].image)
     chance, attention = model.judge(features, "pick up the red block")
     assert 0 < chance < 1
@@ -381,7 +381,7 @@ def test_a_base_on_the_hub_is_named_by_the_detector_trained_on_it(
     assert detector.run(args) == 0
     config = json.loads((args.out / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "owner/base@v1"
-    load_checkpoint(tmp_path / "adapters", "cpu", "bfloat16", ivg=whole / "ivg")
+    load_checkpoint(tmp_path / "adapters", device="cpu", dtype="bfloat16", ivg=whole / "ivg")
     assert asked == [("owner/base", "v1")] * 2
 
 
@@ -399,7 +399,7 @@ def test_the_ivg_learns_and_is_saved_with_its_figures(work: Work, whole: Path) -
 
 
 def test_the_whole_folder_is_a_model_that_runs(work: Work, whole: Path) -> None:
-    model = load_checkpoint(whole, "cpu", "float32")
+    model = load_checkpoint(whole, device="cpu", dtype="float32")
     features = model.look(work.data.held_out[0].image)
     chance, attention = model.judge(features, "pick up the red block")
     assert 0 <= chance <= 1

@@ -181,7 +181,7 @@ def test_patches_that_features_cannot_fill_are_refused() -> None:
 
 def test_a_model_with_a_stem_replies_alike_with_and_without_transformers(tmp_path: Path) -> None:
     folder = write_random_model(tmp_path / "stemmed", seed=4, conv_stem=SMALL_STEM)
-    checkpoint = load_checkpoint(folder, "cpu", "float32")
+    checkpoint = load_checkpoint(folder, device="cpu", dtype="float32")
     assert isinstance(checkpoint.backbone, LeanBackbone)
     assert checkpoint.backbone.is_lean
     pixels = torch.rand(2, 3, 64, 64) * 2 - 1
@@ -258,7 +258,7 @@ def test_a_stem_takes_part_in_mixed_precision(tmp_path: Path) -> None:
     pixels = torch.rand(2, 3, 64, 64) * 2 - 1
     found = []
     for dtype in ("float32", "mixed"):
-        backbone = load_checkpoint(folder, "cpu", dtype).backbone
+        backbone = load_checkpoint(folder, device="cpu", dtype=dtype).backbone
         with torch.inference_mode():
             found.append(backbone.look(pixels))
     assert found[0].dtype is found[1].dtype is torch.float32

@@ -16,8 +16,8 @@ from tiny_model import write_random_model
 from clue_ros.cli import main
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
-from clue_ros.engine import image_digest
 from clue_ros.errors import ClueError
+from clue_ros.images import image_digest
 from clue_ros.lab.data import referring_options
 from clue_ros.lab.data.referring import ReferringItem, ReferringPicture, user_says
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector

@@ -189,7 +189,7 @@ def test_a_load_fails_before_the_download_for_what_can_be_known(
     with serve(hub()) as server:
         machine.online(server.url)
         with pytest.raises(ModelError, match=expected):
-            Clue.load(FULL, device="cpu", **choices)  # type: ignore[arg-type]
+            Clue.load(FULL, device="cpu", **choices)
         assert not any("tokenizer.json" in path for path in server.requests)
 
 
@@ -239,7 +239,9 @@ def test_one_adapter_alone_has_its_policies(
         shutil.copytree(random_model, folder)
         shutil.rmtree(folder / missing)
         report = machine.check("--model", folder, status=0)
-        assert report["policies"] == list(load_checkpoint(folder, "cpu").policies) == policies
+        assert (
+            report["policies"] == list(load_checkpoint(folder, device="cpu").policies) == policies
+        )
 
 
 def test_adapters_alone_bring_the_base_that_they_name(

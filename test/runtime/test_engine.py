@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
-from clue_ros.engine import POLICIES, Clue, Image, View
+from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import BadExpressionError, BadImageError, EmptyExpressionError, ModelError
 from clue_ros.model import checkpoint, decoding
 from clue_ros.model.decoding import Generation, Mode
 from clue_ros.model.fusion import Fusion
+from clue_ros.model.load_options import POLICIES
 from clue_ros.model.location_tokens import STEPS, Codes, decode_box
 from clue_ros.model.multi_view import windows
 from clue_ros.model.prompts import encode_prompts
@@ -487,7 +488,7 @@ def test_a_warm_up_asks_and_points_in_all_views(
         return speak(self, features, context, mode, left)
 
     monkeypatch.setattr(checkpoint.Checkpoint, "_speak", spoken)
-    monkeypatch.setattr(clue, "_num_views", views)
+    monkeypatch.setattr(clue, "num_views", views)
     monkeypatch.setattr(clue, "_doubtful_score", 0.0)  # no doubt: the first view alone replies
     clue.warm_up()
     assert said == [("grounding", 1), ("question", 1), ("grounding", 2)][: 2 + (views > 1)]

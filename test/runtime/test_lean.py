@@ -34,7 +34,7 @@ REQUESTS = ("pick up the red block", "the left one")
 
 
 def lean(folder: Path, dtype: str = "float32") -> tuple[Checkpoint, LeanBackbone]:
-    checkpoint = load_checkpoint(folder, "cpu", dtype)
+    checkpoint = load_checkpoint(folder, device="cpu", dtype=dtype)
     assert isinstance(checkpoint.backbone, LeanBackbone)
     assert checkpoint.backbone.is_lean
     return checkpoint, checkpoint.backbone
@@ -121,7 +121,7 @@ def test_the_base_alone_and_each_adapter_stay_apart(random_model: Path, fresh_se
 def test_pixels_are_bit_by_bit_those_of_transformers(
     random_model: Path, shape: tuple[int, int], fresh_seed: int
 ) -> None:
-    processor = load_checkpoint(random_model, "cpu").processor
+    processor = load_checkpoint(random_model, device="cpu").processor
     assert isinstance(processor, LeanProcessor)
     pixels = image(fresh_seed, *shape)
     theirs = processor.whole.image_processor([Image.fromarray(pixels)], return_tensors="pt")
@@ -255,7 +255,7 @@ def test_what_is_no_plain_lora_is_left_to_peft(random_model: Path, tmp_path: Pat
     folder = Path(shutil.copytree(random_model, tmp_path / "m"))
     path = folder / IVG / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "use_rslora": True}))
-    checkpoint = load_checkpoint(folder, "cpu")
+    checkpoint = load_checkpoint(folder, device="cpu")
     assert isinstance(checkpoint.backbone, LeanBackbone)
     assert not checkpoint.backbone.is_lean
     part = checkpoint.backbone.model.model.language_model.layers[0].self_attn.q_proj
@@ -271,4 +271,4 @@ def test_a_weight_that_is_missing_is_named_as_transformers_path_names_it(
     (name,) = [key for key in state if "layers.1.mlp.fc1.weight" in key]
     save_file({key: weight for key, weight in state.items() if key != name}, path)
     with pytest.raises(ModelError, match=r"lacks .*layers\.1\.mlp\.fc1\.weight"):
-        load_checkpoint(folder, "cpu")
+        load_checkpoint(folder, device="cpu")

@@ -109,7 +109,7 @@ def test_the_first_token_is_what_the_decoders_policy_goes_by(
 ) -> None:
     backbone, adapters, processor = parts
     detector = FirstToken(backbone, adapters, processor.tokenizer)
-    checkpoint = load_checkpoint(random_model, "cpu", "float32")
+    checkpoint = load_checkpoint(random_model, device="cpu", dtype="float32")
     features = checkpoint.look(picture)
     context = "pick up the red block"
     with torch.inference_mode():

@@ -103,7 +103,7 @@ def load_on_full_gpu(
     monkeypatch.setattr(module, "load_backbone", load)
     monkeypatch.setattr(module, "open_lean", lean)
     monkeypatch.setattr(module, "choose_device", lambda _name: torch.device("cuda"))
-    return load_checkpoint(model, device, "float32")
+    return load_checkpoint(model, device=device, dtype="float32")
 
 
 def test_fake_full_gpu_means_the_cpu_where_any_device_will_do(

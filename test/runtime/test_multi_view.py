@@ -10,7 +10,7 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
-from clue_ros.model import multi_view
+from clue_ros.model import policies
 from clue_ros.model.decoding import Generation
 from clue_ros.model.location_tokens import Codes, encode_box
 from clue_ros.model.multi_view import (
@@ -199,7 +199,7 @@ def test_looks_are_the_models_own_unless_they_are_set(clue: Clue, random_model: 
         with pytest.raises(ModelError, match="num_views"):
             clue.num_views = wrong  # type: ignore[assignment]
         with pytest.raises(ModelError, match="num_views"):
-            Clue.load(random_model, num_views=wrong)  # type: ignore[arg-type]
+            Clue.load(random_model, num_views=wrong)
     assert clue.num_views == 1
 
 
@@ -272,7 +272,7 @@ def test_further_views_are_looked_at_only_where_those_before_leave_a_doubt(
         return look(*images)
 
     monkeypatch.setattr(clue.checkpoint, "look", counted)
-    monkeypatch.setattr(multi_view, "settled", lambda _said, _through: agree)
+    monkeypatch.setattr(policies, "settled", lambda _said, _through: agree)
     clue.num_views = 1
     alone = where(clue, view)
     clue.num_views = 2
@@ -312,5 +312,5 @@ def test_a_doubtful_score_that_is_none_is_refused(clue: Clue, random_model: Path
         with pytest.raises(ModelError, match="doubtful_score"):
             clue.doubtful_score = wrong  # type: ignore[assignment]
         with pytest.raises(ModelError, match="doubtful_score"):
-            Clue.load(random_model, doubtful_score=wrong)  # type: ignore[arg-type]
+            Clue.load(random_model, doubtful_score=wrong)
     assert clue.doubtful_score == 1.0

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
-from clue_ros.engine import image_digest
 from clue_ros.errors import ClueError
+from clue_ros.images import image_digest
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clue_ros.engine import DEFAULT_POLICY, POLICIES
 from clue_ros.lab.options import at_least, option, output_file
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES, LoadOptions
 from clue_ros.model.loading import DEFAULT_MODEL, EMBEDDED
 from clue_ros.model.quantization import QUANTIZATIONS
 
@@ -119,7 +119,7 @@ class PolicyOptions(DetectorModelOptions):
 
         settings = {**vars(self), "num_views": self.views}
         del settings["views"]
-        return load_grounder(**settings)
+        return load_grounder(LoadOptions(**settings))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(ViewsOptions, args)
     options.start_device()
     folder = options.ivg if options.ivg is not None else named_folder(options.model, IVG, "--ivg")
-    checkpoint = load_checkpoint(options.model, options.device, ivg=options.ivg)
+    checkpoint = load_checkpoint(options.model, device=options.device, ivg=options.ivg)
     if checkpoint.ivg.num_views < 2:
         raise ClueError(f"{folder / SETTINGS_FILE}: num_views is 1, there are no further views")
     data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)

@@ -38,7 +38,7 @@ _TURN = re.compile(r" (assistant|user): ")
 def train_zero_shot(options: SourceOptions, model: str, out: Path, limit: int | None) -> None:
     """Fit on at most `limit` pictures of each validation set, and write `out`."""
     options.start_device()
-    checkpoint = load_checkpoint(model, options.device)
+    checkpoint = load_checkpoint(model, device=options.device)
     data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
     samples = held_out_adapter_samples(data, "detect")
     bases = {name: look_at(checkpoint, found[:limit]) for name, found in samples.items()}

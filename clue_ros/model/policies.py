@@ -1,0 +1,284 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who decides between a question and a box: one class a policy.
+
+`Detector` is Figure 2 of the paper: adapter A judges, adapter B asks or points. `Decoder` is its
+Algorithm 1: adapter B decides by its first token. `Both` puts the two judgements together
+(`clue_ros.model.fusion`). `ZeroShot` is the base without adapters (`clue_ros.model.zero_shot`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from clue_ros.dialogue.types import (
+    AmbiguityEstimate,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Peak,
+    Question,
+)
+from clue_ros.dialogue.words import asked_well, missing_thing, named_object, offered_answers
+from clue_ros.model.decoding import Generation, Mode, Prefill
+from clue_ros.model.fusion import Fusion
+from clue_ros.model.multi_view import Agreement, Window, agreed, settled, windows
+from clue_ros.model.peaks import find_peaks
+from clue_ros.model.zero_shot import judge, reply_to
+
+if TYPE_CHECKING:
+    import torch
+
+    from clue_ros.dialogue.chooser import Standing
+    from clue_ros.model.checkpoint import Checkpoint
+    from clue_ros.model.view import View
+
+
+@dataclass
+class Settings:
+    """What a caller may change between two replies; None: the model's own.
+
+    See `clue_ros.model.load_options.LoadOptions`.
+    """
+
+    threshold: float | None
+    num_views: int | None
+    doubtful_score: float | None
+
+
+class Policy(Protocol):
+    """Decides between a question and a box."""
+
+    name: ClassVar[str]
+
+    @property
+    def threshold(self) -> float:
+        """Probability of ambiguity from which it asks, 0..1."""
+
+    def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
+        """Estimate whether the dialogue so far names exactly one thing in the image."""
+
+    def decide(
+        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
+
+    def warm_up(self, view: View, dialogue: Dialogue) -> None:
+        """Run once whatever a reply may need."""
+
+
+@dataclass
+class _Read:
+    """A context as adapter B has read it; each part can be used once.
+
+    first: in the whole image. further: in the further views, if they were asked.
+    """
+
+    first: Prefill | None = None
+    further: Prefill | None = None
+
+
+class Detector:
+    """The detector decides whether to ask; adapter B says what, or where."""
+
+    name: ClassVar[str] = "detector"
+
+    def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
+        self.checkpoint, self.settings = checkpoint, settings
+
+    @property
+    def threshold(self) -> float:
+        """See `Policy`."""
+        if self.settings.threshold is not None:
+            return self.settings.threshold
+        return self.checkpoint.detector.settings.threshold
+
+    @property
+    def num_views(self) -> int:
+        """Number of views of a picture that agree on the box, 1 to 5."""
+        own = self.settings.num_views
+        return self.checkpoint.ivg.num_views if own is None else own
+
+    @property
+    def doubtful_score(self) -> float:
+        """Score of the first view's box up to which the second view is looked at, 0..1."""
+        own = self.settings.doubtful_score
+        return self.checkpoint.ivg.doubtful_score if own is None else own
+
+    def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
+        """See `Policy`."""
+        return self._read(view, dialogue.context())[0]
+
+    def decide(
+        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """See `Policy`."""
+        context = dialogue.context()
+        estimate, read = self._read(view, context)
+        mode = "grounding" if force_grounding else self._mode(estimate)
+        said = self.checkpoint.speak(view.features, context, mode, read.first)
+        if said.codes is None:
+            return self._question(said, estimate)
+        found = self._agreement(said, view, context, estimate.peaks, read.further)
+        label = named_object(dialogue.turns)
+        return Grounding(found.box, label, found.score, estimate, found.via)
+
+    def warm_up(self, view: View, dialogue: Dialogue) -> None:
+        """See `Policy`: judge, ask, and point in all views."""
+        context = dialogue.context()
+        estimate = self.decide(view, dialogue, force_grounding=True).ambiguity
+        self._question(self.checkpoint.speak(view.features, context, "question"), estimate)
+        further = view.through(self._windows(view, estimate.peaks)[1:])
+        if further is not None:
+            self.checkpoint.point(further, context, self._read_further(further, context))
+
+    def _read(self, view: View, context: str) -> tuple[AmbiguityEstimate, _Read]:
+        """The estimate, and the context as adapter B has read it if it was asked too."""
+        start = time.perf_counter()
+        probability, attention = self.checkpoint.judge(view.features, context)
+        peaks = find_peaks(attention, view.width, view.height)
+        probability, read = self._second_opinion(probability, view, context, peaks)
+        seconds = time.perf_counter() - start
+        return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), read
+
+    def _second_opinion(
+        self, probability: float, view: View, context: str, peaks: Sequence[Peak]
+    ) -> tuple[float, _Read]:
+        return probability, _Read()
+
+    def _read_further(self, further: torch.Tensor, context: str) -> Prefill | None:
+        return None
+
+    def _mode(self, estimate: AmbiguityEstimate) -> Mode:
+        return "question" if estimate.is_ambiguous else "grounding"
+
+    def _question(self, said: Generation, estimate: AmbiguityEstimate) -> Question:
+        text = self.checkpoint.words(said)
+        missing = missing_thing(text)
+        if missing is not None:
+            return NotFound(text, (), (), estimate, missing)
+        text = asked_well(text)
+        candidates = tuple(peak.box for peak in estimate.peaks)
+        return Question(text, candidates, offered_answers(text), estimate)
+
+    def _agreement(
+        self,
+        said: Generation,
+        view: View,
+        context: str,
+        peaks: Sequence[Peak],
+        prefill: Prefill | None,
+    ) -> Agreement:
+        """The box of the first view; where that leaves a doubt, that of two views or of all.
+
+        prefill: the context as all further views read it, None where they did not.
+        """
+        through = self._windows(view, peaks)
+        if said.score > self.doubtful_score:
+            return agreed([said], through[:1])
+        found = [said]
+        if prefill is None and len(through) > 2 and self.doubtful_score < 1:
+            found += self.checkpoint.point(view.through(through[1:2]), context)
+            if settled(found, through):
+                return agreed(found, through[:2])
+        further = view.through(through[1:])
+        if further is not None:
+            found += self.checkpoint.point(further[len(found) - 1 :], context, prefill)
+        return agreed(found, through)
+
+    def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
+        """The windows of all views of an image, where the words attend to these peaks."""
+        return windows(self.num_views, view.width, view.height, [peak.box for peak in peaks])
+
+
+class Decoder(Detector):
+    """Adapter B decides by what it says; the detector's map shows the candidates."""
+
+    name: ClassVar[str] = "decoder"
+
+    def _mode(self, estimate: AmbiguityEstimate) -> Mode:
+        return "free"
+
+
+class Both(Detector):
+    """Detector and decoder put together; in doubt the further views are asked too."""
+
+    name: ClassVar[str] = "both"
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fit for this pair of adapters."""
+        assert self.checkpoint.fusion is not None
+        return self.checkpoint.fusion
+
+    @property
+    def threshold(self) -> float:
+        """See `Policy`."""
+        if self.settings.threshold is None and self.fusion.threshold is not None:
+            return self.fusion.threshold
+        return super().threshold
+
+    def _second_opinion(
+        self, probability: float, view: View, context: str, peaks: Sequence[Peak]
+    ) -> tuple[float, _Read]:
+        own, first = self.checkpoint.second_opinion(view.features, context)
+        opinions, read = [(probability, own)], _Read(first)
+        agreed_by_one = self.fusion.agreed(opinions)
+        if self.fusion.is_sure(agreed_by_one):
+            return agreed_by_one, read
+        further = view.through(self._windows(view, peaks)[1:])
+        if further is None:
+            return agreed_by_one, read
+        more, read.further = self.checkpoint.opinions(further, context)
+        return self.fusion.agreed([*opinions, *more]), read
+
+    def _read_further(self, further: torch.Tensor, context: str) -> Prefill | None:
+        return self.checkpoint.opinions(further, context)[1]
+
+
+class ZeroShot:
+    """The base's own tasks give the candidates; words and geometry decide."""
+
+    name: ClassVar[str] = "zero-shot"
+
+    def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
+        self.checkpoint, self.settings = checkpoint, settings
+
+    @property
+    def threshold(self) -> float:
+        """See `Policy`."""
+        own = self.settings.threshold
+        return self.checkpoint.zero_shot.threshold if own is None else own
+
+    def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
+        """See `Policy`."""
+        return self._judge(view, dialogue)[0]
+
+    def decide(
+        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """See `Policy`."""
+        estimate, standing = self._judge(view, dialogue)
+        settings = self.checkpoint.zero_shot
+        return reply_to(view.base, standing, estimate, settings, force_grounding=force_grounding)
+
+    def warm_up(self, view: View, dialogue: Dialogue) -> None:
+        """See `Policy`."""
+        self.decide(view, dialogue, force_grounding=True)
+
+    def _judge(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Standing]:
+        start = time.perf_counter()
+        judged = judge(view.base, dialogue, self.checkpoint.zero_shot)
+        seconds = time.perf_counter() - start
+        estimate = AmbiguityEstimate(
+            judged.probability, self.threshold, judged.attention, judged.peaks, seconds
+        )
+        return estimate, judged.standing
+
+
+BY_NAME: dict[str, type[Detector] | type[ZeroShot]] = {
+    policy.name: policy for policy in (Detector, Decoder, Both, ZeroShot)
+}

@@ -1,0 +1,79 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""An image that was looked at, and what the model has made of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.model.multi_view import Window, window_features
+
+if TYPE_CHECKING:
+    from clue_ros.model.base_tasks import BaseTasks
+    from clue_ros.model.checkpoint import Checkpoint
+
+Image = npt.NDArray[np.uint8]
+
+
+@dataclass
+class Encoded:
+    """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
+
+    pixels: a copy, as a caller may write to the image later.
+    """
+
+    pixels: Image
+    features: Any
+    further: dict[Window, Any] = field(default_factory=dict)
+
+
+class View:
+    """An image that was looked at: its pixels, and the vision tower's features.
+
+    checkpoint: the model that looked at it.
+    """
+
+    def __init__(self, image: Image, encoded: Encoded, checkpoint: Checkpoint) -> None:
+        self._image, self._encoded, self.checkpoint = image, encoded, checkpoint
+
+    @property
+    def image(self) -> Image:
+        """The original, uint8 RGB (H, W, 3), C-contiguous."""
+        return self._image
+
+    @property
+    def features(self) -> Any:
+        """The vision tower's, (1, N, D), on the model's device."""
+        return self._encoded.features
+
+    @property
+    def width(self) -> int:
+        """Width of the original in pixels."""
+        return int(self._image.shape[1])
+
+    @property
+    def height(self) -> int:
+        """Height of the original in pixels."""
+        return int(self._image.shape[0])
+
+    def through(self, windows: Sequence[Window]) -> Any:
+        """Features (n, N, D) of windows onto the image; None for no window.
+
+        Those of this call are kept for the next one, and no others.
+        """
+        if not windows:
+            return None
+        return window_features(self.image, windows, self._encoded.further, self.checkpoint.look)
+
+    @cached_property
+    def base(self) -> BaseTasks:
+        """The model without adapters, asked about this image; it remembers its answers."""
+        from clue_ros.model.base_tasks import BaseTasks
+
+        return BaseTasks(self.checkpoint, self.image, self.features)
