@@ -478,18 +478,21 @@ def test_the_same_pixels_are_encoded_once_and_changed_ones_again(
 def test_a_warm_up_asks_and_points_in_all_views(
     clue: Clue, monkeypatch: pytest.MonkeyPatch, views: int
 ) -> None:
-    said = []
-    speak = checkpoint.Checkpoint._speak
+    said: list[tuple[str, int]] = []
+    speak, point = clue.checkpoint.speak, clue.checkpoint.point
 
-    def spoken(
-        self: checkpoint.Checkpoint, features: Any, context: str, mode: Mode, left: Any
-    ) -> Any:
+    def spoken(features: Any, context: str, mode: Mode, *prefill: Any) -> Generation:
         said.append((mode, len(features)))
-        return speak(self, features, context, mode, left)
+        return speak(features, context, mode, *prefill)
 
-    monkeypatch.setattr(checkpoint.Checkpoint, "_speak", spoken)
+    def pointed(features: Any, *rest: Any) -> list[Generation]:
+        said.append(("grounding", len(features)))
+        return point(features, *rest)
+
+    monkeypatch.setattr(clue.checkpoint, "speak", spoken)
+    monkeypatch.setattr(clue.checkpoint, "point", pointed)
     monkeypatch.setattr(clue, "num_views", views)
-    monkeypatch.setattr(clue, "_doubtful_score", 0.0)  # no doubt: the first view alone replies
+    monkeypatch.setattr(clue, "doubtful_score", 0.0)  # no doubt: the first view alone replies
     clue.warm_up()
     assert said == [("grounding", 1), ("question", 1), ("grounding", 2)][: 2 + (views > 1)]
 
