@@ -86,7 +86,6 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of augmented views of the picture that agree on the box (the model's own)",
     )
-    parser.add_argument("--looks", dest="views", type=int, help=argparse.SUPPRESS)  # its old name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

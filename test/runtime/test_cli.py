@@ -228,7 +228,7 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("ground", "a.png", TEXT, "--max-turns", "-1"), "--max-turns"),
         (("ground", "a.png", TEXT, "--threshold", "2"), "--threshold"),
         (("ground", "a.png", TEXT, "--threshold", "x"), "--threshold"),
-        (("ground", "a.png", TEXT, "--looks", "6"), "--views"),
+        (("ground", "a.png", TEXT, "--views", "6"), "--views"),
         (("ground", "a.png", TEXT, "--answer", ""), "is empty"),
         (("ground", "a.png", TEXT, "--save", "out.txt"), "must end in"),
         (("ground", "a.png", TEXT, "--save", "/no/such/out.png"), "there is no folder"),
