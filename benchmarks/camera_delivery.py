@@ -27,7 +27,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from benchmarks.common import ModelOptions, image_message, parse, perception_process
+from benchmarks.common import (
+    ModelOptions,
+    image_message,
+    parse,
+    perception_process,
+    publish_images,
+)
 from clue_ros.lab.options import at_least, option
 
 RATE = 30.0
@@ -64,12 +70,9 @@ def be_camera(what: str, seconds: float) -> None:
     time.sleep(SETTLED)
     print("ready", flush=True)
     sys.stdin.readline()
-    begin, count = time.monotonic(), int(seconds * RATE)
-    for number in range(count):
-        message.header.stamp = node.get_clock().now().to_msg()
-        publisher.publish(message)
-        time.sleep(max(0.0, begin + (number + 1) / RATE - time.monotonic()))
-    print(json.dumps({"sent": count, "seconds": time.monotonic() - begin}), flush=True)
+    count = int(seconds * RATE)
+    took = publish_images(node, publisher, count, RATE, lambda: message)
+    print(json.dumps({"sent": count, "seconds": took}), flush=True)
     sys.stdin.readline()
     node.destroy_node()
     rclpy.shutdown()

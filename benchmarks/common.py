@@ -7,7 +7,8 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,26 @@ def cpu_seconds(pid: int) -> float:
     """CPU time that a process has used, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy(pid: int, seconds: float) -> float:
+    """CPU time of a process in the next seconds, in percent of one core."""
+    used, begin = cpu_seconds(pid), time.monotonic()
+    time.sleep(seconds)
+    return round(100 * (cpu_seconds(pid) - used) / (time.monotonic() - begin), 1)
+
+
+def publish_images(
+    node: Any, publisher: Any, count: int, rate: float, next_image: Callable[[], Any]
+) -> float:
+    """Publish `count` messages of `next_image` at a rate in Hz, stamped; seconds that it took."""
+    begin = time.monotonic()
+    for number in range(count):
+        message = next_image()
+        message.header.stamp = node.get_clock().now().to_msg()
+        publisher.publish(message)
+        time.sleep(max(0.0, begin + (number + 1) / rate - time.monotonic()))
+    return time.monotonic() - begin
 
 
 @contextmanager

@@ -34,7 +34,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import cpu_seconds, image_message, parse
+from benchmarks.common import cpu_seconds, image_message, parse, publish_images
 from benchmarks.soak import growth
 from clue_ros.images import load_image
 from clue_ros.lab.options import at_least, option
@@ -90,14 +90,14 @@ def be_camera(options: ConsoleSoakOptions) -> None:
     pixels = np.asarray(cv2.resize(load_image(PICTURE), (width, height)), np.uint8)
     while publisher.get_subscription_count() == 0:
         time.sleep(0.05)
-    begin, count = time.monotonic(), options.seconds * options.rate
-    for number in range(count):
+
+    def next_image() -> Any:
         write_clock(pixels, time.monotonic())
-        message = image_message(pixels)
-        message.header.stamp = node.get_clock().now().to_msg()
-        publisher.publish(message)
-        time.sleep(max(0.0, begin + (number + 1) / options.rate - time.monotonic()))
-    print(json.dumps({"images": count, "seconds": time.monotonic() - begin}), flush=True)
+        return image_message(pixels)
+
+    count = options.seconds * options.rate
+    took = publish_images(node, publisher, count, options.rate, next_image)
+    print(json.dumps({"images": count, "seconds": took}), flush=True)
     node.destroy_node()
     rclpy.shutdown()
 

@@ -28,7 +28,7 @@ from benchmarks.camera_delivery import LATE, camera_process
 from benchmarks.common import (
     REQUEST,
     ModelOptions,
-    cpu_seconds,
+    busy,
     image_message,
     parse,
     perception_process,
@@ -75,13 +75,6 @@ def ask(watcher: Any, size: str, count: int) -> None:
         image = image_message(rng.integers(0, 255, (height, width, 3), dtype=np.uint8))
         request = Ground.Request(expression=REQUEST, image=image, force_grounding=True)
         result_of(watcher, client.call_async(request), "the response", 120.0)
-
-
-def busy(pid: int, seconds: float) -> float:
-    """CPU time of a process in the next seconds, in percent of one core."""
-    used, begin = cpu_seconds(pid), time.monotonic()
-    time.sleep(seconds)
-    return round(100 * (cpu_seconds(pid) - used) / (time.monotonic() - begin), 1)
 
 
 def under_camera(watcher: Any, pid: int, options: NodeLoadOptions) -> dict[str, Any]:

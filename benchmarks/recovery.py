@@ -34,9 +34,7 @@ class RecoveryOptions(ModelOptions):
 
     runs: int = option(5, "number of kills", type=at_least(1))
     delay: float = option(0.5, "seconds until both are started again")
-    supervisor_too: bool = option(
-        False, "kill the supervisor, not only the node", old_name="keeper-too"
-    )
+    supervisor_too: bool = option(False, "kill the supervisor, not only the node")
 
 
 def wait_for_box(client: Any, request: Any) -> None:

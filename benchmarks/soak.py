@@ -36,6 +36,7 @@ import numpy as np
 from benchmarks.common import (
     REQUEST,
     ModelOptions,
+    busy,
     cpu_seconds,
     image_message,
     noise,
@@ -200,7 +201,7 @@ class Soak:
             self._watcher.wait(lambda: self._watcher.perception_sees > 30, "images", PATIENCE)
             self.call(self._ground, request)  # the first one warms up
             before, begin = self._watcher.perception_sees, sent.images
-            idle = self._busy(seconds / 3)
+            idle = busy(self._pid, seconds / 3)
             taken = (self._watcher.perception_sees - before) / max(1, sent.images - begin)
             self.threshold(0.0)
             self._asked.clear()
@@ -209,7 +210,7 @@ class Soak:
             handle = self._done(self._done(sending, "the goal to be sent"), "the acceptance")
             if not self._asked.wait(PATIENCE):
                 raise TimeoutError("no question came")
-            asked = self._busy(seconds / 6)
+            asked = busy(self._pid, seconds / 6)
             self._done(handle.cancel_goal_async(), "the cancellation")
             self._done(handle.get_result_async(), "the result")
             end = time.monotonic() + seconds / 2
@@ -233,12 +234,6 @@ class Soak:
             "slowest_s": round(max(took), 3),
             **growth(samples),
         }
-
-    def _busy(self, seconds: float) -> float:
-        """CPU time of perception in the next seconds, in percent of one core."""
-        used, begin = cpu_seconds(self._pid), time.monotonic()
-        time.sleep(seconds)
-        return round(100 * (cpu_seconds(self._pid) - used) / (time.monotonic() - begin), 1)
 
     def fuzz(self, count: int) -> dict[str, Any]:
         """Send nonsense, and something good after each hundred."""

@@ -678,7 +678,7 @@ def main() -> int:
     both.add_argument("before", type=Path, metavar="BEFORE.json")
     both.add_argument("after", type=Path, metavar="AFTER.json")
     ignore = both.add_argument("--ignore", action="append", default=[], metavar="PATTERN")
-    ignore.help = "leave out keys, such as 'ros/*/parameter/looks' or 'replies/*/turns/*/score'"
+    ignore.help = "leave out keys, such as 'ros/*/parameter/num_views' or 'replies/*/turns/*/score'"
     args = parser.parse_args()
     if args.command == "record":
         return record(args.out, args.parts, args.requests)

@@ -30,8 +30,8 @@ _METAVARS = {int: "N", float: "X"}
 def option(default: Any, help: str, **more: Any) -> Any:
     """A field that is a command-line option.
 
-    more: settings of argparse's option; old_name: of an option that was renamed, accepted for a
-    release; exclusive: at most one of these options of the dataclass can be given.
+    more: settings of argparse's option; exclusive: at most one of these options of the dataclass
+    can be given.
     """
     return field(default=default, metadata={"help": help, **more})
 
@@ -51,7 +51,6 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
             add_options(parser, hint)
         if not settings:
             continue
-        old_name = settings.pop("old_name", None)
         if declared.default is not MISSING:
             default = declared.default
             settings["default"] = list(default) if isinstance(default, tuple) else default
@@ -70,13 +69,6 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         if settings.pop("exclusive", False):
             place = exclusive = exclusive or parser.add_mutually_exclusive_group()
         place.add_argument(f"--{declared.name.replace('_', '-')}", **settings)
-        if old_name:
-            hidden = {
-                "dest": declared.name,
-                "help": argparse.SUPPRESS,
-                "default": argparse.SUPPRESS,
-            }
-            place.add_argument(f"--{old_name}", **{**settings, **hidden})
 
 
 def add_recipe(parser: argparse.ArgumentParser, name: str, values: Mapping[str, Any]) -> None:

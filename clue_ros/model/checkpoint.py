@@ -100,7 +100,7 @@ class IvgSettings:
 def load_ivg_settings(folder: str | Path) -> IvgSettings:
     """Read and check ivg.json. Raises ModelError."""
     path = Path(folder) / SETTINGS_FILE
-    settings = read_settings(path, IvgSettings, num_views="looks")
+    settings = read_settings(path, IvgSettings)
     if not isinstance(settings.instruction, str):
         raise ModelError(f"{path}: instruction {settings.instruction!r}, want a word")
     for name in ("max_new_tokens", "max_boxes", "num_views"):

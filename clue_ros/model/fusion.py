@@ -98,7 +98,7 @@ def load_fusion(detector: Path) -> Fusion | None:
         path = detector / OLD_SETTINGS_FILE
     if not path.is_file():
         return None
-    fusion = read_settings(path, Fusion, ivg_sha256="ivg")
+    fusion = read_settings(path, Fusion)
     for name in ("detector", "decoder", "bias"):
         if not is_number(getattr(fusion, name), -100, 100):
             raise ModelError(f"{path}: {name} {getattr(fusion, name)!r}, want -100 to 100")

@@ -261,21 +261,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_settings(path: Path, kind: type[SettingsT], **renamed: str) -> SettingsT:
+def read_settings(path: Path, kind: type[SettingsT]) -> SettingsT:
     """A dataclass from a JSON object; fields that it does not know are notes.
 
-    renamed: the old name of a field. Values are not checked. Raises ModelError naming the file.
+    Values are not checked. Raises ModelError naming the file.
     """
     content = read_json(path)
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]
-        for name in (field.name, renamed.get(field.name)):
-            if name in content:
-                values[field.name] = content[name]
-                break
-        else:
-            if field.default is MISSING:
-                raise ModelError(f"{path} does not say {field.name}")
+        if field.name in content:
+            values[field.name] = content[field.name]
+        elif field.default is MISSING:
+            raise ModelError(f"{path} does not say {field.name}")
     return kind(**values)
 
 

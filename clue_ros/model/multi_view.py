@@ -1,13 +1,12 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking more than once: the box that several looks at one picture agree on.
+"""Test-time augmentation: the box that several views of one image agree on.
 
-A look is a window onto the picture: all of it, a little less, a square around what the words attend
-to, or more with the rim repeated. The square shows small objects larger, and a wide picture not
-squeezed. Where the decoder sees the same thing in each, the median of its boxes is right more often
-than any of them; where it does not, the box is mostly wrong, so the score of a box falls with each
-look that finds another one. Where the first two find the same box, the others are not needed.
-models/household/NOTES.md has the figures.
+A view is a crop of the image: all of it, a little less, a square around what the words attend to,
+or more with the rim repeated. The square shows small objects larger, and does not squeeze a wide
+image. Where the decoder sees the same thing in each view, the median of its boxes is right more
+often than any of them. Where it does not, the box is mostly wrong, so the score of a box falls with
+each view that finds another one. Where the first two find the same box, the others are not needed.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 AGREEING = 0.4  # IoU of two boxes that are of the same thing
 SETTLED = 0.8
-"""IoU of the first two looks' boxes from which on no further look is needed. Chosen on simulated
-validation scenes: as many boxes are right as with all looks (docs/performance.md)."""
+"""IoU of the first two views' boxes from which on no further view is needed. Chosen on simulated
+validation scenes: as many boxes are right as with all views (docs/performance.md)."""
 WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (0.0, 0.0, 1.0, 1.0),
     (0.055, 0.055, 0.945, 0.945),
@@ -38,8 +37,8 @@ WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (-0.055, -0.055, 1.055, 1.055),
     (-0.03, -0.03, 0.97, 0.97),
 )
-"""Of each look in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
-ZOOMED = 2  # the look that is a square around what is attended to, where that is known
+"""Of each view in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
+ZOOMED = 2  # the view that is a square around what is attended to, where that is known
 ZOOM_MARGIN = 0.25  # on each side of the attended region, in shares of its longer side
 SMALLEST_ZOOM = 0.7  # side of the square, in shares of the picture's shorter side
 MAX_VIEWS = len(WINDOWS)
@@ -79,18 +78,18 @@ class Window:
         return box if box.area > 0 else None
 
 
-def windows(looks: int, width: int, height: int, attended: Sequence[Box] = ()) -> list[Window]:
-    """The windows of the first `looks` looks at a picture; at least a pixel of it in each.
+def windows(views: int, width: int, height: int, attended: Sequence[Box] = ()) -> list[Window]:
+    """The windows of the first `views` views of a picture; at least a pixel of it in each.
 
     attended: the boxes of the attention map's peaks (`clue_ros.model.peaks`), in pixels. The third
-    look is a square around all of them; where there are none, it moves the picture a little.
+    view is a square around all of them; where there are none, it moves the picture a little.
     """
     found = []
-    for x0, y0, x1, y1 in WINDOWS[:looks]:
+    for x0, y0, x1, y1 in WINDOWS[:views]:
         left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
         right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
         found.append(Window(left, top, right, bottom, width, height))
-    if attended and looks > ZOOMED:
+    if attended and views > ZOOMED:
         found[ZOOMED] = zoomed(attended, width, height)
     return found
 
@@ -134,9 +133,9 @@ def window_features(
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the looks make of a request: see `agreed`.
+    """What the views make of a request: see `agreed`.
 
-    box: in the picture's pixels. score: 0..1. via: the boxes on the way, as one look has them.
+    box: in the picture's pixels. score: 0..1. via: the boxes on the way, as one view has them.
     """
 
     box: Box
@@ -145,21 +144,21 @@ class Agreement:
 
 
 def _box(reply: Generation, window: Window) -> Box | None:
-    """The box of a look's reply, in the picture's pixels; None where there is none in it."""
+    """The box of a view's reply, in the picture's pixels; None where there is none in it."""
     return None if reply.codes is None else window.box(reply.codes)
 
 
 def settled(said: Sequence[Generation], through: Sequence[Window]) -> bool:
-    """Whether the first two looks, of two or more, found the same box: no other is needed."""
+    """Whether the first two views, of two or more, found the same box: no other is needed."""
     first, second = (_box(said[i], through[i]) for i in range(2))
     return first is not None and second is not None and first.iou(second) >= SETTLED
 
 
 def agreed(said: Sequence[Generation], through: Sequence[Window]) -> Agreement:
-    """The box that most looks agree on: each side the median of theirs.
+    """The box that most views agree on: each side the median of theirs.
 
-    said: a grounding of each look. The score is the mean of theirs, 0 of those that found another
-    thing, so that one look's is the decoder's own. Raises ValueError where no look has a box in the
+    said: a grounding of each view. The score is the mean of theirs, 0 of those that found another
+    thing, so that one view's is the decoder's own. Raises ValueError where no view has a box in the
     picture, which the first, of all of it, always has.
     """
     seen = [
@@ -168,8 +167,8 @@ def agreed(said: Sequence[Generation], through: Sequence[Window]) -> Agreement:
         if (box := _box(reply, window)) is not None
     ]
     if not seen:
-        raise ValueError("no look found a box in the picture")
-    # Of two groups of one size the earlier look's: max keeps the first of equals.
+        raise ValueError("no view found a box in the picture")
+    # Of two groups of one size the earlier view's: max keeps the first of equals.
     center = max((box for box, _, _ in seen), key=lambda box: sum(box.iou(b) for b, _, _ in seen))
     same = [item for item in seen if item[0].iou(center) >= AGREEING]
     sides = zip(*(box.as_list() for box, _, _ in same), strict=True)

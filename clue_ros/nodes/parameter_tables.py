@@ -99,7 +99,6 @@ PERCEPTION: tuple[Parameter, ...] = (
         "(test-time augmentation); 0: the number in the model's folder. zero-shot has one view.",
         range=(0, MAX_VIEWS),
         unit="1",
-        old_name="looks",
     ),
     Parameter(
         "autostart",

@@ -58,7 +58,6 @@ class Parameter:
         pattern: a regular expression that a whole text must match.
         change: when it may change.
         at_most: the name of another number of the table that this one may not exceed.
-        old_name: the name before a rename; it is still accepted, with a warning.
     """
 
     name: str
@@ -71,7 +70,6 @@ class Parameter:
     unit: str = ""
     pattern: str = ""
     at_most: str = ""
-    old_name: str = ""
 
     @property
     def limits(self) -> tuple[float, float] | None:
@@ -121,45 +119,29 @@ def disorder(table: Sequence[Parameter], values: Mapping[str, object]) -> str | 
 def declare(node: Node, table: Sequence[Parameter]) -> None:
     """Declare every parameter of `table` on `node`.
 
-    A value that is given under an old name is taken, with a warning, unless the new name is given.
-
     Raises BadParameterError: a given value has the wrong type or is out of range, or two
     contradict each other.
     """
-
-    def declare_one(name: str, parameter: Parameter, default: Value) -> Value:
+    for parameter in table:
         try:
-            made = node.declare_parameter(name, default, _descriptor(parameter, name)).value
+            made = node.declare_parameter(
+                parameter.name, parameter.default, _descriptor(parameter)
+            ).value
         except Exception as error:  # rclpy has one exception class for each kind of bad override
-            raise BadParameterError(f"parameter {name}: {error}") from error
+            raise BadParameterError(f"parameter {parameter.name}: {error}") from error
         problem = parameter.problem(made)
         if problem:
             raise BadParameterError(f"parameter {problem}")
-        return made  # type: ignore[no-any-return]
-
-    for parameter in table:
-        default = parameter.default
-        if parameter.old_name:
-            default = declare_one(parameter.old_name, parameter, default)
-            if default != parameter.default:
-                _warn_of_old_name(node, parameter)
-        declare_one(parameter.name, parameter, default)
     problem = disorder(table, _values(node, table))
     if problem:
         raise BadParameterError(f"parameter {problem}")
-
-
-def _warn_of_old_name(node: Node, parameter: Parameter) -> None:
-    node.get_logger().warning(
-        f"the parameter {parameter.old_name} is now {parameter.name}: please use the new name"
-    )
 
 
 def _values(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
     return {p.name: node.get_parameter(p.name).value for p in table}
 
 
-def _descriptor(parameter: Parameter, name: str) -> ParameterDescriptor:
+def _descriptor(parameter: Parameter) -> ParameterDescriptor:
     """Return the ROS descriptor: description, range, and whether it is read-only."""
     from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 
@@ -170,9 +152,8 @@ def _descriptor(parameter: Parameter, name: str) -> ParameterDescriptor:
         constraints.append(f"not over {parameter.at_most}")
     if parameter.change is not Change.ANY_TIME:
         constraints.append(f"may change: {parameter.change.value}")
-    renamed = name != parameter.name
     made = ParameterDescriptor(
-        description=f"Deprecated: use {parameter.name}." if renamed else parameter.description,
+        description=parameter.description,
         read_only=parameter.change is Change.NEVER,
         additional_constraints="; ".join(constraints),
     )
@@ -198,7 +179,6 @@ def guard(
         None when it has applied them.
     """
     from rcl_interfaces import msg as interfaces
-    from rclpy import parameter as ros
 
     def on_set(changes: list[RosParameter]) -> SetParametersResult:
         reason = refusal(changes)
@@ -207,23 +187,14 @@ def guard(
     def refusal(changes: list[RosParameter]) -> str | None:
         given = {change.name: change.value for change in changes}
         new: dict[str, Value] = {}
-        old_names = []
         for parameter in table:
-            if parameter.name in given:
-                new[parameter.name] = given[parameter.name]
-            elif parameter.old_name in given:
-                new[parameter.name] = given[parameter.old_name]
-                old_names.append(parameter)
-            else:
+            if parameter.name not in given:
                 continue
+            new[parameter.name] = given[parameter.name]
             reason = _refusal(parameter, new[parameter.name], state())
             if reason:
                 return reason
-        reason = disorder(table, _values(node, table) | new) or take(new)
-        for parameter in old_names if reason is None else ():
-            _warn_of_old_name(node, parameter)
-            node.set_parameters([ros.Parameter(parameter.name, value=new[parameter.name])])
-        return reason
+        return disorder(table, _values(node, table) | new) or take(new)
 
     node.add_on_set_parameters_callback(on_set)
 

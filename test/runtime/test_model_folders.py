@@ -218,7 +218,7 @@ def test_a_limit_of_replies_that_is_no_number_is_refused(
     assert name in reason(folder)
 
 
-def test_more_looks_than_there_are_windows_are_refused(folder: Path) -> None:
+def test_more_views_than_there_are_windows_are_refused(folder: Path) -> None:
     path = folder / "ivg" / "ivg.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "num_views": 6}))
     assert "num_views 6, want 5 at most" in reason(folder)

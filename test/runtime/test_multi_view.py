@@ -1,4 +1,4 @@
-"""Several looks at a picture: what a window shows, where its boxes lie, what they agree on."""
+"""Several views of a picture: what a window shows, where its boxes lie, what they agree on."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def said(box: Box, window: Window, share: float = 0.5, via: tuple[Codes, ...] = 
     return Generation((), (share,) * 4, codes, via)
 
 
-def test_the_first_look_is_the_picture_itself(picture: Image) -> None:
+def test_the_first_view_is_the_picture_itself(picture: Image) -> None:
     (first,) = windows(1, 80, 60)
     assert np.array_equal(first.onto(picture), picture)
     assert first.box((0, 0, 1023, 1023)) == Box(0, 0, 80, 60)
@@ -155,10 +155,10 @@ def test_the_majority_wins_and_the_score_falls() -> None:
     found = agreed(replies, through)
     assert found.box.as_list() == pytest.approx(right.as_list(), abs=0.3)
     assert found.score == pytest.approx(0.4)
-    assert found.via == (), "those of a look that agrees"
+    assert found.via == (), "those of a view that agrees"
 
 
-def test_where_none_agree_it_is_the_first_look() -> None:
+def test_where_none_agree_it_is_the_first_view() -> None:
     through = windows(3, WIDTH, HEIGHT)
     boxes = [Box(0, 0, 40, 40), Box(100, 20, 140, 40), Box(60, 50, 90, 90)]
     found = agreed([said(b, w, 0.9) for b, w in zip(boxes, through, strict=True)], through)
@@ -166,14 +166,14 @@ def test_where_none_agree_it_is_the_first_look() -> None:
     assert found.score == pytest.approx(0.3)
 
 
-def test_a_look_without_a_box_counts_against() -> None:
+def test_a_view_without_a_box_counts_against() -> None:
     whole, closer, _, further = windows(4, WIDTH, HEIGHT)
     through = [whole, closer, further]
     lost = Generation((), (0.9,) * 4, (0, 0, 1023, 40))
     box = Box(50, 40, 90, 70)
     found = agreed([said(box, through[0], 0.8), said(box, through[1], 0.7), lost], through)
     assert found.score == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="no look"):
+    with pytest.raises(ValueError, match="no view"):
         agreed([lost], through[2:])
 
 
@@ -189,7 +189,7 @@ def clue(random_model: Path) -> Clue:
     return Clue.load(random_model, device="cpu")
 
 
-def test_looks_are_the_models_own_unless_they_are_set(clue: Clue, random_model: Path) -> None:
+def test_views_are_the_models_own_unless_they_are_set(clue: Clue, random_model: Path) -> None:
     assert clue.num_views == clue.checkpoint.ivg.num_views == 1, "the paper's"
     clue.num_views = 4
     assert clue.num_views == 4
@@ -203,17 +203,17 @@ def test_looks_are_the_models_own_unless_they_are_set(clue: Clue, random_model: 
     assert clue.num_views == 1
 
 
-def test_more_looks_change_where_it_points_and_nothing_else(clue: Clue, picture: Image) -> None:
+def test_more_views_change_where_it_points_and_nothing_else(clue: Clue, picture: Image) -> None:
     view = clue.look(picture)
     found = []
-    for looks in (1, 3, 5, 3, 1):
-        clue.num_views = looks
+    for views in (1, 3, 5, 3, 1):
+        clue.num_views = views
         reply = clue.reply(view, REQUEST, force_grounding=True)
         assert isinstance(reply, Grounding)
         assert Box(0, 0, 80, 60).iou(reply.box) > 0
         assert 0 <= reply.score <= 1
         found.append(reply)
-    assert [found[3].box, found[4].box] == [found[1].box, found[0].box], "kept looks do no harm"
+    assert [found[3].box, found[4].box] == [found[1].box, found[0].box], "kept views do no harm"
     assert len({reply.ambiguity.probability for reply in found}) == 1
     clue.num_views = None
 
@@ -231,13 +231,13 @@ def test_a_view_of_another_clue_is_looked_at_again(
     clue.num_views = None
 
 
-def test_three_looks_of_a_trained_model_agree_on_what_is_plain() -> None:
+def test_three_views_of_a_trained_model_agree_on_what_is_plain() -> None:
     clue = Clue.load("tabletop", device="cpu")
     image = load_image(ROOT / "demo" / "yellow_blocks.png")
     view = clue.look(image)
     boxes = []
-    for looks in (1, 3):
-        clue.num_views = looks
+    for views in (1, 3):
+        clue.num_views = views
         reply = clue.reply(view, Dialogue("the yellow block on the left"), force_grounding=True)
         assert isinstance(reply, Grounding)
         boxes.append(reply.box)
@@ -297,7 +297,7 @@ def test_further_views_are_looked_at_only_where_those_before_leave_a_doubt(
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(0, True), (4, True), (5, False), (40, False)])
-def test_two_looks_settle_a_box_where_they_find_the_same(shift: int, expected: bool) -> None:
+def test_two_views_settle_a_box_where_they_find_the_same(shift: int, expected: bool) -> None:
     """A box 40 wide: moved by 4 its IoU is 36 / 44 = 0.82, by 5 it is 35 / 45 = 0.78."""
     first, second = windows(2, WIDTH, HEIGHT)
     boxes = Box(20, 10, 60, 40), Box(20 + shift, 10, 60 + shift, 40)

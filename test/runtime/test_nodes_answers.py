@@ -356,9 +356,8 @@ def test_with_force_grounding_it_points_at_its_best_guess(client: Client, node: 
         client.set(force_grounding=False)
 
 
-def test_views_may_be_set_by_their_old_name(client: Client, node: Any) -> None:
-    assert client.set(looks=3) == ""
-    assert node.get_parameter("num_views").value == 3
+def test_the_number_of_views_reaches_the_model(client: Client, node: Any) -> None:
+    assert client.set(num_views=3) == ""
     assert client.ground(REQUEST, force=True).error_code == Result.NONE
     assert node.script.num_views == 3
     assert client.set(num_views=0) == ""

@@ -16,9 +16,8 @@ from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.model.loading import DEFAULT_MODEL  # noqa: E402
-from clue_ros.nodes import parameters as p  # noqa: E402
 from clue_ros.nodes.parameter_tables import NODES  # noqa: E402
-from clue_ros.nodes.parameters import BadParameterError, Change, declare, guard  # noqa: E402
+from clue_ros.nodes.parameters import BadParameterError, Change, declare  # noqa: E402
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 
@@ -60,57 +59,6 @@ def test_values_that_do_not_fit_together_are_refused_at_start(executor: Any) -> 
             declare(node, NODES["perception"])
     finally:
         node.destroy_node()
-
-
-VIEWS = (p.Parameter("num_views", 0, "Augmented views.", range=(0, 5), unit="1", old_name="looks"),)
-
-
-def renamed(executor: Any, **given: int) -> Any:
-    """Make a node with a renamed parameter; the warnings that it logs are in `node.warnings`."""
-    overrides = [Parameter(name, value=value) for name, value in given.items()]
-    node: Any = Node("renaming", context=executor.context, parameter_overrides=overrides)
-    node.warnings = []
-    node.get_logger().warning = node.warnings.append
-    declare(node, VIEWS)
-    guard(node, VIEWS)
-    return node
-
-
-@pytest.mark.parametrize(
-    ("given", "value", "warned"),
-    [
-        ({}, 0, False),
-        ({"num_views": 3}, 3, False),
-        ({"looks": 3}, 3, True),
-        ({"looks": 3, "num_views": 2}, 2, True),
-    ],
-)
-def test_an_old_name_is_taken_at_start_with_a_warning(
-    executor: Any, given: dict[str, int], value: int, warned: bool
-) -> None:
-    node = renamed(executor, **given)
-    assert node.get_parameter("num_views").value == value
-    assert [("looks is now num_views" in text) for text in node.warnings] == [True] * warned
-    node.destroy_node()
-
-
-def test_an_old_name_is_taken_while_the_node_runs_with_a_warning(executor: Any) -> None:
-    node = renamed(executor)
-    assert "num_views" in node.describe_parameter("looks").description
-    assert refusal(node, "looks", 4) == ""
-    assert node.get_parameter("num_views").value == 4
-    assert len(node.warnings) == 1
-    assert refusal(node, "looks", 6) != ""
-    both = [Parameter("looks", value=1), Parameter("num_views", value=2)]
-    assert node.set_parameters_atomically(both).successful
-    assert node.get_parameter("num_views").value == 2, "the new name counts"
-    assert len(node.warnings) == 1
-    node.destroy_node()
-
-
-def test_an_old_name_is_checked_as_the_new_one(executor: Any) -> None:
-    with pytest.raises(BadParameterError, match="looks"):
-        renamed(executor, looks=6)
 
 
 class Loading(PerceptionNode):

@@ -140,7 +140,7 @@ def test_nonsense_parameters_are_refused_with_a_reason(client: Client) -> None:
     assert "policy" in client.set(policy="coin")
     assert client.set(threshold=7.0) != ""
     assert "threshold" in client.set(threshold=-0.5)
-    assert client.set(looks=6) != ""
+    assert client.set(num_views=6) != ""
     assert client.set(max_questions=-1) != ""
     assert client.set(answer_timeout=float("nan")) != ""
     assert client.set(model=3) != ""
@@ -181,12 +181,12 @@ def test_ground_points_with_the_header_of_the_image(client: Client) -> None:
     assert attention.width == attention.height == found.ambiguity.attention_map.width > 1
 
 
-def test_looks_may_change_at_any_time(client: Client) -> None:
-    """Three looks of random weights find three things: the first's box, with less of a score."""
+def test_the_number_of_views_may_change_at_any_time(client: Client) -> None:
+    """Three views of random weights find three things: the first's box, with less of a score."""
     client.stop_camera()
     image, found = client.image(picture(200, 100)), []
-    for looks in (1, 3, 0):
-        assert client.set(looks=looks) == ""
+    for num_views in (1, 3, 0):
+        assert client.set(num_views=num_views) == ""
         response = client.ground("pick up the block", image=image, force=True)
         assert response.error_code == Result.NONE
         found.append(response.grounding.target)

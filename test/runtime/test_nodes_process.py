@@ -172,7 +172,7 @@ def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(
     executor.add_node(client.node)
     threading.Thread(target=executor.spin, daemon=True).start()
     node = ros_helpers.Process(
-        "perception", tmp_path / "log", "--ros-args", "-p", "autostart:=true", "-p", "looks:=5"
+        "perception", tmp_path / "log", "--ros-args", "-p", "autostart:=true", "-p", "num_views:=5"
     )
     try:
         ros_helpers.wait_until(lambda: "active, looking" in node.text(), "the node")

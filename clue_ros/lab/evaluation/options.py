@@ -94,7 +94,6 @@ class PolicyOptions(DetectorModelOptions):
     views: int | None = option(
         None,
         "number of augmented views averaged for the box; default: the model's",
-        old_name="looks",
     )
     doubtful_score: float | None = option(
         None,

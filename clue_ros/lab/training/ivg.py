@@ -298,7 +298,6 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
         1,
         "number of augmented views that agree on the box, when the model is used",
         choices=range(1, MAX_VIEWS + 1),
-        old_name="looks",
     )
     log_every: int = option(20, "steps between two rows of the log")
 
