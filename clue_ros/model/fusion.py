@@ -24,7 +24,6 @@ from clue_ros.errors import ModelError
 from clue_ros.model.loading import hash_file, is_number, read_settings, write_json
 
 SETTINGS_FILE = "fusion.json"
-OLD_SETTINGS_FILE = "joint.json"  # until 0.1
 WEIGHTS = ("adapter_model.safetensors", "head.safetensors")
 _NEAREST = 1e-6  # to 0 and 1: a surer probability is clipped to this
 
@@ -95,8 +94,6 @@ def load_fusion(detector: Path) -> Fusion | None:
     """
     path = detector / SETTINGS_FILE
     if not path.is_file():
-        path = detector / OLD_SETTINGS_FILE
-    if not path.is_file():
         return None
     fusion = read_settings(path, Fusion)
     for name in ("detector", "decoder", "bias"):
@@ -112,4 +109,3 @@ def load_fusion(detector: Path) -> Fusion | None:
 def save_fusion(fusion: Fusion, detector: Path, **notes: Any) -> None:
     """Write fusion.json into the detector's folder, `notes` (data, figures) beside the numbers."""
     write_json(detector / SETTINGS_FILE, {**notes, **asdict(fusion)})
-    (detector / OLD_SETTINGS_FILE).unlink(missing_ok=True)

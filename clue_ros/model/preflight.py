@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ModelError
-from clue_ros.model.fusion import OLD_SETTINGS_FILE, SETTINGS_FILE
+from clue_ros.model.fusion import SETTINGS_FILE
 from clue_ros.model.hub import (
     ADAPTERS,
     TIMEOUT,
@@ -344,11 +344,7 @@ def _check_adapters(
     if "ivg" in report.adapters:
         allowed = ("detector", "decoder")
         place = report.adapters.get("detector", "")
-        if (
-            has_detector
-            and place
-            and any(_there(report, place, name) for name in (SETTINGS_FILE, OLD_SETTINGS_FILE))
-        ):
+        if has_detector and place and _there(report, place, SETTINGS_FILE):
             allowed = ("detector", "decoder", "both")
         elif has_detector:
             allowed = ("decoder", "detector")

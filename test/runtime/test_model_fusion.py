@@ -144,22 +144,6 @@ def test_a_pair_that_the_caller_chose_is_judged_by_the_detector(
         assert clue.threshold == clue.checkpoint.detector.settings.threshold
 
 
-def test_the_file_of_before_is_read_and_asks_for_a_new_fit(model: Path) -> None:
-    """joint.json named adapter B alone, so nobody knows which detector it was fitted with."""
-    fitted(model)
-    path = model / DETECTOR / SETTINGS_FILE
-    content = json.loads(path.read_text())
-    content["ivg"] = content.pop("ivg_sha256")
-    del content["detector_sha256"]
-    path.with_name("joint.json").write_text(json.dumps(content))
-    path.unlink()
-    with pytest.raises(ModelError, match="clue train policy"):
-        Clue.load(model, policy="both")
-    fusion = load_fusion(model / DETECTOR)
-    assert fusion is not None
-    assert fusion.threshold == 0.6
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
