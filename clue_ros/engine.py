@@ -114,18 +114,17 @@ class Clue:
     @property
     def device(self) -> str:
         """Where the model runs, such as "cpu" or "cuda:0"."""
-        return str(self._checkpoint.backbone.device)
+        return self._checkpoint.backbone.device
 
     @property
     def dtype(self) -> str:
         """The weights' type, such as "float32"; "mixed": with matrix products in bfloat16."""
-        backbone = self._checkpoint.backbone
-        return "mixed" if backbone.is_mixed else str(backbone.dtype).removeprefix("torch.")
+        return self._checkpoint.backbone.dtype
 
     @property
     def grid(self) -> int:
         """Side of the attention map in image patches."""
-        return self._checkpoint.backbone.grid
+        return self._checkpoint.grid
 
     @property
     def policy(self) -> str:
@@ -210,7 +209,6 @@ class Clue:
         view = self.look(np.full((64, 64, 3), 127, np.uint8))
         with self._lock:
             self._policy.warm_up(view, Dialogue("the object"))
-        self._checkpoint.backbone.page_out()
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""

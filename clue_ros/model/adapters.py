@@ -19,14 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
-from clue_ros.model.backbone import Backbone
 from clue_ros.model.loading import check_shapes, first_line, shapes
+from clue_ros.model.lora import CONFIG_FILE, WEIGHTS_FILE
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
 
-DETECTOR, IVG = "detector", "ivg"
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+    from clue_ros.model.torch_backbone import TorchModel
 
 
 def lora_config(
@@ -51,8 +50,8 @@ def lora_config(
 class Adapters:
     """The adapters on one backbone. Switching copies and merges no weights."""
 
-    def __init__(self, backbone: Backbone) -> None:
-        self._backbone = backbone
+    def __init__(self, model: TorchModel) -> None:
+        self._backbone = model
         self._peft: PeftModel | None = None
         self._in_use: tuple[str | None, bool] | None = None
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.types import Box
-from clue_ros.model.attention import image_attention, min_max
+from clue_ros.model.backbone import Array, Reader
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.decoding import Generation, generate, read_prompts
+from clue_ros.model.decoding import Generation, read_prompts, reply_to, softmax
 from clue_ros.model.detector_variants import NO, YES
 from clue_ros.model.location_tokens import STEPS, decode_box
 from clue_ros.model.prompts import Prompts, encode_prompts
@@ -56,7 +55,7 @@ class BaseTasks:
     size: width and height of the image in pixels.
     """
 
-    def __init__(self, checkpoint: Checkpoint, image: Image, features: torch.Tensor) -> None:
+    def __init__(self, checkpoint: Checkpoint, image: Image, features: Array) -> None:
         self._checkpoint, self._image, self._features = checkpoint, image, features
         self.size = (int(image.shape[1]), int(image.shape[0]))
         self._detections: dict[str, Detection] = {}
@@ -105,12 +104,9 @@ class BaseTasks:
         """The attention map (grid, grid) in 0..1 of "detect TEXT" at the base's middle block."""
         if text not in self._maps:
             backbone = self._checkpoint.backbone
+            block = half_depth_block(backbone.config.text_config.num_hidden_layers)
             prompts = self._prompts(DETECT, [text])
-            with torch.inference_mode():
-                block = half_depth_block(backbone.blocks)
-                weights = backbone.attention_at(block, self._features, prompts)
-                maps = min_max(image_attention(weights, prompts.query_mask, backbone.grid))
-            self._maps[text] = maps[0].float().cpu().numpy()
+            self._maps[text] = backbone.attend(self._features, prompts, Reader(None, block)).map[0]
         return self._maps[text]
 
     def crop(self, box: Box) -> Image:
@@ -136,13 +132,9 @@ class BaseTasks:
         """Greedy answers of at most `most` tokens, about each box's crop (None: the image)."""
         parts = self._checkpoint
         features, prompts = self._look(boxes), self._prompts(instruction, contexts)
-        return generate(
-            parts.backbone,
-            parts.vocabulary,
-            features,
-            prompts,
-            "unconstrained",
-            max_new_tokens=most,
+        prefill = read_prompts(parts.backbone, features, prompts, None)
+        return reply_to(
+            parts.backbone, parts.vocabulary, prefill, "unconstrained", max_new_tokens=most
         )
 
     def odds(self, question: str, boxes: Sequence[Box | None]) -> list[float | None]:
@@ -152,22 +144,18 @@ class BaseTasks:
         if yes == no or tokenizer.unk_token_id in (yes, no):
             return [None] * len(boxes)
         features, prompts = self._look(boxes), self._prompts(ANSWER, [question] * len(boxes))
-        with torch.inference_mode():
-            prefill = read_prompts(parts.backbone, features, prompts)
-            shares = prefill.logits.softmax(-1)[:, [yes, no]].tolist()
+        prefill = read_prompts(parts.backbone, features, prompts, None)
+        shares = softmax(prefill.logits)[:, [yes, no]].tolist()
         return [math.log(y / n) if y + n >= OPINION and y * n > 0 else None for y, n in shares]
 
-    def _look(self, boxes: Sequence[Box | None] | None) -> torch.Tensor:
+    def _look(self, boxes: Sequence[Box | None] | None) -> Array:
         if boxes is None or all(box is None for box in boxes):
             return self._features
         crops = [self._image if box is None else self.crop(box) for box in boxes]
         return self._checkpoint.look(*crops)
 
     def _prompts(self, instruction: str, contexts: Sequence[str]) -> Prompts:
-        """Prompts for the base alone: no adapter is active from here on."""
-        parts = self._checkpoint
-        parts.adapters.use(None)
-        return encode_prompts(parts.processor, instruction, contexts).to(parts.backbone.device)
+        return encode_prompts(self._checkpoint.processor, instruction, contexts)
 
     def _listed(self, said: Generation) -> Detection:
         first = self._checkpoint.vocabulary.first_location

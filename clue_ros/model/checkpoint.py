@@ -13,68 +13,60 @@ mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be mis
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.backbone import DETECTOR, IVG, Array, Backbone, grid_side
+from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
     Mode,
     Prefill,
     Vocabulary,
+    forced,
     question_share,
     read_prompts,
     reply_to,
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
-from clue_ros.model.devices import choose_device, choose_dtype, wants_mixed
-from clue_ros.model.exported import is_export, open_export
-from clue_ros.model.fusion import Fusion, load_fusion
-from clue_ros.model.lean import LeanAdapters, open_lean
+from clue_ros.model.devices import may_have_gpu
+from clue_ros.model.fusion import Fusion, load_fusion, weights_digest
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
     find_model,
+    fingerprint,
     is_number,
     read_settings,
     write_json,
 )
 from clue_ros.model.location_tokens import encode_box
-from clue_ros.model.mask_decoder import MaskDecoder, load_mask_decoder
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.preflight import require
 from clue_ros.model.prompts import (
     LeanProcessor,
-    Prompts,
     decode_text,
     encode_prompts,
     escape,
     open_processor,
 )
-from clue_ros.model.quantization import (
-    NONE,
-    check_quantization,
-    give_back,
-    is_out_of_memory,
-    out_of_memory,
-    with_room,
-)
+from clue_ros.model.quantization import NONE, check_quantization
 from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
+
+if TYPE_CHECKING:
+    from clue_ros.model.mask_decoder import MaskDecoder
 
 SETTINGS_FILE = "ivg.json"
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
@@ -136,15 +128,16 @@ ZERO_SHOT = "zero-shot"
 class Checkpoint:
     """Everything a running CLUE needs.
 
-    One image and one sentence at a time; training batches use the parts.
+    One image and one sentence at a time. base, dialogue: the folders of the base and of adapter B.
     """
 
     processor: Any
     backbone: Backbone
-    adapters: Adapters
     detector_or_none: Detector | None
     ivg: IvgSettings
     vocabulary: Vocabulary
+    base: Path
+    dialogue: Path
     fusion: Fusion | None = None  # fitted for this pair of adapters
     has_detector: bool = True  # adapter A, or a detector that the caller named
     stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
@@ -157,9 +150,9 @@ class Checkpoint:
         names = [ZERO_SHOT]
         if self.detector_or_none is not None:
             names.append("detector")
-        if IVG in self.adapters.names:
+        if IVG in self.backbone.adapters:
             names.append("decoder")
-        if self.has_detector and IVG in self.adapters.names:
+        if self.has_detector and IVG in self.backbone.adapters:
             # Figure 2 of the paper while nothing says how far to trust the decoder's first token.
             names = [ZERO_SHOT, "decoder", "detector"] if self.fusion is None else [*names, "both"]
         return tuple(names)
@@ -171,19 +164,20 @@ class Checkpoint:
             raise ModelError(NO_DETECTOR)
         return self.detector_or_none
 
-    @with_room
-    @torch.inference_mode()
-    def look(self, *images: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Images, uint8 RGB (H, W, 3) each -> features (n, N, D) on the model's device."""
+    @property
+    def grid(self) -> int:
+        """Side of the attention map in image patches."""
+        return grid_side(self.backbone.config)
+
+    def look(self, *images: npt.NDArray[np.uint8]) -> Array:
+        """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
         if isinstance(self.processor, LeanProcessor):
             return self.backbone.look(self.processor.pixels(images))
         opened = [Image.fromarray(image) for image in images]
-        pixels = self.processor.image_processor(opened, return_tensors="pt")
-        return self.backbone.look(pixels["pixel_values"])
+        pixels = self.processor.image_processor(opened, return_tensors="np")["pixel_values"]
+        return self.backbone.look(np.asarray(pixels, np.float32))
 
-    @with_room
-    @torch.inference_mode()
-    def judge(self, features: torch.Tensor, context: str) -> tuple[float, npt.NDArray[np.float32]]:
+    def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
 
         Raises ModelError.
@@ -192,9 +186,8 @@ class Checkpoint:
         chance = float(chances[0])
         if not math.isfinite(chance):
             raise ModelError("the detector's output is not a number: its weights are broken")
-        return chance, maps[0].float().cpu().numpy()
+        return chance, maps[0]
 
-    @torch.inference_mode()
     def chances(
         self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
     ) -> list[float]:
@@ -202,30 +195,17 @@ class Checkpoint:
         prompts = detector.prompts(self.processor, contexts)
         return [float(chance) for chance in detector(self.look(image), prompts)[0]]
 
-    @torch.no_grad()
     def fingerprint(self) -> str:
-        """Hex SHA-256 of two sums of each weight tensor of the base and adapter B.
+        """Hex SHA-256 of the files of the base and of adapter B."""
+        whole = f"{fingerprint(self.base)} {weights_digest(self.dialogue)}"
+        return hashlib.sha256(whole.encode()).hexdigest()
 
-        Sums are quick for billions of weights.
-        """
-        parts = [
-            (name, float(weight.float().sum()), float(weight.float().abs().sum()))
-            for name, weight in self.backbone.model.named_parameters()
-            if "lora" not in name or f".{IVG}." in name
-        ]
-        return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()
-
-    @with_room
-    def second_opinion(self, features: torch.Tensor, context: str) -> tuple[float, Prefill]:
+    def second_opinion(self, features: Array, context: str) -> tuple[float, Prefill]:
         """Probability that adapter B opens with a question, and its prefill, for `speak`."""
         prefill = self._read(features, context)
         return float(question_share(self.vocabulary, prefill)[0]), prefill
 
-    @with_room
-    @torch.inference_mode()
-    def opinions(
-        self, features: torch.Tensor, context: str
-    ) -> tuple[list[tuple[float, float]], Prefill]:
+    def opinions(self, features: Array, context: str) -> tuple[list[tuple[float, float]], Prefill]:
         """What detector and adapter B think of `context` in each image of features (n, N, D).
 
         Returns the probabilities that `judge` and `second_opinion` give, and adapter B's prefill,
@@ -238,83 +218,69 @@ class Checkpoint:
         return list(zip(detector, decoder, strict=True)), prefill
 
     def speak(
-        self, features: torch.Tensor, context: str, mode: Mode, prefill: Prefill | None = None
+        self, features: Array, context: str, mode: Mode, prefill: Prefill | None = None
     ) -> Generation:
         """Decode one reply to `context` through adapter B.
 
         prefill: this context, if adapter B has read it already; it can be used once.
         """
-        left = [prefill] if prefill is not None else []
-        return self._speak(features, context, mode, left)[0]
+        return self._speak(features, context, mode, prefill)[0]
 
     def point(
-        self, features: torch.Tensor, context: str, prefill: Prefill | None = None
+        self, features: Array, context: str, prefill: Prefill | None = None
     ) -> list[Generation]:
         """The grounding of `context` through adapter B in each image of features (n, N, D).
 
         prefill: as in `speak`.
         """
-        return self._speak(features, context, "grounding", [] if prefill is None else [prefill])
+        return self._speak(features, context, "grounding", prefill)
 
-    @with_room
     def _speak(
-        self, features: torch.Tensor, context: str, mode: Mode, left: list[Prefill]
+        self, features: Array, context: str, mode: Mode, prefill: Prefill | None
     ) -> list[Generation]:
-        # What ran out of memory half-way has spoiled its prefill: the second try reads again.
-        prefill = left.pop() if left else self._read(features, context)
-        self.adapters.use(IVG)
         return reply_to(
             self.backbone,
             self.vocabulary,
-            prefill,
+            prefill or self._read(features, context),
             mode,
             max_new_tokens=self.ivg.max_new_tokens,
             max_boxes=self.ivg.max_boxes,
         )
 
-    @with_room
     def segment(
-        self, features: torch.Tensor, noun: str, box: Box, width: int, height: int
+        self, features: Array, noun: str, box: Box, width: int, height: int
     ) -> tuple[int, ...]:
         """The base's sixteen segment tokens for "segment NOUN" in a box of a (height, width) image.
 
         The base answers without an adapter: segmentation is one of PaliGemma's own tasks. Its box
         is replaced by the given one, which the dialogue led to.
         """
-        self.adapters.use(None)
         prompts = encode_prompts(self.processor, SEGMENT, [noun or "object"])
-        prefill = read_prompts(self.backbone, features, prompts.to(self.backbone.device))
+        prefill = read_prompts(self.backbone, features, prompts, None)
         codes = encode_box(box, width, height)
         (said,) = reply_to(self.backbone, self.vocabulary, prefill, "segment", box=codes)
         return said.segments
 
-    def _read(self, features: torch.Tensor, context: str) -> Prefill:
+    def _read(self, features: Array, context: str) -> Prefill:
         """A context as adapter B has read it, once for each image of features (n, N, D)."""
-        prompts = self._prompts([context] * len(features))
-        return read_prompts(self.backbone, features, prompts)
-
-    def _prompts(self, contexts: Sequence[str], suffixes: Sequence[str] | None = None) -> Prompts:
-        """Prompts for adapter B, which becomes the active one."""
-        if IVG not in self.adapters.names:
+        if IVG not in self.backbone.adapters:
             raise ModelError(NO_ADAPTER_B)
-        self.adapters.use(IVG)
-        prompts = encode_prompts(self.processor, self.ivg.instruction, contexts, suffixes)
-        return prompts.to(self.backbone.device)
+        contexts = [context] * len(features)
+        prompts = encode_prompts(self.processor, self.ivg.instruction, contexts)
+        return read_prompts(self.backbone, features, prompts, IVG)
 
-    @torch.inference_mode()
-    def forced(self, features: torch.Tensor, context: str, question: str) -> tuple[float, int, int]:
+    def forced(self, features: Array, context: str, question: str) -> tuple[float, int, int]:
         """Teacher forcing: how likely adapter B finds a question to a context.
 
         Returns, over the question and its <eos>: the summed cross-entropy in nats, the number of
         tokens that were the likeliest, and the number of tokens.
         """
-        prompts = self._prompts([context], [escape(question, self.processor.tokenizer)])
-        hidden, _ = self.backbone.forward(features, prompts)
-        labels = prompts.labels[:, 1:]
-        asked = labels != -100
-        logits, targets = self.backbone.logits(hidden[:, :-1][asked]), labels[asked]
-        loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-        return float(loss), int((logits.argmax(-1) == targets).sum()), int(asked.sum())
+        tokenizer = self.processor.tokenizer
+        text = escape(question, tokenizer) + tokenizer.eos_token
+        tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+        (likely,), (first,) = forced(self.backbone, self._read(features, context), [tokens])
+        right = int((first == np.array(tokens)).sum())
+        return float(-likely.sum()), right, len(tokens)
 
     def words(self, generation: Generation) -> str:
         """The sentence of a generation."""
@@ -323,8 +289,8 @@ class Checkpoint:
     def memory_bytes(self) -> int:
         """Bytes of all weights."""
         judge = self.detector_or_none
-        weights = judge.head.parameters() if judge is not None else ()
-        head = sum(p.numel() * p.element_size() for p in weights)
+        cnn = judge.reader.cnn if judge is not None else None
+        head = sum(array.nbytes for array in cnn.values()) if cnn else 0
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
         return self.backbone.memory_bytes() + head + masks
 
@@ -332,15 +298,13 @@ class Checkpoint:
 def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpoint:
     """Load a model; settings: attributes of `LoadOptions`. What decides is not looked at.
 
-    Where device "auto" finds a GPU that the model does not fit into, it goes to the CPU, with a
-    warning. Raises ModelError on anything wrong.
+    Raises ModelError on anything wrong.
     """
     options = LoadOptions.of(model, settings)
     check_quantization(options.quantization)
-    place = choose_device(options.device)
     require(
         options.model,
-        device=place if options.device != "auto" else options.device,
+        device=options.device,
         dtype=options.dtype,
         quantization=options.quantization,
         revision=options.revision,
@@ -349,26 +313,10 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         mask_decoder=options.mask_decoder,
     )
     folder = find_model(options.model, options.revision)
-    try:
-        return _load(folder, place, options)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    give_back()
-    if options.device != "auto" or place.type == "cpu":
-        raise out_of_memory(place)
-    warnings.warn(f"{out_of_memory(place)}. It runs on the CPU, slowly", ClueWarning, 2)
-    return _load(folder, torch.device("cpu"), options)
-
-
-def _load(folder: Path, place: torch.device, options: LoadOptions) -> Checkpoint:
-    """A folder's model on a device, or torch's error if that has too little memory."""
     base, detector = find_base(folder), options.detector
-    given = ((DETECTOR, detector), (IVG, options.ivg))
-    own = tuple(name for name, path in given if path is None)
-    backbone, adapters = _open(base, place, options, own if folder == base else ())
+    backbone = open_backbone(base, options)
     processor = open_processor(base)
-    check_processor(processor, backbone, base)
+    check_processor(processor, backbone.config, base)
     dialogue = folder / IVG if options.ivg is None else existing_folder(options.ivg, "adapter B")
     has_detector = detector is not None or (folder / DETECTOR).is_dir()
     if not has_detector and dialogue.is_dir():
@@ -376,19 +324,19 @@ def _load(folder: Path, place: torch.device, options: LoadOptions) -> Checkpoint
     trained = Path(detector or folder / DETECTOR).expanduser()
     judge = None
     if has_detector or detector is not None:
-        judge = open_detector(backbone, adapters, processor, detector or trained)
-    settings = IvgSettings()
+        judge = open_detector(backbone, processor, detector or trained)
+    ivg = IvgSettings()
     if dialogue.is_dir():
-        settings = load_ivg_settings(dialogue)
-        adapters.load(IVG, dialogue)
+        ivg = load_ivg_settings(dialogue)
+        backbone.load_adapter(IVG, dialogue)
     try:
-        vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, place)
+        vocabulary = Vocabulary(processor.tokenizer, backbone.config.text_config.vocab_size)
     except ValueError as error:
         raise ModelError(f"{base}: the tokenizer is not PaliGemma's, {error}") from error
     fusion, stale = None if str(detector) in BASELINES else load_fusion(trained), ""
     if fusion is not None and not fusion.fits(trained, dialogue):
         fusion = None
-        if own == (DETECTOR, IVG):  # a pair of the caller's own choice was never fitted
+        if options.detector is None and options.ivg is None:  # a caller's pair was never fitted
             stale = (
                 f"{trained}: policy 'both' was fitted with other weights than {trained} and"
                 f" {dialogue} hold now: fit it again (clue train policy --model {folder}), or"
@@ -397,10 +345,11 @@ def _load(folder: Path, place: torch.device, options: LoadOptions) -> Checkpoint
     return Checkpoint(
         processor,
         backbone,
-        adapters,
         judge,
-        settings,
+        ivg,
         vocabulary,
+        base,
+        dialogue,
         fusion,
         has_detector,
         stale,
@@ -409,23 +358,31 @@ def _load(folder: Path, place: torch.device, options: LoadOptions) -> Checkpoint
     )
 
 
-def _open(
-    base: Path, place: torch.device, options: LoadOptions, own: Sequence[str]
-) -> tuple[Backbone, Adapters]:
-    """A base without transformers' and peft's classes where that is possible, and its adapters.
+def open_backbone(base: Path, options: LoadOptions) -> Backbone:
+    """The base of a model in the engine that the options ask for. Raises ModelError.
 
-    own: the adapters that will be those in the base's folder, if it has them.
+    "auto": torch where there is a GPU, for another device than the CPU and for quantised weights;
+    else OpenVINO. Where OpenVINO cannot run a model, torch does, with a warning.
     """
-    dtype, plain = options.dtype, options.quantization == NONE
-    if plain and place.type == "cpu" and is_export(base):
-        exported = open_export(base, dtype, own)
-        return exported, LeanAdapters(exported)
-    kind, mixed = choose_dtype(dtype, place), wants_mixed(dtype, place)
-    lean = open_lean(base, place, kind, mixed=mixed) if plain else None
-    if lean is not None:
-        return lean, LeanAdapters(lean)
-    backbone = load_backbone(base, device=place, dtype=kind, quantization=options.quantization)
-    return backbone, Adapters(backbone)
+    elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
+    wants_torch = options.backend == "torch" or elsewhere
+    if not wants_torch and (options.backend == "openvino" or not may_have_gpu(options.device)):
+        from clue_ros.model.openvino_backbone import OpenVinoBackbone, unsupported
+
+        config = read_config(base)
+        reason = unsupported(config)
+        if not reason:
+            return OpenVinoBackbone(base, config, options.dtype)
+        if options.backend == "openvino":
+            raise ModelError(f"OpenVINO cannot run {base}: {reason}")
+        warnings.warn(f"OpenVINO cannot run {base} ({reason}): torch does", ClueWarning, 3)
+    try:
+        from clue_ros.model.torch_backbone import open_torch
+    except ImportError as error:
+        raise ModelError(
+            f"this needs torch, transformers and peft ({error}): pip install 'clue_ros[torch]'"
+        ) from error
+    return open_torch(base, options)
 
 
 def open_mask_decoder(
@@ -441,25 +398,22 @@ def open_mask_decoder(
         return None
     if vocabulary.first_segment is None:
         raise ModelError(f"{paths[0]}: this model's tokenizer has no segment tokens to decode")
+    from clue_ros.model.mask_decoder import load_mask_decoder
+
     return load_mask_decoder(paths[0])
 
 
 def open_detector(
-    backbone: Backbone,
-    adapters: Adapters,
-    processor: Any,
-    which: str | Path,
-    *,
-    adapter: str = DETECTOR,
+    backbone: Backbone, processor: Any, which: str | Path, *, adapter: str = DETECTOR
 ) -> Detector:
     """A trained detector from its folder, or a baseline by its name. Raises ModelError."""
     if str(which) in BASELINES:
         try:
-            return BASELINES[str(which)](backbone, adapters, processor.tokenizer)
+            return BASELINES[str(which)](backbone, processor.tokenizer)
         except ValueError as error:
             raise ModelError(f"no detector {which} for this tokenizer: {error}") from error
     folder = existing_folder(which, f"a detector (or one of {', '.join(BASELINES)})")
-    return load_detector(backbone, adapters, folder, processor.tokenizer, adapter=adapter)
+    return load_detector(backbone, folder, processor.tokenizer, adapter=adapter)
 
 
 def existing_folder(path: str | Path, what: str) -> Path:
@@ -470,18 +424,18 @@ def existing_folder(path: str | Path, what: str) -> Path:
     return folder
 
 
-def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
+def check_processor(processor: Any, config: Any, folder: Path) -> None:
     """The tokenizer and the picture sizes belong to this backbone. Raises ModelError."""
-    config = backbone.config
+    tokens, vocabulary = grid_side(config) ** 2, config.text_config.vocab_size
     if processor.image_token_id != config.image_token_id:
         raise ModelError(
             f"{folder}: <image> is token {processor.image_token_id} for the tokenizer, "
             f"{config.image_token_id} for config.json"
         )
-    if processor.image_seq_length != backbone.grid**2:
+    if processor.image_seq_length != tokens:
         raise ModelError(
             f"{folder}: the processor makes {processor.image_seq_length} image tokens, the model "
-            f"{backbone.grid**2}"
+            f"{tokens}"
         )
     lean = isinstance(processor, LeanProcessor)
     size = processor.image_size if lean else processor.image_processor.size
@@ -492,8 +446,7 @@ def check_processor(processor: Any, backbone: Backbone, folder: Path) -> None:
             f"takes {side}x{side}"
         )
     ids = [i for i in processor.tokenizer.get_vocab().values() if i != config.image_token_id]
-    if max(ids) >= backbone.text.vocab_size:
+    if max(ids) >= vocabulary:
         raise ModelError(
-            f"{folder}: the tokenizer has token {max(ids)}, the model only "
-            f"{backbone.text.vocab_size} tokens"
+            f"{folder}: the tokenizer has token {max(ids)}, the model only {vocabulary} tokens"
         )

@@ -5,8 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from clue_ros.errors import ModelError
+from clue_ros.model.loading import check_config, read_json
 
 if TYPE_CHECKING:
     from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
@@ -14,54 +18,70 @@ if TYPE_CHECKING:
 # As the tokenizer numbers them.
 _TOKENS: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
 
-_SIZES = {
-    "hidden_size": int, "intermediate_size": int, "num_attention_heads": int,
-    "num_hidden_layers": int,
+# What published files leave to the defaults of transformers' classes, and the types of the rest.
+_TEXT: dict[str, Any] = {
+    "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8,
+    "num_hidden_layers": 26, "vocab_size": 256_000, "num_key_value_heads": 4, "head_dim": 256,
+    "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+    "hidden_activation": "gelu_pytorch_tanh", "attention_bias": False,
+    "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
 }  # fmt: skip
-_TEXT = {
-    **_SIZES, "vocab_size": int, "num_key_value_heads": int, "head_dim": int,
-    "query_pre_attn_scalar": (int, float), "rms_norm_eps": float, "sliding_window": int | None,
-    "attn_logit_softcapping": float | None, "final_logit_softcapping": float | None,
-    "hidden_activation": str, "attention_bias": bool, "tie_word_embeddings": bool,
-    "rope_parameters": dict,
+_VISION: dict[str, Any] = {
+    "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+    "num_hidden_layers": 12, "image_size": 224, "patch_size": 16, "num_channels": 3,
+    "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "vision_use_head": True,
+    "conv_stem": None,
 }  # fmt: skip
-_VISION = {
-    **_SIZES, "image_size": int, "patch_size": int, "num_channels": int, "layer_norm_eps": float,
-    "hidden_act": str, "vision_use_head": bool,
-}  # fmt: skip
-_WHOLE = {
-    "image_token_index": int, "tie_word_embeddings": bool, "text_config": dict,
-    "vision_config": dict,
-}  # fmt: skip
+_OPTIONAL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "conv_stem")
+MOST = 1_000_000  # of any size: an absurd file is refused before anything is computed from it
+MOST_LAYERS = 1000
 
 
-class LeanConfig:
-    """What replies read of a config.json, without transformers' classes; see `lean_config`."""
+class Config(SimpleNamespace):
+    """A PaliGemma 2's numbers, named as in transformers' PaliGemmaConfig.
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self.image_token_id: int = content["image_token_index"]
-        self.tie_word_embeddings: bool = content["tie_word_embeddings"]
-        self.text_config = SimpleNamespace(**content["text_config"])
-        self.vision_config = SimpleNamespace(**content["vision_config"])
-
-    def get_text_config(self) -> SimpleNamespace:
-        """The decoder's part."""
-        return self.text_config
-
-
-def lean_config(content: Mapping[str, Any]) -> LeanConfig | None:
-    """A config.json's content, if that states all that replies read; None: ask transformers.
-
-    transformers knows what an older or a published file leaves to its defaults, and names what is
-    wrong with a value.
+    image_token_id, tie_word_embeddings, text_config and vision_config.
     """
 
-    def states(part: Mapping[str, Any], names: Mapping[str, Any]) -> bool:
-        return all(name in part and isinstance(part[name], kind) for name, kind in names.items())
 
-    stated = states(content, _WHOLE)
-    stated = stated and states(content["text_config"], _TEXT)
-    return LeanConfig(content) if stated and states(content["vision_config"], _VISION) else None
+def read_config(folder: Path) -> Config:
+    """config.json of a model folder, without transformers. Raises ModelError naming the value."""
+    path = folder / "config.json"
+    content = read_json(path)
+    check_config(path, content)
+    text = _part(path, "text_config", content["text_config"], _TEXT)
+    if "vocab_size" not in content["text_config"] and "vocab_size" in content:
+        text.vocab_size = content["vocab_size"]
+    theta = content["text_config"].get("rope_theta")
+    if theta is not None and "rope_parameters" not in content["text_config"]:
+        text.rope_parameters = {"rope_type": "default", "rope_theta": theta}
+    vision = _part(path, "vision_config", content["vision_config"], _VISION)
+    image = content.get("image_token_index", content.get("image_token_id"))
+    if not isinstance(image, int):
+        raise ModelError(f"{path}: image_token_index {image!r}, want a token's number")
+    return Config(
+        image_token_id=image,
+        tie_word_embeddings=bool(content.get("tie_word_embeddings", True)),
+        text_config=text,
+        vision_config=vision,
+    )
+
+
+def _part(path: Path, name: str, content: Any, defaults: Mapping[str, Any]) -> SimpleNamespace:
+    """A part of config.json with what it leaves out. Raises ModelError."""
+    values = {key: content.get(key, default) for key, default in defaults.items()}
+    for key, value in values.items():
+        kind = type(defaults[key])
+        if value is None and key in _OPTIONAL:
+            continue
+        right = isinstance(value, kind) or (kind is float and isinstance(value, int))
+        if kind is int:
+            most = MOST_LAYERS if key == "num_hidden_layers" else MOST
+            right = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
+        if defaults[key] is not None and not right:
+            raise ModelError(f"cannot use {path}: {name}.{key} is {value!r}")
+    return SimpleNamespace(**values)
 
 
 def half_depth_block(num_layers: int) -> int:

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
-
-from clue_ros.model.products import Convolution, is_fused_with
 
 EFFICIENTNET_LITE0: dict[str, Any] = {
     "first": 32,
@@ -41,10 +38,7 @@ EFFICIENTNET_LITE0: dict[str, Any] = {
 
 
 class FrozenConv(nn.Module):
-    """A convolution with TensorFlow's "same" padding whose weights are buffers: none is trained.
-
-    packs: copy the weight into the layout of the CPU's library when the first picture comes.
-    """
+    """A convolution with TensorFlow's "same" padding whose weights are buffers: none is trained."""
 
     weight: torch.Tensor
     bias: torch.Tensor
@@ -57,29 +51,20 @@ class FrozenConv(nn.Module):
         self.groups = channels if depthwise else 1
         self.register_buffer("weight", torch.zeros(out, channels // self.groups, kernel, kernel))
         self.register_buffer("bias", torch.zeros(out))
-        self.packs = False
-        self._packed: Convolution | None = None
 
     def forward(self, picture: torch.Tensor, *, relu6: bool = False) -> torch.Tensor:
         """(B, C, H, W) to (B, out, ceil(H / stride), ceil(W / stride)). relu6: with it after."""
-        # int: while a graph is traced, sizes are tensors
-        sides = [_same(int(side), self.kernel, self.stride) for side in picture.shape[2:]]
+        sides = [_same(side, self.kernel, self.stride) for side in picture.shape[2:]]
         padding, skipped = zip(*sides, strict=True)
         weights = self.weight, self.bias
-        if self.packs and self._packed is None:
-            self._packed = Convolution(*weights, self.stride, self.groups, picture, padding)
-        if self._packed is not None:
-            found = self._packed(picture, padding, relu6=relu6)
-        else:
-            found = functional.conv2d(picture, *weights, self.stride, padding, groups=self.groups)
-            if relu6:
-                # In place, which frozen weights allow: new pages for 8 MB take longer than the
-                # convolution.
-                found = functional.relu6(found, inplace=True)
+        found = functional.conv2d(picture, *weights, self.stride, padding, groups=self.groups)
+        if relu6:
+            # In place, which frozen weights allow: new pages for 8 MB take longer than the
+            # convolution.
+            found = functional.relu6(found, inplace=True)
         return found[:, :, skipped[0] :, skipped[1] :]
 
 
-@lru_cache(maxsize=256)
 def _same(size: int, kernel: int, stride: int) -> tuple[int, int]:
     """Padding on both ends of a side, and how much of the result's begin to leave out.
 
@@ -141,21 +126,9 @@ class ConvStem(nn.Conv2d):
         self.stages = nn.ModuleList(stages)
         self._folds = folds
         self._patch = patch_size
-        self._packed: dict[str, Convolution] = {}  # of `patches` and of the projection
-
-    def pack(self) -> None:
-        """Be quicker in inference on a CPU, for a copy of the frozen weights.
-
-        The layout is that of one picture: with more at once it would take several times as long.
-        """
-        for part in self.modules():
-            if isinstance(part, FrozenConv):
-                part.packs = is_fused_with(part.weight)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) in -1..1 to (B, width, H / patch, W / patch)."""
-        if self.first.packs and len(picture) > 1:
-            return torch.cat([self.forward(one) for one in torch.split(picture, 1)])
         grid = picture.shape[2] // self._patch, picture.shape[3] // self._patch
         picture = picture.contiguous(memory_format=torch.channels_last)  # a third faster on CPUs
         features, levels = self.first(picture, relu6=True), []
@@ -171,20 +144,8 @@ class ConvStem(nn.Conv2d):
                 level = functional.interpolate(level, grid, mode="bilinear", align_corners=False)
             levels.append(level)
         seen = torch.cat(levels, dim=1)
-        if self.first.packs:
-            return self._packed_of("patches", self.patches, picture).add_(
-                self._packed_of("projection", self, seen)
-            )
         total: torch.Tensor = self.patches(picture) + super().forward(seen)
         return total
-
-    def _packed_of(self, name: str, part: nn.Conv2d, picture: torch.Tensor) -> torch.Tensor:
-        """A convolution without padding, with its weight packed when the first picture comes."""
-        if name not in self._packed:
-            self._packed[name] = Convolution(
-                part.weight, part.bias, part.stride[0], 1, picture, [0, 0]
-            )
-        return self._packed[name](picture, [0, 0], relu6=False)
 
 
 def has_stem(vision_config: Any) -> bool:

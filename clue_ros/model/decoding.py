@@ -20,18 +20,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
-from clue_ros.model.backbone import Backbone
-from clue_ros.model.fast_decoder import KeyValues
+from clue_ros.model.backbone import Array, Backbone
 from clue_ros.model.location_tokens import BETWEEN, LAST, STEPS, Codes
 from clue_ros.model.prompts import IMAGE, LOCATIONS, NEWLINE, SEGMENTS, Prompts
 
-if TYPE_CHECKING:
-    from transformers.cache_utils import Cache
-
+Bits = npt.NDArray[np.bool_]  # of the vocabulary, (V,)
 Mode = Literal["question", "grounding", "segment", "free", "unconstrained"]
 
 SIDES = 4  # location tokens of a box
@@ -87,9 +85,9 @@ class Generation:
 
 
 class Vocabulary:
-    """Which token ids may be said when, for one tokenizer and one decoder."""
+    """Which token ids may be said when, for one tokenizer and a decoder of `size` tokens."""
 
-    def __init__(self, tokenizer: Any, size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, tokenizer: Any, size: int) -> None:
         locations = tokenizer.convert_tokens_to_ids(list(LOCATIONS))
         if locations != list(range(locations[0], locations[0] + STEPS)):
             raise ValueError("the location tokens are not 1024 consecutive ids")
@@ -100,42 +98,40 @@ class Vocabulary:
         self.eos: int = tokenizer.eos_token_id
         between: list[int] = tokenizer(BETWEEN, add_special_tokens=False)["input_ids"]
         self.between: int | None = between[0] if len(between) == 1 else None
-        words = torch.ones(size, dtype=torch.bool)
+        words = np.ones(size, np.bool_)
         silent = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids([IMAGE, *SEGMENTS])}
         words[[token for token in {*silent, *locations} if token < size]] = False
         words[len(tokenizer) :] = False  # rows of the embedding table that no token has
-        self.words = words.to(device)
-        opening = words.clone()
-        opening[tokenizer.convert_tokens_to_ids(NEWLINE)] = False
-        self.opening = opening.to(device)  # what may begin a question
-        self.later = words.clone().to(device)  # what may continue it
+        self.words = words
+        self.opening = words.copy()  # what may begin a question
+        self.opening[tokenizer.convert_tokens_to_ids(NEWLINE)] = False
+        self.later = words.copy()  # what may continue it
         self.later[self.eos] = True
-        box_ends = torch.zeros_like(words)
-        box_ends[[self.eos, *between]] = True
-        self.box_ends = box_ends.to(device)  # what may follow a whole box
+        self.box_ends = np.zeros_like(words)  # what may follow a whole box
+        self.box_ends[[self.eos, *between]] = True
 
-    def locations(self, low: int, high: int) -> torch.Tensor:
+    def locations(self, low: int, high: int) -> Bits:
         """A mask (V,) that allows the location tokens of steps low..high, both included."""
-        mask = torch.zeros_like(self.words)
+        mask = np.zeros_like(self.words)
         mask[self.first_location + low : self.first_location + high + 1] = True
         return mask
 
-    def segments(self) -> torch.Tensor:
+    def segments(self) -> Bits:
         """A mask (V,) that allows the segment tokens. Raises ValueError where there are none."""
         if self.first_segment is None:
             raise ValueError(f"this tokenizer has not {len(SEGMENTS)} consecutive segment tokens")
-        mask = torch.zeros_like(self.words)
+        mask = np.zeros_like(self.words)
         mask[self.first_segment : self.first_segment + len(SEGMENTS)] = True
         return mask
 
-    def probability(self, shares: torch.Tensor, token: int) -> torch.Tensor:
-        """The share () of a token in `shares` (V,); of a location, with those NEAR it added."""
+    def probability(self, shares: Array, token: int) -> float:
+        """The share of a token in `shares` (V,); of a location, with those NEAR it added."""
         step = token - self.first_location
         if not 0 <= step < STEPS:
-            return shares[token]
+            return float(shares[token])
         low, high = max(step - NEAR, 0), min(step + NEAR, LAST)
         near = shares[self.first_location + low : self.first_location + high + 1]
-        return near.sum().clamp_(max=1.0)  # rounding may exceed 1
+        return min(float(near.sum()), 1.0)  # rounding may exceed 1
 
 
 class _Row:
@@ -147,11 +143,10 @@ class _Row:
         self.mode, self.vocabulary, self.max_boxes, self.box = mode, vocabulary, max_boxes, box
         self.tokens: list[int] = []
         # Of each token and of the <eos>: the probability that the reply ended there, and its own.
-        # They are read at the end, so that a GPU is waited for once a token.
-        self.shares: list[torch.Tensor] = []
+        self.shares: list[tuple[float, float]] = []
         self.done = False
 
-    def allowed(self) -> torch.Tensor | None:
+    def allowed(self) -> Bits | None:
         """Mask (V,) of the tokens that may come next, or None for any."""
         if self.mode == "unconstrained":
             return None
@@ -165,7 +160,7 @@ class _Row:
             return self.vocabulary.opening | self._in_boxes()
         return self.vocabulary.opening
 
-    def _in_boxes(self) -> torch.Tensor:
+    def _in_boxes(self) -> Bits:
         """A side, of which the first two leave room for the others; after a whole box, its end.
 
         The lower right corner lies beyond the upper left one.
@@ -177,7 +172,7 @@ class _Row:
             return self.vocabulary.box_ends
         return self.vocabulary.locations(self.tokens[-2] - self.vocabulary.first_location + 1, LAST)
 
-    def _in_segment(self) -> torch.Tensor:
+    def _in_segment(self) -> Bits:
         """A side of the box, which may be given; after the box, a part of its mask."""
         said = len(self.tokens)
         if said >= SIDES:
@@ -186,14 +181,14 @@ class _Row:
             return self._in_boxes()
         return self.vocabulary.locations(self.box[said], self.box[said])
 
-    def add(self, token: int, shares: torch.Tensor) -> None:
+    def add(self, token: int, shares: Array) -> None:
         """Take the next token; decide the form at the first one, and whether this was the last.
 
         shares (V,): the probabilities of all tokens.
         """
         vocabulary = self.vocabulary
         own = vocabulary.probability(shares, token)
-        self.shares.append(torch.stack([shares[vocabulary.eos], own]))
+        self.shares.append((float(shares[vocabulary.eos]), own))
         if token == vocabulary.eos:
             self.done = True
             return
@@ -207,9 +202,8 @@ class _Row:
 
     def result(self) -> Generation:
         """What was said; only a grounding has codes."""
-        shares = torch.stack(self.shares).tolist()
-        ends = tuple(end for end, _ in shares)
-        said = tuple(self.tokens), tuple(own for _, own in shares[: len(self.tokens)])
+        ends = tuple(end for end, _ in self.shares)
+        said = tuple(self.tokens), tuple(own for _, own in self.shares[: len(self.tokens)])
         if self.mode == "segment":
             first, part = self.vocabulary.first_location, self.vocabulary.first_segment or 0
             y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
@@ -229,45 +223,22 @@ class _Row:
 class Prefill:
     """Prompts that the whole decoder has read and not yet replied to.
 
-    logits (B, V) of each prompt's next token, lengths (B,), mask (B, S), and the cache, which a
-    reply writes on: a prefill is replied to once.
+    logits (B, V) of each prompt's next token, and the backbone's state, which a reply changes: a
+    prefill is replied to once.
     """
 
-    logits: torch.Tensor
-    lengths: torch.Tensor
-    mask: torch.Tensor
-    cache: Cache | KeyValues
+    logits: Array
+    state: Any
 
 
-@torch.inference_mode()
-def read_prompts(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> Prefill:
-    """Run B prompts (without suffixes) through the active adapter. features: (B or 1, N, D)."""
-    hidden, cache = backbone.read(features, prompts, ROOM)
-    mask = prompts.attention_mask
-    return Prefill(backbone.logits(hidden), mask.sum(1), mask, cache)
+def read_prompts(
+    backbone: Backbone, features: Array, prompts: Prompts, adapter: str | None
+) -> Prefill:
+    """Read B prompts (without suffixes) through an adapter. features: (B or 1, N, D)."""
+    state, logits = backbone.read(features, prompts, adapter)
+    return Prefill(logits, state)
 
 
-def generate(
-    backbone: Backbone,
-    vocabulary: Vocabulary,
-    features: torch.Tensor,
-    prompts: Prompts,
-    mode: Mode,
-    *,
-    max_new_tokens: int = 48,
-    max_boxes: int = 1,
-) -> list[Generation]:
-    """Read a batch of prompts (without suffixes) with the active adapter and reply to them.
-
-    features (B or 1, N, D).
-    """
-    prefill = read_prompts(backbone, features, prompts)
-    return reply_to(
-        backbone, vocabulary, prefill, mode, max_new_tokens=max_new_tokens, max_boxes=max_boxes
-    )
-
-
-@torch.inference_mode()
 def reply_to(
     backbone: Backbone,
     vocabulary: Vocabulary,
@@ -285,7 +256,7 @@ def reply_to(
     """
     if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
-    logits, lengths, mask = prefill.logits, prefill.lengths, prefill.mask
+    logits = prefill.logits
     rows = [_Row(mode, vocabulary, max_boxes, box) for _ in logits]
     limit = SIDES + MASK_TOKENS if mode == "segment" else max_new_tokens
     if mode in ("grounding", "free"):
@@ -294,12 +265,10 @@ def reply_to(
         chosen = _choose(logits, rows)
         if all(row.done for row in rows) or count == limit - 1:
             break
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
-        logits = backbone.logits(backbone.step(chosen, lengths + 1 + count, mask, prefill.cache))
+        logits = backbone.step(prefill.state, chosen)
     return [row.result() for row in rows]
 
 
-@torch.inference_mode()
 def pragmatic_reply(
     backbone: Backbone,
     vocabulary: Vocabulary,
@@ -320,52 +289,88 @@ def pragmatic_reply(
     of 0 the words are those of `reply_to` in mode "question".
     """
     row = _Row("question", vocabulary, 1)
-    logits, mask, count = prefill.logits, prefill.mask, len(prefill.logits)
+    logits, count = prefill.logits, len(prefill.logits)
     for said in range(max_new_tokens):
         allowed = row.allowed()
         assert allowed is not None
-        logs = logits.float().masked_fill(~allowed, -math.inf).log_softmax(-1)
+        logs = log_softmax(np.where(allowed, logits, -np.inf))
         own = logs[0]
-        apart = own - (logs.logsumexp(0) - math.log(count))
-        scores = own + rationality * apart
-        scores = scores.masked_fill(own < own.max() + math.log(PLAUSIBLE), -math.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            apart = own - np.log(np.exp(logs).sum(0) / count)
+            scores = own + rationality * apart
+        scores = np.where(own >= own.max() + math.log(PLAUSIBLE), scores, -np.inf)
         token = int(scores.argmax())
-        row.add(token, logits[0].float().softmax(-1))
+        row.add(token, softmax(logits[0]))
         if row.done or said == max_new_tokens - 1:
             break
-        mask = torch.cat([mask, mask.new_ones(count, 1)], 1)
-        chosen = torch.full((count,), token, device=logits.device)
-        logits = backbone.logits(
-            backbone.step(chosen, prefill.lengths + 1 + said, mask, prefill.cache)
-        )
+        logits = backbone.step(prefill.state, np.full(count, token))
     return row.result()
 
 
-@torch.inference_mode()
-def question_share(vocabulary: Vocabulary, prefill: Prefill) -> torch.Tensor:
+def forced(
+    backbone: Backbone,
+    prefill: Prefill,
+    suffixes: Sequence[Sequence[int]],
+) -> tuple[list[Array], list[npt.NDArray[np.int64]]]:
+    """Teacher forcing of token sequences after one prompt each, or all after the only one.
+
+    Returns, for each suffix, the log-probabilities of its tokens and the likeliest tokens there.
+    """
+    state, logits = prefill.state, prefill.logits
+    if len(logits) == 1 < len(suffixes):
+        state = backbone.repeat(state, len(suffixes))
+        logits = np.repeat(logits, len(suffixes), 0)
+    longest = max(map(len, suffixes))
+    likely: list[list[float]] = [[] for _ in suffixes]
+    first: list[list[int]] = [[] for _ in suffixes]
+    for place in range(longest):
+        logs = log_softmax(logits)
+        tokens = np.zeros(len(suffixes), np.int64)
+        for row, suffix in enumerate(suffixes):
+            if place < len(suffix):
+                tokens[row] = suffix[place]
+                likely[row].append(float(logs[row, suffix[place]]))
+                first[row].append(int(logs[row].argmax()))
+        if place < longest - 1:
+            logits = backbone.step(state, tokens)
+    return [np.array(row, np.float32) for row in likely], [np.array(row) for row in first]
+
+
+def question_share(vocabulary: Vocabulary, prefill: Prefill) -> Array:
     """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
 
     (B,) in 0..1.
     """
     first = vocabulary.first_location
-    shares = prefill.logits.softmax(-1)
-    return 1 - shares[:, first : first + STEPS].sum(-1)
+    shares = softmax(prefill.logits)
+    return np.asarray(1 - shares[:, first : first + STEPS].sum(-1))
 
 
-def _choose(logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
+def softmax(logits: Array) -> Array:
+    """Probabilities over the last dimension."""
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of `softmax`; -inf where a logit is."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def _choose(logits: Array, rows: Sequence[_Row]) -> npt.NDArray[np.int64]:
     """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard.
 
     (B, V) -> (B,).
     """
-    shares = logits.softmax(-1)
     chosen = []
-    for row, logit, share in zip(rows, logits, shares, strict=True):
+    for row, logit in zip(rows, logits, strict=True):
         if row.done:
             chosen.append(row.vocabulary.eos)
             continue
         allowed = row.allowed()
-        scores = logit if allowed is None else logit.masked_fill(~allowed, -math.inf)
+        scores = logit if allowed is None else np.where(allowed, logit, -np.inf)
         token = int(scores.argmax())
-        row.add(token, share)
+        row.add(token, softmax(logit))
         chosen.append(token)
-    return torch.tensor(chosen, device=logits.device)
+    return np.array(chosen)

@@ -4,37 +4,34 @@
 
 A detector is a folder: adapter A, the head's weights (head.safetensors; an AR detector has none)
 and detector.json, the settings. `detector_variants` lists the paper's detectors,
-`detector_baselines` those that need no training.
+`detector_baselines` those that need no training, `heads` has what trains them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
-
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import DETECTOR, Adapters
-from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.backbone import Backbone
+from clue_ros.model.backbone import DETECTOR, Array, Attention, Backbone, Reader
 from clue_ros.model.detector_variants import NO, YES
-from clue_ros.model.loading import (
-    check_shapes,
-    first_line,
-    is_number,
-    read_settings,
-    shapes,
-    write_json,
-)
+from clue_ros.model.loading import check_shapes, is_number, read_settings, reading
 from clue_ros.model.prompts import Prompts, encode_prompts
+from clue_ros.model.tensors import read_tensors
 
 SETTINGS_FILE, HEAD_FILE = "detector.json", "head.safetensors"
+CNN, ANSWER = "cnn", "ar"
+HEADS = (CNN, ANSWER)
+CNN_SHAPES: dict[str, tuple[int, ...]] = {
+    "features.0.weight": (16, 1, 3, 3), "features.0.bias": (16,),
+    "features.2.weight": (32, 16, 3, 3), "features.2.bias": (32,),
+    "features.5.weight": (32, 32, 3, 3), "features.5.bias": (32,),
+    "decide.0.weight": (64, 576), "decide.0.bias": (64,),
+    "decide.3.weight": (1, 64), "decide.3.bias": (1,),
+}  # fmt: skip
+"""The CNN's weights (`clue_ros.model.heads.CnnHead`)."""
 
 
 @dataclass
@@ -66,179 +63,41 @@ class DetectorSettings:
             raise ModelError(f"{path}: instruction {self.instruction!r}, want a word")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The output of a head for B prompts.
-
-    logits: (B,) float32, above 0 if ambiguous. attention: (B, g, g) float32, equation 2, each map
-    summing to 1. answers: (B, V) float32, the logits of every token as the answer; of an AR head.
-    """
-
-    logits: torch.Tensor
-    attention: torch.Tensor
-    answers: torch.Tensor | None = None
-
-
-class Head(nn.Module):
-    """Reads one block of the decoder, with the active adapter. Differentiable."""
-
-    def read(
-        self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
-        """Run features (B or 1, N, D) and B prompts without suffixes up to `block`."""
-        raise NotImplementedError
-
-
-class CnnHead(Head):
-    """The CNN over the map, any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 if ambiguous.
-
-    The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in
-    two ways: into 4x4 parts (where the peaks lie) and as the mean and maximum over all (how many,
-    how strong).
-    """
-
-    PARTS = 4
-
-    def __init__(self, channels: int = 32, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(1, channels // 2, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(channels // 2, channels, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(channels, channels, 3, padding=1),
-            nn.ReLU(),
-        )
-        self.parts = nn.AdaptiveAvgPool2d(self.PARTS)
-        self.decide = nn.Sequential(
-            nn.Linear(channels * (self.PARTS**2 + 2), 64),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(64, 1),
-        )
-
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        """(B, g, g) float, g at least 2 -> (B,) logits."""
-        seen = self.features(maps.unsqueeze(1))
-        pooled = [self.parts(seen).flatten(1), seen.mean((2, 3)), seen.amax((2, 3))]
-        logits: torch.Tensor = self.decide(torch.cat(pooled, 1))
-        return logits.squeeze(1)
-
-    def read(
-        self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
-        """The CNN's logits for the map at `block`, and the map."""
-        weights, words = backbone.word_attention(block, features, prompts)
-        attention = image_attention(weights, words, backbone.grid)
-        return Reading(self(min_max(attention)).float(), attention)
-
-
-class AnswerHead(Head):
-    """The AR head: the decoder answers yes or no, through the language model's own head.
-
-    At half depth the hidden state of the middle block goes through the final norm and the head as
-    if it were the last one. It has no weights of its own. In use only the two answers compete, so
-    that there is always one, with a probability.
-    """
-
-    def __init__(self, yes: int, no: int) -> None:
-        super().__init__()
-        self.yes, self.no = yes, no
-
-    def read(
-        self, backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
-        """The logit of "yes" over "no" after the prompt, and the map of the same block."""
-        hidden, weights = backbone.hidden_at(block, features, prompts)
-        attention = image_attention(weights, prompts.query_mask, backbone.grid)
-        last = prompts.attention_mask.sum(1) - 1  # the newline that ends the prefix
-        answers = backbone.logits(hidden[torch.arange(len(last), device=last.device), last])
-        return Reading(answers[:, self.yes] - answers[:, self.no], attention, answers)
-
-    def generation_loss(
-        self, answers: torch.Tensor, is_ambiguous: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of generating the answer, as the paper trains it: among the whole vocabulary.
-
-        answers: (B, V) logits. is_ambiguous: (B,) 0. or 1. Returns the cross-entropy of the right
-        answer's token, and the probability of "yes" and "no" together, both means over B. A base
-        that never saw these words (the embedded one) learns to say them before it learns when;
-        `detector_loss` on `Reading.logits` lets the two words alone compete.
-        """
-        targets = torch.where(is_ambiguous > 0.5, self.yes, self.no)
-        log_p = answers.log_softmax(-1)
-        said = log_p[:, [self.yes, self.no]].exp().sum(-1).mean()
-        return nn.functional.nll_loss(log_p, targets), said
-
-
-def answer_head(tokenizer: Any) -> AnswerHead:
-    """The AR head for a tokenizer. Raises ModelError if it has no words for yes and no."""
-    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in (YES, NO))
-    if yes == no or tokenizer.unk_token_id in (yes, no):
-        raise ModelError(f"the tokenizer has no tokens for {YES!r} and {NO!r}: no AR detector")
-    return AnswerHead(yes, no)
-
-
-# By the name in detector.json; each is made for a tokenizer.
-HEADS: dict[str, Callable[[Any], Head]] = {"cnn": lambda _tokenizer: CnnHead(), "ar": answer_head}
-
-
-def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy: logits (B,) against 1.0 for ambiguous, 0.0 for clear."""
-    return nn.functional.binary_cross_entropy_with_logits(logits, is_ambiguous.to(logits.dtype))
-
-
-def probability(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """sigmoid(logit / temperature); the temperature calibrates it on validation data."""
-    return torch.sigmoid(logits.float() / temperature)
-
-
 class Detector:
     """A backbone read at one block through an adapter, by a head. adapter None: the base alone."""
 
     def __init__(
         self,
         backbone: Backbone,
-        adapters: Adapters,
-        head: Head,
         settings: DetectorSettings,
         adapter: str | None = DETECTOR,
+        *,
+        cnn: Mapping[str, Array] | None = None,
+        answers: tuple[int, int] | None = None,
     ) -> None:
-        self.backbone, self.adapters, self.head, self.settings = backbone, adapters, head, settings
-        self.adapter = adapter
+        self.backbone, self.settings = backbone, settings
+        self.reader = Reader(adapter, settings.block, cnn, answers, settings.temperature)
 
     def prompts(self, processor: Any, contexts: Sequence[str]) -> Prompts:
-        """The detector's prompts for people's words, on the backbone's device."""
-        prompts = encode_prompts(processor, self.settings.instruction, contexts)
-        return prompts.to(self.backbone.device)
+        """The detector's prompts for people's words."""
+        return encode_prompts(processor, self.settings.instruction, contexts)
 
-    def __call__(
-        self, features: torch.Tensor, prompts: Prompts
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, features: Array, prompts: Prompts) -> tuple[Array, Array]:
         """Features (B or 1, N, D) and B prompts -> probabilities of ambiguity (B,), maps (B, g, g).
 
-        Both float32 in 0..1. Its adapter becomes the active one.
+        Both float32 in 0..1.
         """
-        self.adapters.use(self.adapter)
-        reading = self.head.read(self.backbone, self.settings.block, features, prompts)
-        return probability(reading.logits, self.settings.temperature), min_max(reading.attention)
+        found: Attention = self.backbone.attend(features, prompts, self.reader)
+        assert found.probability is not None
+        return found.probability, found.map
 
 
-def attention_block(detector: Any) -> int | None:
-    """The block of which a detector reads nothing but attention; None for others and baselines."""
-    reads = isinstance(detector, Detector) and isinstance(detector.head, CnnHead)
-    return detector.settings.block if reads else None
-
-
-def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **notes: Any) -> None:
-    """Write head.safetensors and detector.json, with `notes` (data, scores) beside the settings."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in head.state_dict().items()}
-    if tensors:
-        save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
-    write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
+def answer_tokens(tokenizer: Any) -> tuple[int, int]:
+    """The tokens of yes and no. Raises ModelError where a tokenizer lacks one."""
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in (YES, NO))
+    if yes == no or tokenizer.unk_token_id in (yes, no):
+        raise ModelError(f"the tokenizer has no tokens for {YES!r} and {NO!r}: no AR detector")
+    return yes, no
 
 
 def load_settings(folder: Path, blocks: int) -> DetectorSettings:
@@ -248,40 +107,27 @@ def load_settings(folder: Path, blocks: int) -> DetectorSettings:
     return settings
 
 
-def load_head(folder: Path, name: str, tokenizer: Any) -> Head:
-    """Build the named head and fill it from head.safetensors, if it has weights.
-
-    Raises ModelError naming file and shape.
-    """
-    head, path = HEADS[name](tokenizer), folder / HEAD_FILE
-    wanted = head.state_dict()
-    if not wanted:
-        return head.eval()
+def load_cnn(folder: Path) -> dict[str, Array]:
+    """The CNN's weights in a detector's folder. Raises ModelError naming file and shape."""
+    path = folder / HEAD_FILE
     if not path.is_file():
         raise ModelError(f"{folder} has no {HEAD_FILE}: train it with `clue train detector`")
-    try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"cannot read {path}: {first_line(error)}") from error
-    check_shapes(path, shapes(state), shapes(wanted))
-    head.load_state_dict({key: state[key] for key in wanted})
-    return head.eval()
+    with reading(path):
+        found = {name: tensor.float32() for name, tensor in read_tensors(path).items()}
+    check_shapes(path, {name: array.shape for name, array in found.items()}, CNN_SHAPES)
+    return found
 
 
 def load_detector(
-    backbone: Backbone,
-    adapters: Adapters,
-    folder: str | Path,
-    tokenizer: Any,
-    *,
-    adapter: str = DETECTOR,
+    backbone: Backbone, folder: str | Path, tokenizer: Any, *, adapter: str = DETECTOR
 ) -> Detector:
     """Adapter A, head and settings from a detector's folder. Raises ModelError.
 
     `adapter` names it among the adapters: several detectors can share one backbone.
     """
     folder = Path(folder)
-    settings = load_settings(folder, backbone.blocks)
-    head = load_head(folder, settings.head, tokenizer)
-    adapters.load(adapter, folder)
-    return Detector(backbone, adapters, head.to(backbone.device), settings, adapter)
+    settings = load_settings(folder, backbone.config.text_config.num_hidden_layers)
+    cnn = load_cnn(folder) if settings.head == CNN else None
+    answers = answer_tokens(tokenizer) if settings.head == ANSWER else None
+    backbone.load_adapter(adapter, folder)
+    return Detector(backbone, settings, adapter, cnn=cnn, answers=answers)

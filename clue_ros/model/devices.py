@@ -5,18 +5,32 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from clue_ros import memory
 from clue_ros.errors import ModelError
-from clue_ros.model.products import has_fast_bfloat16
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "bfloat16", "float16")
 MIXED = "mixed"
-"""Mixed precision: weights of float32, and on a CPU matrix products in bfloat16."""
+"""Products of 16 bits and sums of 32, on a CPU (`openvino_backbone`)."""
 NAMES = (*DTYPES, MIXED)
+GPUS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+"""Files that a driver of a GPU makes: NVIDIA's, a Jetson's, AMD's, and Windows' under WSL."""
+
+
+def may_have_gpu(device: str) -> bool:
+    """Whether "auto" could be a GPU here; torch, which knows, takes a second to import."""
+    if device != "auto" or not any(Path(path).exists() for path in GPUS):
+        return False
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
 
 
 class OnDevice:
@@ -37,6 +51,8 @@ class OnDevice:
 
 def choose_device(name: str) -> torch.device:
     """A GPU if there is one for "auto", else the device of that name. Raises ModelError."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -52,28 +68,22 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
     Raises ModelError.
     """
-    if name == MIXED:
-        return torch.float32
+    import torch
+
     if name == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if fast else torch.float32
+    if name == MIXED:
+        return torch.float32
     if name not in DTYPES:
         raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(NAMES)}")
-    return DTYPES[name]
-
-
-def wants_mixed(name: str, device: torch.device) -> bool:
-    """Whether matrix products take bfloat16 where the weights' type is float32.
-
-    On a CPU, where it is asked for, or for "auto" where the CPU multiplies faster in bfloat16.
-    """
-    if device.type != "cpu":
-        return False
-    return name == MIXED or (name == "auto" and has_fast_bfloat16())
+    return getattr(torch, name)
 
 
 def device_name(device: torch.device) -> str:
     """What a person calls it, such as "NVIDIA H100" or the CPU's architecture."""
+    import torch
+
     if device.type == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
     return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
@@ -84,6 +94,8 @@ def free_memory(device: torch.device) -> int | None:
 
     What torch has cached on a GPU for this process counts as taken.
     """
+    import torch
+
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) if torch.cuda.is_available() else None
     return memory.available()

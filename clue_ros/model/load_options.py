@@ -15,6 +15,7 @@ from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import NONE
 
 POLICIES = ("detector", "decoder", "both", "zero-shot")
+BACKENDS = ("auto", "openvino", "torch")
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
 
 
@@ -25,6 +26,8 @@ class LoadOptions:
     Attributes:
         model: an embedded model's name, a model folder, a hub id, or "wrapper".
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
+        backend: what computes: "openvino" (a CPU), "torch" (any device), or "auto", which takes
+            torch for a GPU and for quantised weights, else OpenVINO.
         dtype: "auto" (bfloat16 on a GPU; on a CPU "mixed" where that is faster, else "float32"),
             "float32", "mixed" (float32 with matrix products in bfloat16), "bfloat16", "float16".
         quantization: "none", or "int8" or "nf4" (4 bits) for the decoder's weights, which needs
@@ -48,6 +51,7 @@ class LoadOptions:
     model: str | Path = DEFAULT_MODEL
     device: str = field(default="auto", kw_only=True)
     dtype: str = field(default="auto", kw_only=True)
+    backend: str = field(default="auto", kw_only=True)
     quantization: str = field(default=NONE, kw_only=True)
     revision: str | None = field(default=None, kw_only=True)
     detector: str | Path | None = field(default=None, kw_only=True)
@@ -62,6 +66,10 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         """Refuse what no model takes."""
+        if self.backend not in BACKENDS:
+            raise ModelError(
+                f"backend {self.backend!r} is unknown: want one of {', '.join(BACKENDS)}"
+            )
         check_policy(self.policy)
         check_threshold(self.threshold)
         check_views(self.num_views)

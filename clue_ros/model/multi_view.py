@@ -121,14 +121,12 @@ def window_features(
     image: uint8 RGB (H, W, 3). known: features (N, D) of this image's windows from the call before;
     those of `through` are in it afterwards, and no others. look: `Checkpoint.look`.
     """
-    import torch
-
     if missing := [window for window in through if window not in known]:
         seen = look(*(window.onto(image) for window in missing))
         known.update(zip(missing, seen, strict=True))
     for window in known.keys() - set(through):
         del known[window]
-    return torch.stack([known[window] for window in through])
+    return np.stack([known[window] for window in through])
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from clue_ros.errors import ClueWarning, ModelError
+from clue_ros.model.backbone import Array
 from clue_ros.model.checkpoint import Checkpoint, existing_folder
-from clue_ros.model.decoding import pragmatic_reply, read_prompts
-from clue_ros.model.fast_decoder import KeyValues
+from clue_ros.model.decoding import forced, pragmatic_reply, read_prompts
 from clue_ros.model.loading import is_number, read_settings, write_json
 from clue_ros.model.location_tokens import Codes, to_text
 from clue_ros.model.prompts import encode_prompts
@@ -109,7 +110,7 @@ class Oracle:
         words = self.settings.answer, self.settings.describe
         if reason := same_tokens(checkpoint.processor.tokenizer, *words):
             warnings.warn(f"{path}: {reason}. Train it again", ClueWarning, 2)
-        checkpoint.adapters.load(ORACLE, path)
+        checkpoint.backbone.load_adapter(ORACLE, path)
 
     def instruction(self, codes: Codes) -> str:
         """What stands before the dialogue where an answer about a box is wanted."""
@@ -117,7 +118,7 @@ class Oracle:
 
     def answer(
         self,
-        features: torch.Tensor,
+        features: Array,
         codes: Codes,
         context: str,
         others: Sequence[Codes] = (),
@@ -132,23 +133,21 @@ class Oracle:
         instructions = [self.instruction(box) for box in (codes, *others)]
         return self._say(features, instructions, context, rationality)
 
-    def describe(self, features: torch.Tensor, codes: Codes) -> str:
+    def describe(self, features: Array, codes: Codes) -> str:
         """The person's request for the object in a box, which may fit other objects too."""
         return self._say(features, [instruction_for(self.settings.describe, codes)], "")
 
-    @torch.inference_mode()
     def _say(
         self,
-        features: torch.Tensor,
+        features: Array,
         instructions: Sequence[str],
         context: str,
         rationality: float = 0.0,
     ) -> str:
         """Words after the first instruction, apart from what would be said after the others."""
         parts = self._checkpoint
-        self.use()
         prompts = encode_prompts(parts.processor, instructions, [context] * len(instructions))
-        prefill = read_prompts(parts.backbone, features, prompts.to(parts.backbone.device))
+        prefill = read_prompts(parts.backbone, features, prompts, ORACLE)
         said = pragmatic_reply(
             parts.backbone,
             parts.vocabulary,
@@ -158,53 +157,27 @@ class Oracle:
         )
         return parts.words(said)
 
-    def use(self) -> None:
-        """Make this adapter the active one."""
-        self._checkpoint.adapters.use(ORACLE)
-
 
 def suffix_log_probs(
     checkpoint: Checkpoint,
     adapter: str,
-    features: torch.Tensor,
+    features: Array,
     instruction: str,
     context: str,
     suffixes: Sequence[str],
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Array, npt.NDArray[np.int64]]:
     """Teacher forcing of n suffixes to one prompt: log-probabilities, lengths; (n,) each.
 
     Each sum is over the suffix's tokens and its <eos>, in nats. features: (1, N, D). suffixes are
-    tokenised with their tokens: take apart what a person said (`without_tokens`).
-
-    The prompt is read once; all suffixes follow it in one run, each blind to the others
-    (`Backbone.branches`). A prompt longer than the decoder's sliding window is read again with each
-    suffix, in one batch. Both give the same up to rounding.
+    tokenised with their tokens: take apart what a person said (`without_tokens`). The prompt is
+    read once; all suffixes follow it side by side.
     """
-    parts, backbone, device = checkpoint, checkpoint.backbone, checkpoint.backbone.device
-    parts.adapters.use(adapter)
-    with torch.inference_mode():
-        whole = encode_prompts(
-            parts.processor, instruction, [context] * len(suffixes), list(suffixes)
-        ).to(device)
-        told = whole.labels != -100
-        lengths, labels = told.sum(1), whole.labels[told]
-        alone = encode_prompts(parts.processor, instruction, [context]).to(device)
-        after, cache = backbone.read(features, alone, len(labels))
-        if isinstance(cache, KeyValues):
-            ends = lengths.cumsum(0)
-            starts = ends - lengths
-            # Of each suffix, the prompt predicts the first token, each token the next one.
-            states = after.expand(len(labels), -1).clone()
-            later = torch.ones_like(labels, dtype=torch.bool)
-            later[starts] = False
-            if bool(later.any()):
-                read = torch.ones_like(later)
-                read[ends - 1] = False  # nothing follows <eos>
-                states[later] = backbone.branches(labels[read], lengths - 1, cache)
-        else:
-            hidden, _ = backbone.forward(features, whole)
-            states = hidden[:, :-1][told[:, 1:]]
-        each = torch.nn.functional.cross_entropy(backbone.logits(states), labels, reduction="none")
-        sums = torch.zeros(told.shape, device=device)
-        sums[told] = -each
-    return sums.sum(1).cpu(), lengths.cpu()
+    tokenizer = checkpoint.processor.tokenizer
+    tokens = [
+        tokenizer(suffix + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
+        for suffix in suffixes
+    ]
+    prompts = encode_prompts(checkpoint.processor, instruction, [context])
+    prefill = read_prompts(checkpoint.backbone, features, prompts, adapter)
+    likely, _ = forced(checkpoint.backbone, prefill, tokens)
+    return np.array([row.sum() for row in likely]), np.array([len(row) for row in tokens])

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn import functional
 
 from clue_ros.dialogue.types import Box, Peak
 
@@ -89,9 +87,9 @@ def peak_masks(
 
 def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The map at FINER times its resolution, bicubic: objects do not end where patches do."""
-    values = torch.from_numpy(np.ascontiguousarray(attention, dtype=np.float32))[None, None]
-    finer = functional.interpolate(values, scale_factor=FINER, mode="bicubic", align_corners=False)
-    return np.asarray(finer[0, 0].numpy(), dtype=np.float32)
+    values = np.ascontiguousarray(attention, dtype=np.float32)
+    finer = cv2.resize(values, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
+    return np.asarray(finer, dtype=np.float32)
 
 
 def _region(

@@ -23,6 +23,7 @@ from clue_ros.dialogue.types import (
     Question,
 )
 from clue_ros.dialogue.words import asked_well, missing_thing, named_object, offered_answers
+from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation, Mode, Prefill
 from clue_ros.model.fusion import Fusion
 from clue_ros.model.multi_view import Agreement, Window, agreed, settled, windows
@@ -30,8 +31,6 @@ from clue_ros.model.peaks import find_peaks
 from clue_ros.model.zero_shot import judge, reply_to
 
 if TYPE_CHECKING:
-    import torch
-
     from clue_ros.dialogue.chooser import Standing
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.view import View
@@ -149,7 +148,7 @@ class Detector:
     ) -> tuple[float, _Read]:
         return probability, _Read()
 
-    def _read_further(self, further: torch.Tensor, context: str) -> Prefill | None:
+    def _read_further(self, further: Array, context: str) -> Prefill | None:
         return None
 
     def _mode(self, estimate: AmbiguityEstimate) -> Mode:
@@ -235,7 +234,7 @@ class Both(Detector):
         more, read.further = self.checkpoint.opinions(further, context)
         return self.fusion.agreed([*opinions, *more]), read
 
-    def _read_further(self, further: torch.Tensor, context: str) -> Prefill | None:
+    def _read_further(self, further: Array, context: str) -> Prefill | None:
         return self.checkpoint.opinions(further, context)[1]
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import torch
+import numpy.typing as npt
 from PIL import Image
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -31,6 +31,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line, read_json, require_files
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerFast
     from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 
@@ -147,7 +148,7 @@ class LeanProcessor:
         tokenizer.add_bos_token = tokenizer.add_eos_token = False
         self.image_size: dict[str, int] = settings["size"]
 
-    def pixels(self, images: Sequence[Any]) -> torch.Tensor:
+    def pixels(self, images: Sequence[Any]) -> npt.NDArray[np.float32]:
         """Images, uint8 RGB (H, W, 3) each -> (n, 3, S, S) float32, bit by bit transformers'."""
         size = self.image_size["width"], self.image_size["height"]
         resample, scale = self._settings["resample"], self._settings["rescale_factor"]
@@ -160,7 +161,7 @@ class LeanProcessor:
         for place, image in zip(out, images, strict=True):
             resized = np.asarray(Image.fromarray(image).resize(size, resample=resample))
             place[:] = cv2.LUT(resized, values[None]).transpose(2, 0, 1)
-        return torch.from_numpy(out)
+        return out
 
     @cached_property
     def whole(self) -> PaliGemmaProcessor:
@@ -326,17 +327,20 @@ def _added_pattern(tokenizer: Any) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Prompts:
-    """A batch of B prompts of T tokens, padded on the right; all int64 or bool, on one device."""
+    """A batch of B prompts of T tokens, padded on the right: numpy arrays, after `to` tensors."""
 
-    input_ids: torch.Tensor  # (B, T) int64
-    attention_mask: torch.Tensor  # (B, T) int64, 1 for a token, 0 for padding
-    token_type_ids: torch.Tensor  # (B, T) int64, 0 image and prefix, 1 suffix, 0 padding
-    labels: torch.Tensor  # (B, T) int64, the suffix's ids, -100 elsewhere
-    query_mask: torch.Tensor  # (B, T) bool, Qx: the words after the conditioning word
+    input_ids: Any  # (B, T) int64
+    attention_mask: Any  # (B, T) int64, 1 for a token, 0 for padding
+    token_type_ids: Any  # (B, T) int64, 0 image and prefix, 1 suffix, 0 padding
+    labels: Any  # (B, T) int64, the suffix's ids, -100 elsewhere
+    query_mask: Any  # (B, T) bool, Qx: the words after the conditioning word
 
     def to(self, device: torch.device | str) -> Prompts:
-        """The same prompts on another device."""
-        return Prompts(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+        """The same prompts as tensors on a device of torch."""
+        import torch
+
+        made = {name: torch.as_tensor(values).to(device) for name, values in vars(self).items()}
+        return Prompts(**made)
 
 
 def encode_prompts(
@@ -364,9 +368,9 @@ def encode_prompts(
     length = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": tokenizer.pad_token_id, "labels": -100, "query_mask": False}
 
-    def batch(name: str) -> torch.Tensor:
+    def batch(name: str) -> npt.NDArray[Any]:
         padded = [row[name] + [fill.get(name, 0)] * (length - len(row[name])) for row in rows]
-        return torch.tensor(padded)
+        return np.array(padded)
 
     return Prompts(**{name: batch(name) for name in rows[0]})
 

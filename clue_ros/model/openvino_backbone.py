@@ -1,0 +1,425 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""PaliGemma 2 on a CPU, by OpenVINO: no torch, no transformers, no peft.
+
+The graphs are made of a model folder's safetensors when they are needed first (`openvino_graphs`).
+OpenVINO keeps what it compiled in a cache, so that the next start takes a fraction of the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.errors import ClueWarning, ModelError
+from clue_ros.model.backbone import Array, Attention, Reader, grid_side
+from clue_ros.model.config import half_depth_block
+from clue_ros.model.loading import check_shapes, first_line, read_weights, weight_files
+from clue_ros.model.lora import Lora, read_lora
+from clue_ros.model.prompts import Prompts
+from clue_ros.model.shapes import EMBEDDINGS, weight_shapes
+from clue_ros.model.tensors import Stored
+
+CACHE = "CLUE_CACHE"
+STEP = 16
+"""Lengths are padded to a multiple of this, and the padding is masked: OpenVINO prepares itself for
+each new length, which takes milliseconds."""
+ROOM = 32  # tokens that a state has room for at first; it grows
+HIDDEN = -1e9  # added to a logit that is to be ignored; float32's lowest is infinite in 16 bits
+PRECISIONS = {"float32": "f32", "mixed": "bf16"}
+"""What a model computes in, by OpenVINO's names: bf16 has products of 16 bits and sums of 32."""
+MERGED_BYTES = 384 * 2**20
+"""Size of a decoder, in the type of its products, up to which each adapter is merged into a copy of
+it. A larger one is held once, and the adapters' matrices are inputs of its graphs."""
+GELU = "gelu_pytorch_tanh"
+_FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
+
+
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Let OpenVINO's own stub stand in for its telemetry while it is imported.
+
+    The import would write an identifier into the home folder and send an event over the network.
+    """
+    name = "openvino_telemetry"
+    known = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if known is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = known
+
+
+def import_openvino() -> Any:
+    """The package, without its telemetry. Raises ModelError."""
+    try:
+        with _without_telemetry():
+            import openvino
+    except ImportError as error:
+        raise ModelError(
+            f"OpenVINO is missing ({first_line(error)}): pip install openvino"
+        ) from error
+    return openvino
+
+
+def cache_folder() -> Path:
+    """Where compiled graphs are kept: $CLUE_CACHE, else clue_ros in the user's cache folder."""
+    if os.environ.get(CACHE):
+        return Path(os.environ[CACHE]).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "clue_ros"
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16 (AVX512-BF16, AMX, or Arm's BF16)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return _FAST_16.search(flags) is not None
+
+
+def choose_precision(dtype: str) -> str:
+    """The key of PRECISIONS for a dtype of `LoadOptions`. Raises ModelError."""
+    if dtype == "auto":
+        return "mixed" if has_fast_bfloat16() else "float32"
+    if dtype == "bfloat16":
+        return "mixed"
+    if dtype not in PRECISIONS:
+        raise ModelError(
+            f"dtype {dtype!r} cannot be used by OpenVINO: want auto, float32, mixed or bfloat16"
+        )
+    return dtype
+
+
+def unsupported(config: Any) -> str:
+    """Why the graphs cannot be made for a model; empty where they can. config: `read_config`'s."""
+    text, vision = config.text_config, config.vision_config
+    rotary = text.rope_parameters.get("rope_type", "default")
+    reasons = {
+        f"its decoder's activation is {text.hidden_activation}": text.hidden_activation != GELU,
+        f"its vision tower's activation is {vision.hidden_act}": vision.hidden_act != GELU,
+        "its attention has biases": text.attention_bias,
+        f"its rotary positions are of type {rotary}": rotary != "default",
+        f"its pictures have {vision.num_channels} channels": vision.num_channels != 3,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """A hash of files by their places, sizes and times: another file is compiled anew."""
+    facts = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths)]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+class _Graph:
+    """A compiled graph with a request of its own: arrays in, arrays out by their names."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._request = compiled.create_infer_request()
+        self.inputs = [port.any_name for port in compiled.inputs]
+        self._outputs = [port.any_name for port in compiled.outputs]
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run it. The next call overwrites what it returns."""
+        taken = {name: inputs[name] for name in self.inputs}
+        found = self._request.infer(taken, share_inputs=True, share_outputs=True)
+        return dict(zip(self._outputs, found.values(), strict=True))
+
+
+class _Compiler:
+    """Compiles graphs, and lets OpenVINO keep them in a cache."""
+
+    def __init__(self, precision: str) -> None:
+        self._core = import_openvino().Core()
+        self._settings: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_CPU_PINNING": False,  # a robot's other programs need the cores too
+        }
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        if threads.isdecimal() and int(threads):
+            self._settings["INFERENCE_NUM_THREADS"] = int(threads)
+        folder = cache_folder() / "openvino"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            writable = os.access(folder, os.W_OK)
+        except OSError:
+            writable = False
+        if writable:
+            self._settings["CACHE_DIR"] = str(folder)
+        else:
+            warnings.warn(
+                f"the cache {folder} cannot be written to, so each start compiles the model anew:"
+                f" set {CACHE} to another folder",
+                ClueWarning,
+                stacklevel=2,
+            )
+
+    def __call__(self, model: Any, made_of: str) -> _Graph:
+        """Compile a graph; made_of: names what its weights are. Raises ModelError."""
+        model.set_rt_info(made_of, ["clue_ros", "weights"])
+        try:
+            return _Graph(self._core.compile_model(model, "CPU", self._settings))
+        except RuntimeError as error:
+            raise ModelError(
+                f"OpenVINO cannot compile {model.friendly_name} for this CPU"
+                f" ({first_line(error)}): choose backend 'torch'"
+            ) from error
+
+
+@dataclass
+class State:
+    """B prompts that were read.
+
+    keys, values: of each segment of blocks, (blocks, B, K, P, d) with room for P tokens. length:
+    the tokens in use, with the padding of shorter prompts. mask: (B, 1, 1, P), HIDDEN where nothing
+    may look. positions: (B,) of the next token, counted from 1.
+    """
+
+    adapter: str | None
+    keys: list[Array]
+    values: list[Array]
+    length: int
+    mask: Array
+    positions: npt.NDArray[np.int64]
+
+
+class OpenVinoBackbone:
+    """See `clue_ros.model.backbone.Backbone`."""
+
+    def __init__(self, folder: Path, config: Any, dtype: str = "auto") -> None:
+        self._dtype = choose_precision(dtype)
+        self._compile = _Compiler(PRECISIONS[self._dtype])
+        self.config, self._text = config, config.text_config
+        self._stored: Mapping[str, Stored] = read_weights(folder)
+        found = {name: tensor.shape for name, tensor in self._stored.items()}
+        check_shapes(folder, found, weight_shapes(config))
+        self._made_of = fingerprint(weight_files(folder))
+        self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
+        self._scale = np.float32(math.sqrt(self._text.hidden_size))
+        size = 4 if self._dtype == "float32" else 2
+        decoder = sum(t.values.size for n, t in self._stored.items() if "_proj." in n)
+        self._merges = decoder * size <= MERGED_BYTES
+        self._cut = half_depth_block(self._blocks)
+        self._lora: dict[str, Lora] = {}
+        self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
+        self._open: dict[tuple[Any, ...], _Graph] = {}
+
+    @property
+    def device(self) -> str:
+        """See `Backbone`."""
+        return "cpu"
+
+    @property
+    def dtype(self) -> str:
+        """See `Backbone`."""
+        return self._dtype
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """See `Backbone`."""
+        return tuple(self._lora)
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """See `Backbone`."""
+        self._lora[name] = read_lora(folder, self._stored)
+        if not self._merges:  # the rank of the graphs' inputs may change
+            self._inputs.clear()
+            self._open.clear()
+
+    def memory_bytes(self) -> int:
+        """See `Backbone`."""
+        weights = sum(tensor.values.nbytes for tensor in self._stored.values())
+        return weights + sum(lora.nbytes for lora in self._lora.values())
+
+    def look(self, pixels: Array) -> Array:
+        """See `Backbone`."""
+        from clue_ros.model.openvino_graphs import Weights, vision_graph
+
+        graph = self._graph(("vision",), lambda: vision_graph(Weights(self._stored), self.config))
+        return graph({"pixels": pixels})["features"].copy()
+
+    def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
+        """See `Backbone`. Raises ModelError for an autoregressive head."""
+        if reader.answers is not None:
+            raise ModelError("an autoregressive detector needs backend 'torch'")
+        feed = self._feed(features, prompts)
+        for first, end in self._segments(reader.block, reader.block):
+            feed["hidden"] = self._run(reader.adapter, first, end, feed)["through"]
+        words = prompts.query_mask.astype(np.float32)
+        feed["words"] = np.pad(words, ((0, 0), (0, feed["hidden"].shape[1] - words.shape[1])))
+        own = reader.adapter if self._merges else None
+        key = ("attend", own, reader.block, id(reader.cnn), reader.temperature)
+        graph = self._graph(
+            key,
+            lambda: self._decoder(reader.adapter).attend(
+                reader.block, reader.cnn, reader.temperature
+            ),
+        )
+        found = graph(feed | self._matrices(reader.adapter))
+        chance = found.get("probability")
+        return Attention(found["map"].copy(), None if chance is None else chance.copy())
+
+    def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[State, Array]:
+        """See `Backbone`."""
+        feed, keys, values = self._feed(features, prompts), [], []
+        rows, length = prompts.input_ids.shape
+        for first, end in self._segments(self._cut, self._blocks):
+            found = self._run(adapter, first, end, feed)
+            feed["hidden"] = found["through"]
+            keys.append(_with_room(found["new_keys"], length))
+            values.append(_with_room(found["new_values"], length))
+        lengths = prompts.attention_mask.sum(1)
+        mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
+        mask[..., :length] = feed["mask"][..., :length]
+        logits = self._logits(feed["hidden"][np.arange(rows), lengths - 1])
+        return State(adapter, keys, values, length, mask, lengths + 1), logits
+
+    def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
+        """See `Backbone`."""
+        if state.length == state.mask.shape[3]:
+            state.keys = [_with_room(keys, state.length) for keys in state.keys]
+            state.values = [_with_room(values, state.length) for values in state.values]
+            more = state.keys[0].shape[3] - state.length
+            state.mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, more),), constant_values=HIDDEN)
+        cos, sin = self._rotary(state.positions[:, None])
+        mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
+        feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
+        spans = self._segments(self._cut, self._blocks)
+        for (first, end), keys, values in zip(spans, state.keys, state.values, strict=True):
+            found = self._run(state.adapter, first, end, feed, keys, values)
+            feed["hidden"] = found["through"]
+            keys[:, :, :, state.length] = found["new_keys"][:, :, :, 0]
+            values[:, :, :, state.length] = found["new_values"][:, :, :, 0]
+        state.mask[..., state.length] = 0
+        state.length += 1
+        state.positions = state.positions + 1
+        return self._logits(feed["hidden"][:, 0])
+
+    def repeat(self, state: State, count: int) -> State:
+        """See `Backbone`."""
+        return State(
+            state.adapter,
+            [np.repeat(keys, count, 1) for keys in state.keys],
+            [np.repeat(values, count, 1) for values in state.values],
+            state.length,
+            np.repeat(state.mask, count, 0),
+            np.repeat(state.positions, count),
+        )
+
+    # The decoder's inputs.
+
+    def _embed(self, tokens: npt.NDArray[np.int64]) -> Array:
+        """Ids (B, T) -> embeddings (B, T, D), scaled as Gemma's are."""
+        return self._stored[EMBEDDINGS].float32(tokens) * self._scale
+
+    def _rotary(self, positions: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+        """Cosines and sines (B, 1, T, d) of positions (B, T)."""
+        size, base = self._text.head_dim, self._text.rope_parameters["rope_theta"]
+        rates = 1.0 / (base ** (np.arange(0, size, 2, dtype=np.float32) / size))
+        angles = positions[:, None, :, None].astype(np.float32) * rates.astype(np.float32)
+        angles = np.concatenate([angles, angles], -1)
+        return np.cos(angles), np.sin(angles)
+
+    def _feed(self, features: Array, prompts: Prompts) -> dict[str, Array]:
+        """What every graph takes of whole prompts, padded to a multiple of STEP."""
+        rows, length = prompts.input_ids.shape
+        is_image = prompts.input_ids == self.config.image_token_id
+        if (is_image.sum(1) != features.shape[1]).any() or len(features) not in (1, rows):
+            raise ValueError(f"{int(is_image.sum())} image tokens for features {features.shape}")
+        total = -(-length // STEP) * STEP
+        hidden = np.zeros((rows, total, self._text.hidden_size), np.float32)
+        # The real PaliGemma's <image> id lies outside the table; what it gives is overwritten.
+        hidden[:, :length] = self._embed(np.where(is_image, 0, prompts.input_ids))
+        hidden[:, :length][is_image] = np.broadcast_to(
+            features, (rows, *features.shape[1:])
+        ).reshape(-1, features.shape[2])
+        mask = np.full((rows, 1, 1, total), HIDDEN, np.float32)
+        mask[:, 0, 0, :length][prompts.attention_mask > 0] = 0
+        cos, sin = self._rotary(np.arange(1, total + 1)[None])  # PaliGemma counts from 1
+        return {"hidden": hidden, "mask": mask, "cos": cos, "sin": sin}
+
+    # Graphs.
+
+    def _segments(self, cut: int, end: int) -> list[tuple[int, int]]:
+        """The segments of blocks up to `end`: one where adapters are merged, else cut in two."""
+        edges = [0, end] if self._merges or not 0 < cut < end else [0, cut, end]
+        return [(a, b) for a, b in pairwise(edges) if a < b]
+
+    def _run(
+        self,
+        adapter: str | None,
+        first: int,
+        end: int,
+        feed: Mapping[str, Array],
+        keys: Array | None = None,
+        values: Array | None = None,
+    ) -> dict[str, Array]:
+        """Run blocks first..end - 1; keys and values: of the tokens before, if there are any."""
+        key = ("segment", adapter if self._merges else None, first, end)
+        graph = self._graph(key, lambda: self._decoder(adapter).segment(first, end))
+        if keys is None or values is None:
+            rows, text = len(feed["hidden"]), self._text
+            none = (end - first, rows, text.num_key_value_heads, 0, text.head_dim)
+            keys = values = np.zeros(none, np.float32)
+        return graph({**feed, "keys": keys, "values": values, **self._matrices(adapter)})
+
+    def _logits(self, hidden: Array) -> Array:
+        graph = self._graph(("head",), lambda: self._decoder(None).head())
+        return graph({"hidden": hidden})["logits"].copy()
+
+    def _graph(self, key: tuple[Any, ...], build: Callable[[], Any]) -> _Graph:
+        """A graph by its key, built when it is needed first."""
+        if key not in self._open:
+            made_of = [self._made_of, *(lora.made_of for lora in self._lora.values())]
+            self._open[key] = self._compile(build(), " ".join(made_of))
+        return self._open[key]
+
+    def _decoder(self, adapter: str | None) -> Any:
+        from clue_ros.model.openvino_graphs import Decoder, Weights
+
+        if not self._merges:
+            return Decoder(Weights(self._stored), self.config, self._rank())
+        merged = {} if adapter is None else self._lora[adapter].merged(self._stored)
+        return Decoder(Weights(self._stored, merged), self.config, 0)
+
+    def _rank(self) -> int:
+        return max((lora.rank for lora in self._lora.values()), default=0)
+
+    def _matrices(self, adapter: str | None) -> dict[str, Array]:
+        """The LoRA matrices as inputs of graphs; nothing where they are merged."""
+        if self._merges or not self._lora:
+            return {}
+        if adapter not in self._inputs:
+            from clue_ros.model.openvino_graphs import PROJECTIONS
+
+            lora = Lora.none() if adapter is None else self._lora[adapter]
+            self._inputs[adapter] = lora.joined(
+                self._stored, PROJECTIONS, self._blocks, self._rank()
+            )
+        return self._inputs[adapter]
+
+
+def _with_room(cache: Array, length: int) -> Array:
+    """Keys or values (blocks, B, K, T, d) of the first `length` tokens, with ROOM for more."""
+    total = -(-(length + ROOM) // STEP) * STEP
+    made = np.zeros((*cache.shape[:3], total, cache.shape[4]), np.float32)
+    made[:, :, :, :length] = cache[:, :, :, :length]
+    return made

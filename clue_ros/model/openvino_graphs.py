@@ -1,0 +1,405 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""PaliGemma 2 as OpenVINO graphs, made of the weights in a model folder (section III).
+
+`vision` is SigLIP with its stem and the projector. The decoder is cut at the blocks that a detector
+reads: `segment` runs the blocks between two cuts, `attend` reads one block's attention (eq. 1, eq.
+2, min-max, the CNN), `head` gives the next token's logits. So the decoder's weights are held once,
+whatever is asked. The LoRA matrices are inputs of the graphs: both adapters share the base.
+
+Shapes: B prompts, T tokens, P cached tokens, S = P + T, D the decoder's width, K key/value heads, G
+query heads a key/value head, d the head size, N image tokens, r the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino
+from openvino import opset13 as op
+
+from clue_ros.model.backbone import grid_side
+from clue_ros.model.tensors import Stored
+
+Node = Any  # an output of the graph
+Array = npt.NDArray[Any]
+EPS, FLAT = 1e-8, 1e-12  # of eq. 1; added to a map's range
+PARTS = ("qkv", "o", "gate_up", "down")
+"""The adapted products of a block; projections with one input are one product."""
+PROJECTIONS = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+TEXT, TOWER = "language_model.model.", "vision_tower."
+
+
+class Weights:
+    """A model's weights as constants of graphs, in the files' own memory.
+
+    merged: matrices that take the place of some, such as a projection with an adapter added.
+    """
+
+    def __init__(
+        self, stored: Mapping[str, Stored], merged: Mapping[str, Array] = MappingProxyType({})
+    ) -> None:
+        self._stored, self._merged = stored, merged
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._stored
+
+    def constant(self, name: str) -> Node:
+        """A weight as float32, converted in the graph where the file has 16 bits."""
+        if name in self._merged:
+            return op.constant(self._merged[name])
+        stored = self._stored[name]
+        if stored.kind == "BF16":
+            shape = openvino.Shape(stored.shape)
+            tensor = openvino.Tensor(stored.values, shape, openvino.Type.bf16)
+        else:
+            tensor = openvino.Tensor(stored.values, shared_memory=True)
+        found = op.constant(tensor, shared_memory=True)
+        return found if stored.kind == "F32" else op.convert(found, "f32")
+
+    def joined(self, names: Sequence[str]) -> Node:
+        """Weights (O_i, I) one above the other."""
+        parts = [self.constant(name) for name in names]
+        return parts[0] if len(parts) == 1 else op.concat(parts, 0)
+
+
+def _number(value: float) -> Node:
+    return op.constant(np.float32(value))
+
+
+def _ints(*values: int) -> Node:
+    return op.constant(np.array(values, np.int64))
+
+
+def _input(name: str, *shape: int, kind: Any = np.float32) -> Node:
+    node = op.parameter(list(shape), kind)
+    node.set_friendly_name(name)
+    node.output(0).set_names({name})
+    return node
+
+
+def _result(name: str, node: Node) -> Node:
+    node.output(0).set_names({name})
+    return op.result(node)
+
+
+# ------------------------------------------------------------------------------------- vision
+
+
+def _convolution(
+    weights: Weights, name: str, picture: Node, stride: int, padding: str | None
+) -> Node:
+    """A convolution with a bias; padding "same_upper" is TensorFlow's, None is none."""
+    kernel = weights.constant(f"{name}.weight")
+    zero = [0, 0]
+    settings = (picture, kernel, [stride, stride], zero, zero, [1, 1])
+    found = op.convolution(*settings, auto_pad=padding or "explicit")
+    bias = op.reshape(weights.constant(f"{name}.bias"), _ints(1, -1, 1, 1), False)
+    return op.add(found, bias)
+
+
+def _depthwise(weights: Weights, name: str, picture: Node, stride: int) -> Node:
+    kernel = weights.constant(f"{name}.weight")  # (C, 1, k, k) -> (C, 1, 1, k, k)
+    kernel = op.unsqueeze(kernel, _ints(1))
+    found = op.group_convolution(
+        picture, kernel, [stride, stride], [0, 0], [0, 0], [1, 1], auto_pad="same_upper"
+    )
+    bias = op.reshape(weights.constant(f"{name}.bias"), _ints(1, -1, 1, 1), False)
+    return op.add(found, bias)
+
+
+def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
+    """Frozen features of a picture projected to the tower's width (`conv_stem.ConvStem`)."""
+    sizes, patch = vision.conv_stem, vision.patch_size
+    grid, side = vision.image_size // patch, -(-vision.image_size // 2)
+    relu6 = lambda node: op.clamp(node, 0.0, 6.0)  # noqa: E731
+    features = relu6(_convolution(weights, f"{path}first", picture, 2, "same_upper"))
+    reduced, channels, levels = 2, int(sizes["first"]), []
+    for number, (blocks, _kernel, stride, expansion, out) in enumerate(sizes["stages"]):
+        reduced *= stride
+        for block in range(blocks):
+            name, step = f"{path}stages.{number}.{block}.", 1 if block else stride
+            wide = features
+            if expansion > 1:
+                wide = relu6(_convolution(weights, f"{name}expand", features, 1, None))
+            wide = relu6(_depthwise(weights, f"{name}depthwise", wide, step))
+            narrow = _convolution(weights, f"{name}project", wide, 1, None)
+            features = op.add(narrow, features) if step == 1 and channels == out else narrow
+            channels = out
+            side = -(-side // step)
+        if number not in sizes["read"]:
+            continue
+        fold, level = max(1, patch // reduced), features
+        if fold > 1:
+            level = op.space_to_depth(level, "depth_first", fold)
+        level = op.mvn(level, _ints(1), True, 1e-5, "inside_sqrt")
+        if side // fold != grid:
+            level = op.interpolate(
+                level,
+                _ints(grid, grid),
+                "linear_onnx",
+                "sizes",
+                axes=_ints(2, 3),
+                coordinate_transformation_mode="half_pixel",
+            )
+        levels.append(level)
+    seen = op.concat(levels, 1)
+    projected = _convolution(weights, path.removesuffix("."), seen, 1, None)
+    return op.add(projected, _convolution(weights, f"{path}patches", picture, patch, None))
+
+
+def _linear(weights: Weights, name: str, hidden: Node) -> Node:
+    found = op.matmul(hidden, weights.constant(f"{name}.weight"), False, True)
+    return op.add(found, weights.constant(f"{name}.bias"))
+
+
+def _layer_norm(weights: Weights, name: str, hidden: Node, eps: float) -> Node:
+    normed = op.mvn(hidden, _ints(-1), True, eps, "inside_sqrt")
+    scaled = op.multiply(normed, weights.constant(f"{name}.weight"))
+    return op.add(scaled, weights.constant(f"{name}.bias"))
+
+
+def vision_graph(weights: Weights, config: Any) -> openvino.Model:
+    """Pixels (n, 3, S, S) in -1..1 -> features (n, N, D)."""
+    vision = config.vision_config
+    side, patch, width = vision.image_size, vision.patch_size, vision.hidden_size
+    heads, eps = vision.num_attention_heads, vision.layer_norm_eps
+    pixels = _input("pixels", -1, 3, side, side)
+    path = f"{TOWER}embeddings.patch_embedding."
+    if getattr(vision, "conv_stem", None):
+        seen = _stem(weights, path, vision, pixels)
+    else:
+        seen = _convolution(weights, path.removesuffix("."), pixels, patch, None)
+    tokens = (side // patch) ** 2
+    hidden = op.transpose(op.reshape(seen, _ints(0, width, tokens), True), _ints(0, 2, 1))
+    hidden = op.add(hidden, weights.constant(f"{TOWER}embeddings.position_embedding.weight"))
+    split = _ints(0, tokens, heads, width // heads)
+    for block in range(vision.num_hidden_layers):
+        name = f"{TOWER}encoder.layers.{block}."
+        normed = _layer_norm(weights, f"{name}layer_norm1", hidden, eps)
+        q, k, v = (
+            op.transpose(
+                op.reshape(_linear(weights, f"{name}self_attn.{p}_proj", normed), split, True),
+                _ints(0, 2, 1, 3),
+            )
+            for p in "qkv"
+        )
+        seen = op.scaled_dot_product_attention(q, k, v)
+        seen = op.reshape(op.transpose(seen, _ints(0, 2, 1, 3)), _ints(0, tokens, width), True)
+        hidden = op.add(hidden, _linear(weights, f"{name}self_attn.out_proj", seen))
+        normed = _layer_norm(weights, f"{name}layer_norm2", hidden, eps)
+        wide = op.gelu(_linear(weights, f"{name}mlp.fc1", normed), "tanh")
+        hidden = op.add(hidden, _linear(weights, f"{name}mlp.fc2", wide))
+    hidden = _layer_norm(weights, f"{TOWER}post_layernorm", hidden, eps)
+    features = _linear(weights, "multi_modal_projector.linear", hidden)
+    return openvino.Model([_result("features", features)], [pixels], "vision")
+
+
+# ------------------------------------------------------------------------------------ decoder
+
+
+class Decoder:
+    """Builds the decoder's graphs. rank: of the LoRA matrices that they take; 0: none."""
+
+    def __init__(self, weights: Weights, config: Any, rank: int) -> None:
+        self.weights, self.rank = weights, rank
+        text = config.text_config
+        self.width, self.mlp = text.hidden_size, text.intermediate_size
+        self.heads, self.shared = text.num_attention_heads, text.num_key_value_heads
+        self.size, self.eps = text.head_dim, text.rms_norm_eps
+        self.groups = self.heads // self.shared
+        self.scale = text.query_pre_attn_scalar**-0.5
+        self.cap, self.last_cap = text.attn_logit_softcapping, text.final_logit_softcapping
+        self.grid = grid_side(config)
+
+    def lora_shapes(self, part: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The shapes of a product's matrices A (n r, I) and B (O, n r), n projections in one."""
+        inner = self.heads * self.size
+        shapes = {
+            "qkv": (self.width, inner + 2 * self.shared * self.size, 3),
+            "o": (inner, self.width, 1),
+            "gate_up": (self.width, 2 * self.mlp, 2),
+            "down": (self.mlp, self.width, 1),
+        }
+        taken, given, count = shapes[part]
+        return (count * self.rank, taken), (given, count * self.rank)
+
+    def segment(self, first: int, end: int) -> openvino.Model:
+        """Blocks first..end - 1.
+
+        hidden (B, T, D), mask (B, 1, 1, S) added to the attention logits, cos and sin (B or 1, 1,
+        T, d), keys and values (end - first, B, K, P, d) and the LoRA matrices -> the hidden states
+        `through` the blocks, and keys and values of the T tokens.
+        """
+        graph = _Inputs(self)
+        cache = (-1, -1, self.shared, -1, self.size)
+        keys, values = graph.add("keys", *cache), graph.add("values", *cache)
+        hidden, made = graph.hidden, []
+        for place, block in enumerate(range(first, end)):
+            past = [
+                op.gather(kept, op.constant(np.int64(place)), _ints(0)) for kept in (keys, values)
+            ]
+            hidden, new = self._block(graph, block, hidden, past)
+            made.append(new)
+        outputs = [_result("through", hidden)]
+        for name, side in (("new_keys", 0), ("new_values", 1)):
+            parts = [op.unsqueeze(new[side], _ints(0)) for new in made]
+            outputs.append(_result(name, op.concat(parts, 0)))
+        return openvino.Model(outputs, graph.inputs, f"blocks_{first}_{end}")
+
+    def attend(
+        self, block: int, cnn: Mapping[str, Array] | None, temperature: float
+    ) -> openvino.Model:
+        """Where the words look at `block`, and what the CNN makes of it (eq. 1, 2; III-B.2).
+
+        hidden (B, T, D) before the block, mask, cos, sin and LoRA matrices as for `segment`, words
+        (B, T) 1 for the words Qx -> map (B, g, g) in 0..1, and with a CNN probability (B,).
+        """
+        graph = _Inputs(self)
+        words = graph.add("words", -1, -1)
+        query, key, _ = self._projected(graph, block, graph.hidden)
+        chances = op.softmax(self._logits(query, key, graph.mask), -1)  # (B, K, G, T, S)
+        image = self.grid**2
+        over = op.slice(chances, _ints(0), _ints(image), _ints(1), _ints(4))
+        share = op.divide(over, op.add(op.reduce_sum(over, _ints(4), True), _number(EPS)))
+        weight = op.unsqueeze(words, _ints(1, 2, 4))  # (B, 1, 1, T, 1)
+        total = op.reduce_sum(op.multiply(share, weight), _ints(1, 2, 3), False)
+        count = op.maximum(op.reduce_sum(words, _ints(1), True), _number(1.0))
+        flat = op.divide(total, op.multiply(count, _number(float(self.heads))))
+        low, high = op.reduce_min(flat, _ints(1), True), op.reduce_max(flat, _ints(1), True)
+        spread = op.add(op.subtract(high, low), _number(FLAT))
+        shape = _ints(-1, self.grid, self.grid)
+        stretched = op.reshape(op.divide(op.subtract(flat, low), spread), shape, False)
+        outputs = [_result("map", stretched)]
+        if cnn is not None:
+            outputs.append(_result("probability", _cnn(stretched, cnn, self.grid, temperature)))
+        return openvino.Model(outputs, graph.inputs, f"attend_{block}")
+
+    def head(self) -> openvino.Model:
+        """Hidden (B, D) after the last block -> logits (B, V) of the next token, capped."""
+        hidden = _input("hidden", -1, self.width)
+        normed = self._norm(f"{TEXT}norm", hidden)
+        name = "language_model.lm_head.weight"
+        table = name if name in self.weights else f"{TEXT}embed_tokens.weight"
+        logits = op.matmul(normed, self.weights.constant(table), False, True)
+        return openvino.Model([_result("logits", _capped(logits, self.last_cap))], [hidden], "head")
+
+    def _norm(self, name: str, hidden: Node) -> Node:
+        """Gemma's RMS norm, whose weights count from 1."""
+        square = op.reduce_mean(op.multiply(hidden, hidden), _ints(-1), True)
+        normed = op.divide(hidden, op.sqrt(op.add(square, _number(self.eps))))
+        return op.multiply(normed, op.add(self.weights.constant(f"{name}.weight"), _number(1.0)))
+
+    def _product(self, graph: _Inputs, block: int, part: str, hidden: Node) -> Node:
+        layer = f"{TEXT}layers.{block}."
+        names = [f"{layer}{name}.weight" for name in PROJECTIONS[part]]
+        found = op.matmul(hidden, self.weights.joined(names), False, True)
+        if not self.rank:
+            return found
+        a, b = self.lora_shapes(part)
+        low = op.matmul(hidden, graph.add(f"{block}.{part}.a", *a), False, True)
+        return op.add(found, op.matmul(low, graph.add(f"{block}.{part}.b", *b), False, True))
+
+    def _projected(self, graph: _Inputs, block: int, hidden: Node) -> tuple[Node, Node, Node]:
+        """Queries (B, K, G, T, d) and keys turned by their positions, and values (B, K, T, d)."""
+        normed = self._norm(f"{TEXT}layers.{block}.input_layernorm", hidden)
+        joined = self._product(graph, block, "qkv", normed)
+        split = _ints(0, 0, self.heads + 2 * self.shared, self.size)
+        each = op.transpose(op.reshape(joined, split, True), _ints(0, 2, 1, 3))
+        parts = op.variadic_split(each, _ints(1), _ints(self.heads, self.shared, self.shared))
+        query, key = (self._turned(graph, parts.output(i)) for i in range(2))
+        query = op.reshape(query, _ints(0, self.shared, self.groups, -1, self.size), True)
+        return query, key, parts.output(2)
+
+    def _turned(self, graph: _Inputs, heads: Node) -> Node:
+        """Rotary positions: x cos + rotate_half(x) sin."""
+        halves = op.split(heads, op.constant(np.int64(3)), 2)
+        first, second = halves.output(0), halves.output(1)
+        turned = op.concat([op.negative(second), first], 3)
+        return op.add(op.multiply(heads, graph.cos), op.multiply(turned, graph.sin))
+
+    def _logits(self, query: Node, key: Node, mask: Node) -> Node:
+        """Attention logits (B, K, G, T, S) with Gemma's softcap and the mask."""
+        key = op.unsqueeze(key, _ints(2))
+        logits = op.multiply(op.matmul(query, key, False, True), _number(self.scale))
+        return op.add(_capped(logits, self.cap), op.unsqueeze(mask, _ints(1)))
+
+    def _block(
+        self, graph: _Inputs, block: int, hidden: Node, past: Sequence[Node]
+    ) -> tuple[Node, tuple[Node, Node]]:
+        name = f"{TEXT}layers.{block}."
+        query, key, value = self._projected(graph, block, hidden)
+        keys, values = op.concat([past[0], key], 2), op.concat([past[1], value], 2)
+        chances = op.softmax(self._logits(query, keys, graph.mask), -1)
+        seen = op.matmul(chances, op.unsqueeze(values, _ints(2)), False, False)
+        seen = op.reshape(seen, _ints(0, self.heads, -1, self.size), True)
+        seen = op.reshape(
+            op.transpose(seen, _ints(0, 2, 1, 3)), _ints(0, 0, self.heads * self.size), True
+        )
+        out = self._product(graph, block, "o", seen)
+        hidden = op.add(hidden, self._norm(f"{name}post_attention_layernorm", out))
+        normed = self._norm(f"{name}pre_feedforward_layernorm", hidden)
+        both = op.split(self._product(graph, block, "gate_up", normed), op.constant(np.int64(2)), 2)
+        wide = op.multiply(op.gelu(both.output(0), "tanh"), both.output(1))
+        out = self._product(graph, block, "down", wide)
+        return op.add(hidden, self._norm(f"{name}post_feedforward_layernorm", out)), (key, value)
+
+
+class _Inputs:
+    """The inputs of a decoder's graph."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.inputs: list[Node] = []
+        self.hidden = self.add("hidden", -1, -1, decoder.width)
+        self.mask = self.add("mask", -1, 1, 1, -1)
+        self.cos = self.add("cos", -1, 1, -1, decoder.size)
+        self.sin = self.add("sin", -1, 1, -1, decoder.size)
+
+    def add(self, name: str, *shape: int) -> Node:
+        self.inputs.append(_input(name, *shape))
+        return self.inputs[-1]
+
+
+def _capped(logits: Node, cap: float | None) -> Node:
+    if cap is None:
+        return logits
+    return op.multiply(op.tanh(op.multiply(logits, _number(1 / cap))), _number(cap))
+
+
+def _cnn(maps: Node, weights: Mapping[str, Array], grid: int, temperature: float) -> Node:
+    """`detector.CnnHead`: maps (B, g, g) -> probability (B,), divided by the temperature."""
+
+    def convolved(place: int, seen: Node) -> Node:
+        kernel = op.constant(weights[f"features.{place}.weight"].astype(np.float32))
+        found = op.convolution(seen, kernel, [1, 1], [1, 1], [1, 1], [1, 1])
+        bias = weights[f"features.{place}.bias"].astype(np.float32).reshape(1, -1, 1, 1)
+        return op.relu(op.add(found, op.constant(bias)))
+
+    seen = convolved(2, convolved(0, op.unsqueeze(maps, _ints(1))))
+    pooled = op.max_pool(seen, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2], "floor", "explicit")
+    seen = convolved(5, pooled.output(0))
+    parts = op.adaptive_avg_pool(seen, _ints(4, 4))
+    flat = op.concat(
+        [
+            op.reshape(parts, _ints(0, -1), True),
+            op.reduce_mean(seen, _ints(2, 3), False),
+            op.reduce_max(seen, _ints(2, 3), False),
+        ],
+        1,
+    )
+    for place in (0, 3):
+        if place:
+            flat = op.relu(flat)
+        matrix = op.constant(weights[f"decide.{place}.weight"].astype(np.float32))
+        bias = op.constant(weights[f"decide.{place}.bias"].astype(np.float32))
+        flat = op.add(op.matmul(flat, matrix, False, True), bias)
+    return op.sigmoid(op.multiply(op.squeeze(flat, _ints(1)), _number(1 / temperature)))

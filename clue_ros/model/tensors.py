@@ -1,0 +1,85 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Safetensors files as memory-mapped arrays, bfloat16 included, which numpy does not know."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16}
+MOST_HEADER = 100_000_000  # bytes, as in the format's own reader
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file. kind: "F32", "F16" or "BF16", whose bits stand in `values` as uint16."""
+
+    kind: str
+    values: npt.NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.values.shape
+
+    def float32(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.float32]:
+        """Its rows as float32, copied unless they are so in the file."""
+        found = self.values[rows]
+        if self.kind == "BF16":
+            return (found.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(found, np.float32)
+
+
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of a safetensors file by their names, and where the data begins.
+
+    Raises OSError, and ValueError saying what is wrong with the file.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(MOST_HEADER, size - 8):
+            raise ValueError("its header is cut short")
+        entries = json.loads(file.read(length))
+    if not isinstance(entries, dict):
+        raise ValueError("its header is no list of tensors")
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        _check_entry(name, entry, size - 8 - length)
+    return entries, 8 + length
+
+
+def _check_entry(name: str, entry: Any, size: int) -> None:
+    try:
+        (begin, end), shape, kind = entry["data_offsets"], entry["shape"], entry["dtype"]
+        numbers = [begin, end, *shape]
+        whole = all(isinstance(n, int) and n >= 0 for n in numbers) and begin <= end <= size
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} is described wrongly") from error
+    if not whole:
+        raise ValueError(f"{name} lies outside the file")
+    if kind in TYPES and end - begin != math.prod(shape) * np.dtype(TYPES[kind]).itemsize:
+        raise ValueError(f"{name} has another size than its shape")
+
+
+def read_tensors(path: Path) -> Mapping[str, Stored]:
+    """The tensors of a file, mapped into memory; of other types than `TYPES` none.
+
+    Raises OSError and ValueError.
+    """
+    entries, begin = read_header(path)
+    data = np.memmap(path, np.uint8, "r", begin) if path.stat().st_size > begin else np.empty(0)
+    found = {}
+    for name, entry in entries.items():
+        if entry["dtype"] in TYPES:
+            part = data[slice(*entry["data_offsets"])].view(TYPES[entry["dtype"]])
+            found[name] = Stored(entry["dtype"], np.asarray(part).reshape(entry["shape"]))
+    return found
