@@ -51,10 +51,10 @@ from benchmarks.full_size import (
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.report import table
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.devices import DTYPES
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 CONFIGS: dict[str, Callable[[], PaliGemmaConfig]] = {
     "3b": full_config,
@@ -82,9 +82,9 @@ class EquivalenceOptions:
     markdown: bool = option(False, "print a Markdown table", exclusive=True)
 
 
-def build(options: EquivalenceOptions, scratch: Path | None) -> tuple[Backbone, Any]:
+def build(options: EquivalenceOptions, scratch: Path | None) -> tuple[TorchModel, Any]:
     """The backbone and its processor: made here with random weights, or loaded."""
-    dtype = DTYPES[options.dtype]
+    dtype = getattr(torch, options.dtype)
     if options.config in CONFIGS:
         sizes = CONFIGS[options.config]()
         file = scratch / "weights" if scratch else None
@@ -93,7 +93,7 @@ def build(options: EquivalenceOptions, scratch: Path | None) -> tuple[Backbone, 
         )
         return backbone, stand_in_processor(sizes, (DETECT, CLARIFY, *CONTEXTS))
     folder = find_base(find_model(options.config))
-    return load_backbone(folder, device=options.device, dtype=dtype), load_processor(folder)
+    return load_model(folder, device=options.device, dtype=dtype), load_processor(folder)
 
 
 def run(
@@ -103,7 +103,7 @@ def run(
     start = time.perf_counter()
     backbone, processor = build(options, scratch)
 
-    def widen(narrow: Backbone) -> None:
+    def widen(narrow: TorchModel) -> None:
         if scratch:
             map_weights(narrow.model, torch.float32, scratch / "float32")
         narrow.model.float()

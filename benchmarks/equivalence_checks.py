@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our code path against transformers' own on any PaliGemma 2: same prompts, map and tokens.
 
-Ours: `encode_prompts`, `Backbone.look`, `attention_at` (half depth), `generate` (our decoder).
+Ours: `encode_prompts`, `TorchModel.look`, `attention_at` (half depth), `generate` (our decoder).
 Theirs: PaliGemmaProcessor, the whole model from pixels in eager attention with
 `output_attentions=True`, `GenerationMixin.generate`. Equations 1 and 2 are written a second time
 here, in float64, so that the map is compared as well as the weights it is made of.
@@ -26,12 +26,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters
+from clue_ros.model.adapters import Adapters
 from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.backbone import ATTENTION, Backbone
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.decoding import Vocabulary, generate
+from clue_ros.model.decoding import Generation, Vocabulary, read_prompts, reply_to
 from clue_ros.model.prompts import BOS, NEWLINE, encode_prompts
+from clue_ros.model.torch_backbone import ATTENTION, TorchBackbone, TorchModel
 
 MAP_LIMITS = {torch.float32: 1e-3, torch.bfloat16: 1e-2, torch.float16: 1e-2}
 DETECT, CLARIFY = "disambiguate", "clarify"
@@ -93,7 +94,7 @@ def picture(side: int, seed: int = 0) -> Image.Image:
 
 
 def compare(
-    backbone: Backbone, processor: Any, adapters: Adapters, *, new_tokens: int = 8, seed: int = 0
+    backbone: TorchModel, processor: Any, adapters: Adapters, *, new_tokens: int = 8, seed: int = 0
 ) -> EquivalenceReport:
     """Run every comparison on the bare base and through both adapters (loaded beforehand).
 
@@ -106,7 +107,8 @@ def compare(
     pixels = _theirs(processor, image, DETECT)["pixel_values"]
     with torch.inference_mode():  # once for all, as `Clue.look` does
         features = report.timed("seconds: look, ours", lambda: backbone.look(pixels))
-    case = _Case(report, backbone, processor, image, features)
+    engine = TorchBackbone(backbone, adapters)
+    case = _Case(report, backbone, engine, processor, image, features)
     maps = {}
     for subject in (None, DETECTOR):
         adapters.use(subject)
@@ -115,7 +117,7 @@ def compare(
     report.measured["map: detector from base"] = _distance(maps[DETECTOR], maps[None])
     for subject in (None, IVG):
         adapters.use(subject)
-        _compare_tokens(case, subject or "base", new_tokens)
+        _compare_tokens(case, subject, new_tokens)
     adapters.use(None)
     return report
 
@@ -125,14 +127,15 @@ class _Case:
     """What every comparison of one run shares."""
 
     report: EquivalenceReport
-    backbone: Backbone
+    backbone: TorchModel
+    engine: TorchBackbone
     processor: Any
     image: Image.Image
     features: torch.Tensor
 
 
 def precision(
-    backbone: Backbone, processor: Any, adapters: Adapters, widen: Callable[[Backbone], None]
+    backbone: TorchModel, processor: Any, adapters: Adapters, widen: Callable[[TorchModel], None]
 ) -> dict[str, float]:
     """How far 16 bits move the bare base's map (relative error), and which part of it is whose.
 
@@ -219,24 +222,24 @@ def _compare_maps(case: _Case, subject: str) -> npt.NDArray[np.float64]:
     return stretched
 
 
-def _compare_tokens(case: _Case, subject: str, new_tokens: int) -> None:
+def _compare_tokens(case: _Case, adapter: str | None, new_tokens: int) -> None:
     """Greedy decoding without constraints."""
+    subject = adapter or "base"
     report, backbone, processor = case.report, case.backbone, case.processor
     context = CONTEXTS[1]
     inputs = _theirs(processor, case.image, f"{CLARIFY} {context}")
-    prompts = encode_prompts(processor, CLARIFY, [context]).to(backbone.device)
-    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size, backbone.device)
-    said = report.timed(
-        "seconds: greedy tokens, ours",
-        lambda: generate(
-            backbone,
-            vocabulary,
-            case.features,
-            prompts,
-            "unconstrained",
-            max_new_tokens=new_tokens,
-        )[0],
-    )
+    prompts = encode_prompts(processor, CLARIFY, [context])
+    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
+    features = _array(case.features).astype(np.float32)
+
+    def reply() -> Generation:
+        """The greedy reply of our decoding."""
+        prefill = read_prompts(case.engine, features, prompts, adapter)
+        return reply_to(
+            case.engine, vocabulary, prefill, "unconstrained", max_new_tokens=new_tokens
+        )[0]
+
+    said = report.timed("seconds: greedy tokens, ours", reply)
     with torch.inference_mode(), _reference(backbone):
         whole = report.timed(
             "seconds: greedy tokens, theirs",
@@ -253,14 +256,14 @@ def _compare_tokens(case: _Case, subject: str, new_tokens: int) -> None:
     report.measured[f"tokens: {subject} different ones"] = float(len(set(said.tokens)))
 
 
-def _full(backbone: Backbone, inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _full(backbone: TorchModel, inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     with torch.inference_mode():
         out = backbone.model(**_on(backbone, inputs), output_attentions=True, logits_to_keep=1)
     attentions: tuple[torch.Tensor, ...] = out.attentions
     return attentions
 
 
-def _on(backbone: Backbone, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _on(backbone: TorchModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The processor's tensors on the model's device, pixels in its dtype."""
     placed = {name: value.to(backbone.device) for name, value in inputs.items()}
     placed["pixel_values"] = placed["pixel_values"].to(backbone.dtype)
@@ -268,7 +271,7 @@ def _on(backbone: Backbone, inputs: dict[str, torch.Tensor]) -> dict[str, torch.
 
 
 @contextmanager
-def _reference(backbone: Backbone, *, plain: bool | None = None) -> Iterator[None]:
+def _reference(backbone: TorchModel, *, plain: bool | None = None) -> Iterator[None]:
     """Transformers' eager attention; in the vision tower too if `plain` (default: in float32)."""
     if plain if plain is not None else backbone.dtype == torch.float32:
         backbone.model.set_attn_implementation("eager")
@@ -279,7 +282,7 @@ def _reference(backbone: Backbone, *, plain: bool | None = None) -> Iterator[Non
 
 
 @contextmanager
-def _positions(backbone: Backbone) -> Iterator[list[list[int]]]:
+def _positions(backbone: TorchModel) -> Iterator[list[list[int]]]:
     """The positions that the decoder's first block is given, call by call."""
     seen: list[list[int]] = []
 

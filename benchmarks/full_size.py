@@ -25,10 +25,11 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
-from clue_ros.model.backbone import ATTENTION, Backbone
+from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.prompts import IMAGE, LOCATIONS, SEGMENTS, build_processor
+from clue_ros.model.torch_backbone import ATTENTION, TorchModel
 
 PIECES = 256000  # of Gemma's tokenizer; PaliGemma's own tokens follow
 FIRST_BYTE, NEWLINE_ID = 217, 108
@@ -115,7 +116,7 @@ def random_backbone(
     device: torch.device | str = "cpu",
     seed: int = 0,
     file: Path | None = None,
-) -> Backbone:
+) -> TorchModel:
     """A backbone of this configuration with seeded random weights in `dtype`, in eval mode.
 
     file: keep the weights in this new file, mapped into memory, for a machine (without a GPU) whose
@@ -136,7 +137,7 @@ def random_backbone(
     with torch.no_grad():
         for name, weight in model.named_parameters():
             _draw(name, weight, generator)
-    return Backbone(model.eval().requires_grad_(False))
+    return TorchModel(model.eval().requires_grad_(False))
 
 
 def map_weights(model: Any, dtype: torch.dtype, file: Path, *, keep: bool = True) -> None:
@@ -174,7 +175,7 @@ def _draw(name: str, weight: torch.Tensor, generator: torch.Generator) -> None:
         weight.normal_(std=gain / math.sqrt(inputs), generator=generator)
 
 
-def random_adapters(backbone: Backbone, *, seed: int = 0) -> Adapters:
+def random_adapters(backbone: TorchModel, *, seed: int = 0) -> Adapters:
     """Both adapters of the paper on this backbone, random enough to change what it does."""
     adapters = Adapters(backbone)
     depth = half_depth_block(backbone.blocks) + 1

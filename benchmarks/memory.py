@@ -39,7 +39,6 @@ from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.protocol import EvalSample
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.report import table
-from clue_ros.model.devices import DTYPES
 from clue_ros.model.quantization import (
     INT8,
     NONE,
@@ -90,7 +89,7 @@ def tensor_bytes(module: torch.nn.Module) -> int:
 def full_size(dtype: str, quantization: str) -> dict[str, int]:
     """Bytes of the full model's parts in one form."""
     config: Any = full_config()
-    size = DTYPES[dtype].itemsize
+    size = getattr(torch, dtype).itemsize
     with torch.device("meta"):
         model = PaliGemmaForConditionalGeneration(config)
     core: Any = model.model
@@ -104,13 +103,13 @@ def full_size(dtype: str, quantization: str) -> dict[str, int]:
         for name, module in counts.items()
     }
     before = torch.get_default_dtype()
-    torch.set_default_dtype(DTYPES[dtype])
+    torch.set_default_dtype(getattr(torch, dtype))
     try:
         block = Gemma2DecoderLayer(config.text_config, 0)
     finally:
         torch.set_default_dtype(before)
     if quantization != NONE:
-        quantise(block, quantization, DTYPES[dtype])
+        quantise(block, quantization, getattr(torch, dtype))
     parts["decoder blocks"] = config.text_config.num_hidden_layers * tensor_bytes(block)
     return parts
 

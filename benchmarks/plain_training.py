@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from clue_ros.lab.training.samples import Query, Sample
 from clue_ros.lab.training.vision import SIGMA_BINS, DenseHeads, dense_loss, dense_targets
 from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.backbone import load_config
-from clue_ros.model.detector import detector_loss
+from clue_ros.model.heads import detector_loss
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import escape, load_processor
+from clue_ros.model.torch_backbone import load_config
 
 
 class PlainTraining:

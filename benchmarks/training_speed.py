@@ -70,12 +70,13 @@ from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.parallel import Processes, has_bfloat16
 from clue_ros.lab.training.samples import Sample, adapter_samples, base_samples
 from clue_ros.lab.training.vision import SIGMA_BINS, VisionTeacher, vision_scenes
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
-from clue_ros.model.backbone import load_backbone
+from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.detector import DetectorSettings
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.loading import DEFAULT_MODEL, find_base, find_model
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -141,7 +142,7 @@ class Bench:
 
     def _tower(self) -> Stage:
         settings = TrainingSettings(self._base.vision_steps, self._batch, self._base.vision_lr)
-        plain, model = self._plain(), load_backbone(self._folder, device=self.device).model
+        plain, model = self._plain(), load_model(self._folder, device=self.device).model
         table = location_table(model, self._processor.tokenizer)
         teacher = VisionTeacher(model.config.vision_config, self._data.kinds, self._data.colors)
         teacher.tower.load_state_dict(model.model.vision_tower.state_dict())
@@ -161,7 +162,7 @@ class Bench:
 
     def _decoder(self, teaching: Teaching, *, is_alone: bool) -> Stage:
         settings = TrainingSettings(self._base.decoder_steps, self._batch, self._base.decoder_lr)
-        plain, model = self._plain(), load_backbone(self._folder, device=self.device).model
+        plain, model = self._plain(), load_model(self._folder, device=self.device).model
         plain.base.vision_tower.requires_grad_(False)
         decoder = PackedDecoder(model, self._processor.tokenizer, self.device)
         optimization = Optimization(decoder_groups(model), settings)

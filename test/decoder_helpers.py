@@ -11,8 +11,8 @@ from drawn_scenes import random_scenes
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.samples import Query, scene_queries
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 Batch = list[tuple[Scene, list[Query]]]
 
@@ -25,6 +25,6 @@ def new_batch() -> Batch:
 
 def new_decoder(folder: Path) -> PackedDecoder:
     """The model of a folder on the CPU in float32, everything of it to be learned."""
-    model = load_backbone(folder).model.requires_grad_(True)
+    model = load_model(folder).model.requires_grad_(True)
     tokenizer = load_processor(folder).tokenizer
     return PackedDecoder(model, tokenizer, torch.device("cpu"), "float32")

@@ -14,13 +14,15 @@ from transformers import GemmaTokenizer
 from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
-from clue_ros.model.backbone import Backbone, quietly
+from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.config import half_depth_block, tiny_config
-from clue_ros.model.detector import CnnHead, DetectorSettings, save_head
+from clue_ros.model.detector import DetectorSettings
+from clue_ros.model.heads import CnnHead, save_head
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer
+from clue_ros.model.torch_backbone import TorchModel, quietly
 
 WORDS = (
     "pick up the red block on the left",
@@ -69,7 +71,7 @@ def write_random_model(
     grid = vision.image_size // vision.patch_size
     with torch.random.fork_rng(devices=[]), quietly():
         torch.manual_seed(seed)
-        backbone = Backbone(paligemma_class(config)(config))
+        backbone = TorchModel(paligemma_class(config)(config))
         _fill_features(backbone.model)
         backbone.model.eval()
         backbone.model.save_pretrained(folder)

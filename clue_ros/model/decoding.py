@@ -102,12 +102,12 @@ class Vocabulary:
         silent = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids([IMAGE, *SEGMENTS])}
         words[[token for token in {*silent, *locations} if token < size]] = False
         words[len(tokenizer) :] = False  # rows of the embedding table that no token has
-        self.words = words
-        self.opening = words.copy()  # what may begin a question
+        self.words: Bits = words
+        self.opening: Bits = words.copy()  # what may begin a question
         self.opening[tokenizer.convert_tokens_to_ids(NEWLINE)] = False
-        self.later = words.copy()  # what may continue it
+        self.later: Bits = words.copy()  # what may continue it
         self.later[self.eos] = True
-        self.box_ends = np.zeros_like(words)  # what may follow a whole box
+        self.box_ends: Bits = np.zeros_like(words)  # what may follow a whole box
         self.box_ends[[self.eos, *between]] = True
 
     def locations(self, low: int, high: int) -> Bits:
@@ -157,7 +157,7 @@ class _Row:
         if self.tokens:
             return self.vocabulary.later
         if self.mode == "free":
-            return self.vocabulary.opening | self._in_boxes()
+            return np.logical_or(self.vocabulary.opening, self._in_boxes())
         return self.vocabulary.opening
 
     def _in_boxes(self) -> Bits:

@@ -77,7 +77,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         return torch.float32
     if name not in DTYPES:
         raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(NAMES)}")
-    return getattr(torch, name)
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 def device_name(device: torch.device) -> str:

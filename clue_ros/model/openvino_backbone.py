@@ -254,7 +254,7 @@ class OpenVinoBackbone:
         from clue_ros.model.openvino_graphs import Weights, vision_graph
 
         graph = self._graph(("vision",), lambda: vision_graph(Weights(self._stored), self.config))
-        return graph({"pixels": pixels})["features"].copy()
+        return np.array(graph({"pixels": pixels})["features"])
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`. Raises ModelError for an autoregressive head."""
@@ -328,7 +328,7 @@ class OpenVinoBackbone:
 
     def _embed(self, tokens: npt.NDArray[np.int64]) -> Array:
         """Ids (B, T) -> embeddings (B, T, D), scaled as Gemma's are."""
-        return self._stored[EMBEDDINGS].float32(tokens) * self._scale
+        return np.asarray(self._stored[EMBEDDINGS].float32(tokens) * self._scale)
 
     def _rotary(self, positions: npt.NDArray[np.int64]) -> tuple[Array, Array]:
         """Cosines and sines (B, 1, T, d) of positions (B, T)."""
@@ -383,7 +383,7 @@ class OpenVinoBackbone:
 
     def _logits(self, hidden: Array) -> Array:
         graph = self._graph(("head",), lambda: self._decoder(None).head())
-        return graph({"hidden": hidden})["logits"].copy()
+        return np.array(graph({"hidden": hidden})["logits"])
 
     def _graph(self, key: tuple[Any, ...], build: Callable[[], Any]) -> _Graph:
         """A graph by its key, built when it is needed first."""

@@ -117,12 +117,15 @@ def _depthwise(weights: Weights, name: str, picture: Node, stride: int) -> Node:
     return op.add(found, bias)
 
 
+def _relu6(node: Node) -> Node:
+    return op.clamp(node, 0.0, 6.0)
+
+
 def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
     """Frozen features of a picture projected to the tower's width (`conv_stem.ConvStem`)."""
     sizes, patch = vision.conv_stem, vision.patch_size
     grid, side = vision.image_size // patch, -(-vision.image_size // 2)
-    relu6 = lambda node: op.clamp(node, 0.0, 6.0)  # noqa: E731
-    features = relu6(_convolution(weights, f"{path}first", picture, 2, "same_upper"))
+    features = _relu6(_convolution(weights, f"{path}first", picture, 2, "same_upper"))
     reduced, channels, levels = 2, int(sizes["first"]), []
     for number, (blocks, _kernel, stride, expansion, out) in enumerate(sizes["stages"]):
         reduced *= stride
@@ -130,8 +133,8 @@ def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
             name, step = f"{path}stages.{number}.{block}.", 1 if block else stride
             wide = features
             if expansion > 1:
-                wide = relu6(_convolution(weights, f"{name}expand", features, 1, None))
-            wide = relu6(_depthwise(weights, f"{name}depthwise", wide, step))
+                wide = _relu6(_convolution(weights, f"{name}expand", features, 1, None))
+            wide = _relu6(_depthwise(weights, f"{name}depthwise", wide, step))
             narrow = _convolution(weights, f"{name}project", wide, 1, None)
             features = op.add(narrow, features) if step == 1 and channels == out else narrow
             channels = out

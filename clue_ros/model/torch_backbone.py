@@ -298,8 +298,8 @@ class State:
 class TorchBackbone:
     """See `clue_ros.model.backbone.Backbone`."""
 
-    def __init__(self, model: TorchModel) -> None:
-        self.model, self.peft = model, Adapters(model)
+    def __init__(self, model: TorchModel, peft: Adapters | None = None) -> None:
+        self.model, self.peft = model, peft or Adapters(model)
         self.config = model.config
         self._heads: dict[int, tuple[Any, Head]] = {}
 

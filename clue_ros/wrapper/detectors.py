@@ -47,7 +47,7 @@ class OpenVocabularyDetector(OnDevice):
         """Load a hub id (owner/name@revision) or a folder. Raises ModelError."""
         from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
 
-        from clue_ros.model.backbone import quietly
+        from clue_ros.model.torch_backbone import quietly
 
         place, revision = name_and_revision(name)
         pinned: dict[str, Any] = {"revision": revision} if revision else {}

@@ -391,7 +391,7 @@ def load_causal(
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from clue_ros.model.backbone import quietly
+    from clue_ros.model.torch_backbone import quietly
 
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
@@ -454,7 +454,7 @@ def converted_gguf(path: Path) -> Path:
             f"{path} is a GGUF file, which needs the package gguf: pip install -r"
             " requirements-wrapper.txt"
         )
-    from clue_ros.model.backbone import quietly
+    from clue_ros.model.torch_backbone import quietly
 
     partial = folder.with_name(f"{folder.name}.partial")
     with quietly(), warnings.catch_warnings():

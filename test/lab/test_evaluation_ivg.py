@@ -42,7 +42,7 @@ from clue_ros.lab.language.questions import ClarifyingQuestion
 from clue_ros.lab.metrics import wilson
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.model.adapters import IVG
+from clue_ros.model.backbone import IVG
 
 NEW = Path(__file__).parents[1] / "data" / "invig_new"
 

@@ -29,11 +29,12 @@ from clue_ros.lab.training.detector_data import (
 )
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.photographs import fit_to
-from clue_ros.model.adapters import DETECTOR, IVG
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.detector import CnnHead, DetectorSettings
+from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.detector import DetectorSettings
+from clue_ros.model.heads import CnnHead
 from clue_ros.model.loading import read_json, write_json
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 CPU = torch.device("cpu")
 
@@ -243,7 +244,7 @@ def test_detectors_are_measured_on_a_bare_base(
 
 
 def test_the_parts_of_a_step_add_up(folder: Path, random_model: Path) -> None:
-    backbone, processor = load_backbone(random_model), load_processor(random_model)
+    backbone, processor = load_model(random_model), load_processor(random_model)
     images = load_rows(labelled(folder)).images
     photographs = RowsPhotographs(images, fit_to(processor), instruction="detect")
     samples = [photographs(i) for i in range(3)]

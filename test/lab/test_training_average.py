@@ -13,9 +13,9 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.training.average import AverageOptions, average, weighted_base
 from clue_ros.lab.training.base import base_weights, save_base
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import tiny_config
 from clue_ros.model.prompts import build_tokenizer
+from clue_ros.model.torch_backbone import load_model
 
 WORDS = vocabulary()
 
@@ -39,7 +39,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 def weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    return base_weights(load_backbone(folder).model)
+    return base_weights(load_model(folder).model)
 
 
 def test_the_mean_of_two_bases(

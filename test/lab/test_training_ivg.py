@@ -41,11 +41,11 @@ from clue_ros.lab.training.parallel import Processes
 from clue_ros.lab.training.photographs import fit_to
 from clue_ros.lab.training.samples import one_query_each
 from clue_ros.lab.training.vision import batch_tensor
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.decoding import Vocabulary
 from clue_ros.model.prompts import decode_text, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import load_model
 from clue_ros.nodes.recorder import Recorder
 
 SIZE = SIZES["image_size"]
@@ -231,7 +231,7 @@ def test_the_options_say_what_is_taught_and_how_the_adapter_meant(
 
 
 def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path) -> None:
-    backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
+    backbone, processor = load_model(root / "model"), load_processor(root / "model")
     pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     batch = [(scene, [query]) for scene, queries in map(pictures, range(4)) for query in queries]
     assert len(batch) == 1 + 2 + 3 + 4
@@ -379,7 +379,7 @@ def test_accumulation_changes_nothing(command: Callable[..., Path], tmp_path: Pa
 
 def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
     """Losses weigh each token of the whole batch alike, not each process's mean."""
-    backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
+    backbone, processor = load_model(root / "model"), load_processor(root / "model")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
     pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     slots = [lambda i=i: pictures(i) for i in range(4)]
@@ -407,7 +407,7 @@ def test_parts_of_a_batch_add_up_whoever_takes_them(root: Path) -> None:
 
 
 def test_pairs_read_together_are_blind_to_each_other_and_the_image_to_them(root: Path) -> None:
-    backbone, processor = load_backbone(root / "model"), load_processor(root / "model")
+    backbone, processor = load_model(root / "model"), load_processor(root / "model")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
     pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     (share,) = shares = [[pictures(i) for i in range(4)]]
@@ -466,7 +466,7 @@ def test_gradient_checkpointing_changes_no_figure(
 
 
 def test_the_gemma_tokenizer_gets_boxes_as_four_tokens(root: Path) -> None:
-    backbone, processor = load_backbone(root / "gemma"), load_processor(root / "gemma")
+    backbone, processor = load_model(root / "gemma"), load_processor(root / "gemma")
     decoder = PackedDecoder(backbone.model, processor.tokenizer, CPU)
     pictures = DialoguePictures(dialogues(4), fit_to(processor), pairs=0, seed=0)
     batch = [(scene, [query]) for scene, queries in map(pictures, range(4)) for query in queries]

@@ -27,9 +27,9 @@ from clue_ros.lab.training.packing import (
 from clue_ros.lab.training.samples import Query, detect_query, list_query, scene_queries
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.attention import image_attention
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.location_tokens import decode_box
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 Batch = list[tuple[Scene, list[Query]]]
 CPU = torch.device("cpu")
@@ -47,9 +47,9 @@ def processor(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def backbone(folder: Path) -> Backbone:
+def backbone(folder: Path) -> TorchModel:
     """Random weights five times as large, so that attention is far from uniform."""
-    backbone = load_backbone(folder)
+    backbone = load_model(folder)
     with torch.no_grad():
         for name, weight in backbone.model.named_parameters():
             if "layers" in name and weight.ndim == 2:
@@ -58,7 +58,7 @@ def backbone(folder: Path) -> Backbone:
 
 
 @pytest.fixture
-def decoder(backbone: Backbone, processor: Any) -> PackedDecoder:
+def decoder(backbone: TorchModel, processor: Any) -> PackedDecoder:
     """In float32 everywhere: bf16 would hide small mistakes."""
     return PackedDecoder(backbone.model, processor.tokenizer, CPU, "float32")
 
@@ -94,7 +94,7 @@ def by_form(batch: Batch) -> list[Batch]:
 
 
 def both_ways(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, part: Batch
+    decoder: PackedDecoder, backbone: TorchModel, processor: Any, part: Batch
 ) -> tuple[Tensor, Any, Tensor, Any, Prompts]:
     """Hidden states and attention by the packed code and by the backbone, padding left out."""
     scenes = [scene for scene, _ in part]
@@ -108,7 +108,7 @@ def both_ways(
 
 
 def test_one_query_a_sequence_is_paligemma(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, batch: Batch
+    decoder: PackedDecoder, backbone: TorchModel, processor: Any, batch: Batch
 ) -> None:
     for part in by_form(batch):
         hidden, attention, expected, maps, prompts = both_ways(decoder, backbone, processor, part)
@@ -123,7 +123,7 @@ def test_one_query_a_sequence_is_paligemma(
 
 
 def test_the_attention_that_is_taught_is_the_one_the_detector_reads(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, batch: Batch
+    decoder: PackedDecoder, backbone: TorchModel, processor: Any, batch: Batch
 ) -> None:
     for part in by_form(batch):
         _, attention, _, _, prompts = both_ways(decoder, backbone, processor, part)
@@ -140,7 +140,7 @@ def test_the_attention_that_is_taught_is_the_one_the_detector_reads(
 
 
 def test_the_adapters_attention_is_transformers_own(
-    backbone: Backbone, processor: Any, batch: Batch
+    backbone: TorchModel, processor: Any, batch: Batch
 ) -> None:
     decoder = backbone.model.model.language_model
     for part in by_form(batch):
@@ -157,7 +157,7 @@ def test_the_adapters_attention_is_transformers_own(
 
 
 def test_without_the_prefix_the_image_sees_itself_only(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, batch: Batch
+    decoder: PackedDecoder, backbone: TorchModel, processor: Any, batch: Batch
 ) -> None:
     part = one_by_one(batch)[:1]
     packed = pack(part, processor.tokenizer, backbone.grid)
@@ -171,7 +171,7 @@ def test_without_the_prefix_the_image_sees_itself_only(
 @pytest.mark.parametrize("rows", [7, 64, 1000])
 def test_packed_queries_do_not_see_each_other(
     decoder: PackedDecoder,
-    backbone: Backbone,
+    backbone: TorchModel,
     processor: Any,
     batch: Batch,
     rows: int,
@@ -230,7 +230,7 @@ def test_the_mask_position_by_position(processor: Any, batch: Batch) -> None:
 
 
 def test_the_words_loss_is_plain_cross_entropy_for_narrow_targets(
-    decoder: PackedDecoder, backbone: Backbone, processor: Any, batch: Batch
+    decoder: PackedDecoder, backbone: TorchModel, processor: Any, batch: Batch
 ) -> None:
     part = [item for item in one_by_one(batch) if item[1][0].suffix is not None]
     instruction = part[0][1][0].instruction

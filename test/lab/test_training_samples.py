@@ -44,10 +44,11 @@ from clue_ros.lab.training.samples import (
     scene_queries,
 )
 from clue_ros.lab.training.vision import batch_tensor, dense_targets
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.detector import DetectorSettings, detector_loss
+from clue_ros.model.detector import DetectorSettings
+from clue_ros.model.heads import detector_loss
 from clue_ros.model.oracle import ANSWER, DESCRIBE
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 SIZE = 64
 CPU = torch.device("cpu")
@@ -398,7 +399,7 @@ def test_collate_keeps_sentences_with_their_pictures(
         detector, "autocast", lambda device: torch.autocast(device.type, enabled=False)
     )
     folder = write_random_model(tmp_path, vocabulary())
-    backbone, processor = load_backbone(folder), load_processor(folder)
+    backbone, processor = load_model(folder), load_processor(folder)
     scenes = [data.scenes[0], data.scenes[1]]
     pictures = [
         (scenes[0], [detect_query("the red block", (0,)), detect_query("it", (0, 1))]),

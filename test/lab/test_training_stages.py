@@ -33,11 +33,11 @@ from clue_ros.lab.training.options import TrainingOptions
 from clue_ros.lab.training.samples import base_samples, one_query_each
 from clue_ros.lab.training.vision import VisionTeacher, load_teacher, train_vision, vision_scenes
 from clue_ros.model import loading, prompts
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.prompts import build_tokenizer
+from clue_ros.model.torch_backbone import load_model
 
 CPU = torch.device("cpu")
 EMBEDDED_VARIANT = "half-full-detect-cnn"
@@ -156,7 +156,7 @@ def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, to
     assert log(work.run / "decoder", "word_right")[-1] > 0.2
     assert log(work.run / "decoder", "val_loss")
     assert log(work.run / "decoder", "photo_loss")
-    backbone = load_backbone(base)
+    backbone = load_model(base)
     kept = backbone.model.model.vision_tower.state_dict()
     for name, weight in teacher(work, tower).tower.state_dict().items():
         assert torch.equal(kept[name], weight), name
@@ -165,7 +165,7 @@ def test_the_decoder_stage_learns_on_the_frozen_tower(work: Work, base: Path, to
 def test_the_tower_can_learn_on_with_the_decoder(work: Work, base: Path, tower: Path) -> None:
     moved = {}
     for share in (0.1, 0.2):
-        model: Any = load_backbone(base).model
+        model: Any = load_model(base).model
         before = {n: p.detach().clone() for n, p in model.model.vision_tower.named_parameters()}
         settings = TrainingSettings(steps=1, batch=2, lr=1e-3, save_every=1)
         folder = work.run / f"joint_{share}"
@@ -181,7 +181,7 @@ def test_the_tower_can_learn_on_with_the_decoder(work: Work, base: Path, tower: 
 
 def test_a_run_with_another_tower_rate_is_refused(work: Work, base: Path) -> None:
     settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=1)
-    model: Any = load_backbone(base).model
+    model: Any = load_model(base).model
     run = partial(
         train_decoder, model, work.tokenizer, work.data, settings, work.run / "rates", CPU
     )
@@ -193,7 +193,7 @@ def test_a_run_with_another_tower_rate_is_refused(work: Work, base: Path) -> Non
 def test_a_base_can_be_taught_without_masks_and_wide_locations(work: Work, base: Path) -> None:
     rows = {}
     for teaching in (Teaching(), Teaching(0, 0, 0)):
-        model: Any = load_backbone(base).model
+        model: Any = load_model(base).model
         settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=2)
         folder = work.run / f"taught_{teaching.sigma}"
         train_decoder(model, work.tokenizer, work.data, settings, folder, CPU, teaching=teaching)
@@ -208,7 +208,7 @@ def test_plain_locations_leave_the_patches_lessons_theirs(
     work: Work, base: Path, tower: Path
 ) -> None:
     """Whose sides are Gaussian bins whatever the words' locations are."""
-    model: Any = load_backbone(base).model
+    model: Any = load_model(base).model
     settings = TrainingSettings(steps=2, batch=2, lr=1e-3, save_every=2)
     taught, folder = Teaching(sigma=0, dense=0.3), work.run / "plain_and_dense"
     train_decoder(
@@ -229,7 +229,7 @@ def test_the_heads_of_the_vision_stage_go_on_with_what_they_learned(
         ("taught", teacher(work, tower).heads),
         ("new", VisionTeacher(work.config.vision_config).heads),
     ):
-        model: Any = load_backbone(base).model
+        model: Any = load_model(base).model
         folder = work.run / f"heads_{name}"
         train_decoder(
             *(model, work.tokenizer, work.data, settings, folder, CPU),

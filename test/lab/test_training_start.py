@@ -11,9 +11,9 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.training.base import BaseOptions, adopt, resize_positions, save_base
 from clue_ros.lab.training.decoder import location_table
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.config import tiny_config
 from clue_ros.model.prompts import build_tokenizer
+from clue_ros.model.torch_backbone import load_model
 
 SIZES = {
     "image_size": 32,
@@ -62,7 +62,7 @@ def test_a_base_can_start_from_another_and_knows_its_words(base: Path) -> None:
     model = new_model(words)
     new = model.get_input_embeddings().weight[words.convert_tokens_to_ids("zebra")].clone()
     assert adopt(model, words, str(base)) == len(TOKENIZER)
-    source: Any = load_backbone(base).model
+    source: Any = load_model(base).model
     mine, theirs = model.get_input_embeddings().weight, source.get_input_embeddings().weight
     for token in ("block", "<loc0512>", "<image>"):
         row = mine[words.convert_tokens_to_ids(token)]

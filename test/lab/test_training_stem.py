@@ -13,7 +13,6 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.training.base import adopt, new_model, stem_sizes
 from clue_ros.lab.training.loop import scratch_groups
 from clue_ros.lab.training.stem import STEMS, fill_stem
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, ConvStem, FrozenConv
@@ -21,6 +20,7 @@ from clue_ros.model.lean import LeanBackbone
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.products import is_fused
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 
 def layer(state: dict[str, torch.Tensor], name: str, norm: str, shape: tuple[int, ...]) -> None:
@@ -203,7 +203,7 @@ def test_a_base_gets_a_stem_and_keeps_the_rest(tmp_path: Path) -> None:
     for buffer in stem.buffers():
         buffer.normal_(std=0.3)
     assert adopt(model, tokenizer, str(plain)) == len(tokenizer)
-    source = load_backbone(plain).model
+    source = load_model(plain).model
     pixels = torch.rand(2, 3, 64, 64) * 2 - 1
     with torch.no_grad():  # what it knew, to the bit: the features have no weight yet
         seen = model.eval().model.vision_tower(pixels).last_hidden_state
@@ -231,7 +231,7 @@ def test_a_base_hands_its_stem_on(tmp_path: Path) -> None:
     config = tiny_config(len(tokenizer), **SIZES, conv_stem=SMALL_STEM)
     model = paligemma_class(config)(config)
     adopt(model, tokenizer, str(folder))
-    source = load_backbone(folder).model.state_dict()
+    source = load_model(folder).model.state_dict()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, source[name]), name
 

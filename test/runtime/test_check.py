@@ -17,10 +17,10 @@ from clue_ros.cli import main
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.model import devices, lean, preflight
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.detector_baselines import BASELINES
 from clue_ros.model.loading import find_model, read_json, read_shapes
+from clue_ros.model.torch_backbone import load_model
 
 FULL = "google/paligemma2-3b-mix-448"
 CONFIG = {
@@ -260,7 +260,7 @@ def test_adapters_alone_bring_the_base_that_they_name(
 def test_the_estimated_weights_are_the_models(random_model: Path) -> None:
     shapes = read_shapes(random_model / "model.safetensors")
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
-        real = load_backbone(random_model, dtype=dtype).memory_bytes()
+        real = load_model(random_model, dtype=dtype).memory_bytes()
         assert preflight.weights_bytes(shapes, size) == pytest.approx(real, rel=0.02)
 
 

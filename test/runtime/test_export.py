@@ -18,7 +18,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import Dialogue, Grounding, Question, Turn
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import IvgSettings, load_checkpoint, save_ivg_settings
 from clue_ros.model.decoding import generate
 from clue_ros.model.export import export_model

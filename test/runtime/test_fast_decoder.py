@@ -11,8 +11,8 @@ from tiny_model import write_random_model
 
 from benchmarks.full_size import random_adapters
 from clue_ros.model import fast_decoder, products
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.adapters import Adapters
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.decoding import (
     Mode,
     Vocabulary,
@@ -23,6 +23,7 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.fast_decoder import FastDecoder, KeyValues
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 CONTEXTS = ["the red block", "pick up the block assistant: which one ? user: the left one", "cup"]
 
@@ -32,9 +33,9 @@ def processor(random_model: Path) -> Any:
     return load_processor(random_model)
 
 
-def parts(random_model: Path, seed: int) -> tuple[Backbone, Adapters]:
+def parts(random_model: Path, seed: int) -> tuple[TorchModel, Adapters]:
     """A base and two adapters, with random weights large enough for errors to show."""
-    backbone = load_backbone(random_model)
+    backbone = load_model(random_model)
     torch.manual_seed(seed)
     with torch.no_grad():
         for weight in backbone.model.model.language_model.layers.parameters():
@@ -50,7 +51,7 @@ def plain() -> Iterator[None]:
         yield
 
 
-def attended(backbone: Backbone, block: int, features: torch.Tensor, prompts: Prompts) -> Any:
+def attended(backbone: TorchModel, block: int, features: torch.Tensor, prompts: Prompts) -> Any:
     with torch.inference_mode():
         weights, words = backbone.word_attention(block, features, prompts)
     return weights.masked_fill(~words[:, None, :, None], 0.0)
@@ -160,13 +161,13 @@ def test_the_head_runs_once_for_each_token(
     vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
     adapters.use(IVG)
     calls = []
-    logits = Backbone.logits
+    logits = TorchModel.logits
 
-    def counted(self: Backbone, hidden: torch.Tensor) -> torch.Tensor:
+    def counted(self: TorchModel, hidden: torch.Tensor) -> torch.Tensor:
         calls.append(len(hidden))
         return logits(self, hidden)
 
-    monkeypatch.setattr(Backbone, "logits", counted)
+    monkeypatch.setattr(TorchModel, "logits", counted)
     prompts = encode_prompts(processor, "clarify", CONTEXTS[:1])
     features = torch.randn(1, backbone.grid**2, backbone.text.hidden_size)
     prefill = read_prompts(backbone, features, prompts)

@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny_model import write_random_model
 
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import DETECTOR, IVG
-from clue_ros.model.backbone import load_config
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.lean import LeanBackbone
@@ -29,6 +28,7 @@ from clue_ros.model.prompts import (
     load_processor,
     open_processor,
 )
+from clue_ros.model.torch_backbone import load_config
 
 REQUESTS = ("pick up the red block", "the left one")
 

@@ -250,9 +250,9 @@ def test_a_decoder_file_that_cannot_be_used_says_why(tmp_path: Path, published: 
 
 
 def test_segment_decoding_says_a_box_and_sixteen_parts(random_model: Path) -> None:
-    from clue_ros.model.backbone import load_backbone
+    from clue_ros.model.torch_backbone import load_model
 
-    backbone, processor = load_backbone(random_model), load_processor(random_model)
+    backbone, processor = load_model(random_model), load_processor(random_model)
     vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
     prompts = encode_prompts(processor, "segment", ["the red block", "the ball"])
     pictures = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1

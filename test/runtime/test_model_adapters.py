@@ -9,17 +9,17 @@ import torch
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import Adapters, lora_config
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 
 @pytest.fixture
-def backbone(random_model: Path) -> Backbone:
-    return load_backbone(random_model)
+def backbone(random_model: Path) -> TorchModel:
+    return load_model(random_model)
 
 
 @pytest.fixture
-def attend(backbone: Backbone, random_model: Path) -> Callable[[], torch.Tensor]:
+def attend(backbone: TorchModel, random_model: Path) -> Callable[[], torch.Tensor]:
     """What block 2 attends to now."""
     prompts = encode_prompts(load_processor(random_model), "detect", ["the red block"])
     features = backbone.look(torch.zeros(1, 3, 64, 64))
@@ -31,7 +31,7 @@ def attend(backbone: Backbone, random_model: Path) -> Callable[[], torch.Tensor]
     return look
 
 
-def test_the_papers_settings_on_the_decoder_only(backbone: Backbone) -> None:
+def test_the_papers_settings_on_the_decoder_only(backbone: TorchModel) -> None:
     config = lora_config(range(backbone.blocks))
     assert (config.r, config.lora_alpha, config.lora_dropout) == (16, 32, 0.05)
     adapters = Adapters(backbone)
@@ -42,7 +42,7 @@ def test_the_papers_settings_on_the_decoder_only(backbone: Backbone) -> None:
     assert all("language_model.layers." in name for name in names)
 
 
-def test_adapters_can_be_held_to_some_blocks(backbone: Backbone) -> None:
+def test_adapters_can_be_held_to_some_blocks(backbone: TorchModel) -> None:
     adapters = Adapters(backbone)
     adapters.add("detector", lora_config([2]))
     names = [name for name, _ in backbone.model.named_parameters() if ".detector." in name]
@@ -51,7 +51,7 @@ def test_adapters_can_be_held_to_some_blocks(backbone: Backbone) -> None:
 
 
 def test_a_new_adapter_changes_nothing(
-    backbone: Backbone, attend: Callable[[], torch.Tensor]
+    backbone: TorchModel, attend: Callable[[], torch.Tensor]
 ) -> None:
     before = attend()
     Adapters(backbone).add("detector", lora_config(range(3)))
@@ -59,7 +59,7 @@ def test_a_new_adapter_changes_nothing(
 
 
 def test_switching_reaches_either_adapter_and_the_base(
-    backbone: Backbone, attend: Callable[[], torch.Tensor], random_model: Path
+    backbone: TorchModel, attend: Callable[[], torch.Tensor], random_model: Path
 ) -> None:
     base = attend()
     adapters = Adapters(backbone)
@@ -75,7 +75,7 @@ def test_switching_reaches_either_adapter_and_the_base(
         assert torch.equal(attend(), expected)
 
 
-def test_no_weight_of_the_base_is_copied(backbone: Backbone, random_model: Path) -> None:
+def test_no_weight_of_the_base_is_copied(backbone: TorchModel, random_model: Path) -> None:
     before = {p.data_ptr() for p in backbone.model.parameters()}
     adapters = Adapters(backbone)
     adapters.load("detector", random_model / "detector")
@@ -86,7 +86,7 @@ def test_no_weight_of_the_base_is_copied(backbone: Backbone, random_model: Path)
 
 
 def test_only_the_adapter_in_training_gets_gradients(
-    backbone: Backbone, random_model: Path
+    backbone: TorchModel, random_model: Path
 ) -> None:
     adapters = Adapters(backbone)
     adapters.load("detector", random_model / "detector")
@@ -101,7 +101,7 @@ def test_only_the_adapter_in_training_gets_gradients(
 
 
 def test_saving_and_loading_gives_the_same_attention(
-    backbone: Backbone, attend: Callable[[], torch.Tensor], random_model: Path, tmp_path: Path
+    backbone: TorchModel, attend: Callable[[], torch.Tensor], random_model: Path, tmp_path: Path
 ) -> None:
     adapters = Adapters(backbone)
     adapters.add("detector", lora_config(range(3)))
@@ -119,7 +119,7 @@ def test_saving_and_loading_gives_the_same_attention(
 
 
 def test_an_adapter_for_another_depth_is_refused(
-    backbone: Backbone, random_model: Path, tmp_path: Path
+    backbone: TorchModel, random_model: Path, tmp_path: Path
 ) -> None:
     adapters = Adapters(backbone)
     adapters.load("ivg", random_model / "ivg")
@@ -129,9 +129,9 @@ def test_an_adapter_for_another_depth_is_refused(
     config["target_modules"] = config["target_modules"].replace("(0|1|2|3)", "(7)")
     path.write_text(json.dumps(config))
     with pytest.raises(ModelError, match=r"adapter_config\.json"):
-        Adapters(load_backbone(random_model)).load("ivg", tmp_path)
+        Adapters(load_model(random_model)).load("ivg", tmp_path)
 
 
-def test_unknown_names_are_refused(backbone: Backbone) -> None:
+def test_unknown_names_are_refused(backbone: TorchModel) -> None:
     with pytest.raises(KeyError, match="ivg"):
         Adapters(backbone).use("ivg")

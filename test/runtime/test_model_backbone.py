@@ -10,9 +10,9 @@ from tiny_model import SIZES
 from transformers.cache_utils import DynamicCache
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone
 from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.prompts import Prompts, build_processor, build_tokenizer, encode_prompts
+from clue_ros.model.torch_backbone import ATTENTION, TorchModel, load_model
 
 CONTEXTS = ["the red block", "the block assistant: which one ? user: the left one", "cup"]
 
@@ -22,17 +22,17 @@ def processor() -> Any:
     return build_processor(build_tokenizer([*CONTEXTS, "detect"]), 64, 64)
 
 
-def make_backbone(processor: Any, **changes: int) -> Backbone:
+def make_backbone(processor: Any, **changes: int) -> TorchModel:
     torch.manual_seed(0)
     config = tiny_config(len(processor.tokenizer), **{**SIZES, **changes})
     # Larger weights than the default start, so that attention is not flat and errors show.
     config.text_config.initializer_range = 0.3
     model = PaliGemmaForConditionalGeneration._from_config(config, attn_implementation=ATTENTION)
-    return Backbone(model.eval())
+    return TorchModel(model.eval())
 
 
 @pytest.fixture(scope="module")
-def backbone(processor: Any) -> Backbone:
+def backbone(processor: Any) -> TorchModel:
     return make_backbone(processor)
 
 
@@ -40,7 +40,7 @@ def pictures(count: int) -> torch.Tensor:
     return torch.rand(count, 3, 64, 64, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
-def reference(backbone: Backbone, prompts: Prompts, pixels: torch.Tensor) -> Any:
+def reference(backbone: TorchModel, prompts: Prompts, pixels: torch.Tensor) -> Any:
     """Transformers' own full-depth forward, from pixels."""
     with torch.inference_mode():
         return backbone.model(
@@ -54,7 +54,7 @@ def reference(backbone: Backbone, prompts: Prompts, pixels: torch.Tensor) -> Any
 
 @pytest.mark.parametrize("suffixes", [None, ["the cup", "<loc0001><loc0002>", "yes ?"]])
 def test_half_depth_attention_is_transformers_own(
-    backbone: Backbone, processor: Any, suffixes: list[str] | None
+    backbone: TorchModel, processor: Any, suffixes: list[str] | None
 ) -> None:
     prompts = encode_prompts(processor, "detect", CONTEXTS, suffixes)
     pixels = pictures(3)
@@ -98,7 +98,7 @@ def test_a_sliding_window_shorter_than_the_prompt_is_kept(processor: Any) -> Non
 
 
 def test_the_prefix_sees_itself_and_the_suffix_looks_back(
-    backbone: Backbone, processor: Any
+    backbone: TorchModel, processor: Any
 ) -> None:
     prompts = encode_prompts(processor, "detect", ["the red block"], ["the cup"])
     with torch.inference_mode():
@@ -111,7 +111,7 @@ def test_the_prefix_sees_itself_and_the_suffix_looks_back(
     assert (suffix.tril() > 0).sum() == suffix.tril().count_nonzero()
 
 
-def test_the_blocks_above_are_never_run(backbone: Backbone, processor: Any) -> None:
+def test_the_blocks_above_are_never_run(backbone: TorchModel, processor: Any) -> None:
     broken = copy.deepcopy(backbone)
     half = half_depth_block(backbone.blocks)
     for layer in broken.model.model.language_model.layers[half + 1 :]:
@@ -125,7 +125,7 @@ def test_the_blocks_above_are_never_run(backbone: Backbone, processor: Any) -> N
         backbone.attention_at(backbone.blocks, features, prompts)
 
 
-def test_padding_changes_nothing(backbone: Backbone, processor: Any) -> None:
+def test_padding_changes_nothing(backbone: TorchModel, processor: Any) -> None:
     features = backbone.look(pictures(1))
     together = encode_prompts(processor, "detect", CONTEXTS)
     with torch.inference_mode():
@@ -151,7 +151,7 @@ def test_gradients_reach_the_lower_blocks_only(processor: Any) -> None:
 
 
 def test_cached_features_give_the_logits_that_pixels_give(
-    backbone: Backbone, processor: Any
+    backbone: TorchModel, processor: Any
 ) -> None:
     prompts = encode_prompts(processor, "detect", CONTEXTS, ["the cup"] * 3)
     full = reference(backbone, prompts, pictures(3))
@@ -169,7 +169,9 @@ def test_cached_features_give_the_logits_that_pixels_give(
     assert len(attentions) == backbone.blocks
 
 
-def test_one_step_with_a_cache_equals_the_whole_prompt(backbone: Backbone, processor: Any) -> None:
+def test_one_step_with_a_cache_equals_the_whole_prompt(
+    backbone: TorchModel, processor: Any
+) -> None:
     prefix = encode_prompts(processor, "detect", CONTEXTS[:1])
     whole = encode_prompts(processor, "detect", CONTEXTS[:1], ["cup"])  # cup <eos>
     length = prefix.input_ids.shape[1]
@@ -187,7 +189,7 @@ def test_one_step_with_a_cache_equals_the_whole_prompt(backbone: Backbone, proce
     torch.testing.assert_close(stepped, expected[:, length], rtol=1e-4, atol=1e-5)
 
 
-def test_features_must_fit_the_image_tokens(backbone: Backbone, processor: Any) -> None:
+def test_features_must_fit_the_image_tokens(backbone: TorchModel, processor: Any) -> None:
     prompts = encode_prompts(processor, "detect", CONTEXTS)
     with pytest.raises(ValueError, match="image tokens"):
         backbone.embed(prompts.input_ids, torch.zeros(1, 5, 32))
@@ -202,7 +204,7 @@ def test_the_block_of_the_paper() -> None:
 def test_loading_keeps_every_weight_and_counts_memory_once(processor: Any, tmp_path: Path) -> None:
     before = make_backbone(processor)
     before.model.save_pretrained(tmp_path)
-    after = load_backbone(tmp_path)
+    after = load_model(tmp_path)
     for (name, one), (_, two) in zip(
         before.model.named_parameters(), after.model.named_parameters(), strict=True
     ):
@@ -211,6 +213,6 @@ def test_loading_keeps_every_weight_and_counts_memory_once(processor: Any, tmp_p
     assert not after.model.training
     weights = sum(p.numel() * 4 for p in after.model.parameters())
     assert weights <= after.memory_bytes() < weights + 10_000
-    half = load_backbone(tmp_path, dtype=torch.bfloat16)
+    half = load_model(tmp_path, dtype=torch.bfloat16)
     assert half.dtype == torch.bfloat16
     assert half.memory_bytes() < 0.51 * after.memory_bytes()

@@ -13,21 +13,22 @@ import torch
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import IVG, Adapters
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.adapters import Adapters
+from clue_ros.model.backbone import IVG
 from clue_ros.model.checkpoint import load_checkpoint
-from clue_ros.model.detector import answer_head
 from clue_ros.model.detector_baselines import BASELINES, CandidateCount, FirstToken, YesNo
 from clue_ros.model.detector_variants import VARIANTS
+from clue_ros.model.heads import answer_head
 from clue_ros.model.prompts import build_tokenizer, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 Picture = npt.NDArray[np.uint8]
 
 
 @pytest.fixture(scope="module")
-def parts(random_model: Path) -> tuple[Backbone, Adapters, Any]:
-    """Backbone with adapter B, and the processor."""
-    backbone = load_backbone(random_model)
+def parts(random_model: Path) -> tuple[TorchModel, Adapters, Any]:
+    """TorchModel with adapter B, and the processor."""
+    backbone = load_model(random_model)
     adapters = Adapters(backbone)
     adapters.load(IVG, random_model / IVG)
     return backbone, adapters, load_processor(random_model)
@@ -51,7 +52,7 @@ def test_table_one_has_the_papers_six_variants_and_ours() -> None:
 
 
 def test_an_answer_at_full_depth_is_the_whole_models_next_token(
-    parts: tuple[Backbone, Adapters, Any],
+    parts: tuple[TorchModel, Adapters, Any],
 ) -> None:
     """Two prompts of different length: the answer is read at each one's own end."""
     backbone, adapters, processor = parts
@@ -87,7 +88,7 @@ def test_a_tokenizer_without_yes_and_no_has_no_answers() -> None:
     ],
 )
 def test_candidates_are_whole_boxes(
-    parts: tuple[Backbone, Adapters, Any], said: str, boxes: int
+    parts: tuple[TorchModel, Adapters, Any], said: str, boxes: int
 ) -> None:
     backbone, adapters, processor = parts
     detector = CandidateCount(backbone, adapters, processor.tokenizer)
@@ -95,7 +96,7 @@ def test_candidates_are_whole_boxes(
     assert detector._boxes(tokens) == boxes
 
 
-def test_candidates_are_asked_for_by_name_alone(parts: tuple[Backbone, Adapters, Any]) -> None:
+def test_candidates_are_asked_for_by_name_alone(parts: tuple[TorchModel, Adapters, Any]) -> None:
     backbone, adapters, processor = parts
     detector = CandidateCount(backbone, adapters, processor.tokenizer)
     context = "pick up the red block assistant: which one user: the left one"
@@ -105,7 +106,7 @@ def test_candidates_are_asked_for_by_name_alone(parts: tuple[Backbone, Adapters,
 
 
 def test_the_first_token_is_what_the_decoders_policy_goes_by(
-    random_model: Path, parts: tuple[Backbone, Adapters, Any], picture: Picture
+    random_model: Path, parts: tuple[TorchModel, Adapters, Any], picture: Picture
 ) -> None:
     backbone, adapters, processor = parts
     detector = FirstToken(backbone, adapters, processor.tokenizer)
@@ -125,7 +126,7 @@ def test_the_first_token_is_what_the_decoders_policy_goes_by(
     assert maps.shape == (1, 8, 8)
 
 
-def test_yes_or_no_is_asked_of_the_bare_base(parts: tuple[Backbone, Adapters, Any]) -> None:
+def test_yes_or_no_is_asked_of_the_bare_base(parts: tuple[TorchModel, Adapters, Any]) -> None:
     backbone, adapters, processor = parts
     detector = YesNo(backbone, adapters, processor.tokenizer)
     prompts = detector.prompts(processor, ["the block", "the ball"])

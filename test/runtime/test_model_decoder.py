@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.decoding import Generation, Mode, Vocabulary, generate
 from clue_ros.model.location_tokens import is_valid
 from clue_ros.model.prompts import IMAGE, SEGMENTS, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
-Make = Callable[[int], tuple[Backbone, Vocabulary]]
+Make = Callable[[int], tuple[TorchModel, Vocabulary]]
 
 CONTEXTS = [
     "the red block",
@@ -31,8 +31,8 @@ def processor(random_model: Path) -> Any:
 def make(random_model: Path, processor: Any) -> Make:
     """A backbone with its own random weights, and its vocabulary."""
 
-    def build(seed: int) -> tuple[Backbone, Vocabulary]:
-        backbone = load_backbone(random_model)
+    def build(seed: int) -> tuple[TorchModel, Vocabulary]:
+        backbone = load_model(random_model)
         torch.manual_seed(seed)
         with torch.no_grad():
             for weight in backbone.model.model.language_model.layers.parameters():
@@ -161,7 +161,7 @@ def test_the_score_of_a_grounding_is_of_its_own_box() -> None:
     assert found.score == pytest.approx(0.5**0.5)
 
 
-def favour(backbone: Backbone, processor: Any, wishes: dict[str, float]) -> None:
+def favour(backbone: TorchModel, processor: Any, wishes: dict[str, float]) -> None:
     """Make the decoder want some tokens, whatever it sees."""
     bonus = torch.zeros(backbone.text.vocab_size)
     for token, amount in wishes.items():

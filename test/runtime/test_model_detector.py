@@ -11,20 +11,18 @@ from test_model_attention import hills
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import Adapters
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.detector import (
+from clue_ros.model.detector import DetectorSettings, load_detector, load_settings
+from clue_ros.model.heads import (
     HEADS,
     AnswerHead,
     CnnHead,
-    DetectorSettings,
     detector_loss,
-    load_detector,
     load_head,
-    load_settings,
     probability,
     save_head,
 )
 from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.torch_backbone import load_model
 
 
 @pytest.mark.parametrize("grid", [2, 8, 14, 32])
@@ -121,7 +119,7 @@ def test_every_registered_head_can_be_built_saved_and_loaded(
 
 
 def test_the_detector_reads_its_block_with_its_word_through_its_adapter(random_model: Path) -> None:
-    backbone = load_backbone(random_model)
+    backbone = load_model(random_model)
     adapters = Adapters(backbone)
     processor = load_processor(random_model)
     detector = load_detector(backbone, adapters, random_model / "detector", processor.tokenizer)

@@ -20,9 +20,9 @@ from benchmarks.full_size import (
     stand_in_processor,
 )
 from clue_ros.model import backbone as backbone_module
-from clue_ros.model.backbone import Backbone
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.prompts import LOCATIONS, SEGMENTS
+from clue_ros.model.torch_backbone import TorchModel
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "equivalence.py"
 
@@ -51,7 +51,7 @@ def test_ours_is_theirs(processor: Any, dtype: torch.dtype, seed: int) -> None:
 
 
 def _zero_based(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def prepare(self: Backbone, *arguments: Any) -> Any:
+    def prepare(self: TorchModel, *arguments: Any) -> Any:
         embedded, extra = plain(self, *arguments)
         extra.shared["position_ids"] = extra.shared["position_ids"] - 1
         return embedded, extra
@@ -60,7 +60,7 @@ def _zero_based(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _uncapped(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def attend(self: Backbone, *arguments: Any) -> Any:
+    def attend(self: TorchModel, *arguments: Any) -> Any:
         for layer in self.model.model.language_model.layers:
             layer.self_attn.attn_logit_softcapping = None
         try:
@@ -73,7 +73,7 @@ def _uncapped(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one_less(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def attend(self: Backbone, block: int, *arguments: Any) -> Any:
+    def attend(self: TorchModel, block: int, *arguments: Any) -> Any:
         return plain(self, block - 1, *arguments)
 
     return attend
@@ -91,7 +91,7 @@ def test_a_wrong_path_is_noticed(
     processor: Any, monkeypatch: pytest.MonkeyPatch, method: str, wrong: Any, noticed: str
 ) -> None:
     backbone = random_backbone(small_config())
-    monkeypatch.setattr(backbone_module.Backbone, method, wrong(getattr(Backbone, method)))
+    monkeypatch.setattr(backbone_module.TorchModel, method, wrong(getattr(TorchModel, method)))
     report = compare(backbone, processor, random_adapters(backbone), new_tokens=1)
     assert not report.holds
     assert noticed in {check.name for check in report.checks if not check.holds}

@@ -13,7 +13,7 @@ import torch
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.lab.training.fusion import fit
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.fusion import (
     SETTINGS_FILE,
     Fusion,

@@ -17,7 +17,6 @@ from clue_ros.dialogue.types import Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.model import checkpoint as module
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.lean import open_lean
 from clue_ros.model.quantization import is_out_of_memory

@@ -21,9 +21,10 @@ from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.model import quantization
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.adapters import Adapters
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import find
 
@@ -40,7 +41,7 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random_model(tmp_path_factory.mktemp("wide"), width=128, mlp=256)
 
 
-def kinds(backbone: Backbone) -> dict[str, str]:
+def kinds(backbone: TorchModel) -> dict[str, str]:
     """The class of every linear layer, adapters looked through."""
     found = {}
     for name, module in backbone.model.named_modules():
@@ -50,7 +51,7 @@ def kinds(backbone: Backbone) -> dict[str, str]:
     return found
 
 
-def attention(backbone: Backbone, folder: Path) -> torch.Tensor:
+def attention(backbone: TorchModel, folder: Path) -> torch.Tensor:
     prompts = encode_prompts(load_processor(folder), "detect", ["the red block"])
     pixels = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.inference_mode():
@@ -63,8 +64,8 @@ def attention(backbone: Backbone, folder: Path) -> torch.Tensor:
 def test_only_the_decoders_projections_are_quantised(
     wide_model: Path, dtype: torch.dtype, name: str, layer: str
 ) -> None:
-    plain = load_backbone(wide_model, dtype=dtype)
-    backbone = load_backbone(wide_model, dtype=dtype, quantization=name)
+    plain = load_model(wide_model, dtype=dtype)
+    backbone = load_model(wide_model, dtype=dtype, quantization=name)
     found = kinds(backbone)
     decoder = {key for key in found if ".language_model.layers." in key}
     assert len(decoder) == 7 * backbone.blocks
@@ -80,7 +81,7 @@ def test_only_the_decoders_projections_are_quantised(
 @needs_bitsandbytes
 @pytest.mark.parametrize(("name", "bits"), [("int8", 8), ("nf4", 4)])
 def test_memory_is_counted_with_its_scales(wide_model: Path, name: str, bits: int) -> None:
-    plain, backbone = (load_backbone(wide_model, quantization=which) for which in ("none", name))
+    plain, backbone = (load_model(wide_model, quantization=which) for which in ("none", name))
     weights = sum(
         layer.weight.numel()
         for key, layer in plain.model.named_modules()
@@ -100,8 +101,8 @@ def test_memory_is_counted_with_its_scales(wide_model: Path, name: str, bits: in
 def test_a_quantised_decoder_attends_nearly_as_before(
     wide_model: Path, name: str, most: float
 ) -> None:
-    plain = load_backbone(wide_model)
-    small = load_backbone(wide_model, quantization=name)
+    plain = load_model(wide_model)
+    small = load_model(wide_model, quantization=name)
     expected, found = attention(plain, wide_model), attention(small, wide_model)
     error = float((found - expected).norm() / expected.norm())
     assert 0 < error < most
@@ -110,7 +111,7 @@ def test_a_quantised_decoder_attends_nearly_as_before(
 @needs_bitsandbytes
 @pytest.mark.parametrize("name", SMALL)
 def test_adapters_switch_and_learn_on_a_quantised_base(wide_model: Path, name: str) -> None:
-    backbone = load_backbone(wide_model, quantization=name)
+    backbone = load_model(wide_model, quantization=name)
     base = attention(backbone, wide_model)
     adapters = Adapters(backbone)
     adapters.load(DETECTOR, wide_model / DETECTOR)

@@ -9,7 +9,7 @@ import pytest
 from clue_ros.dialogue import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.loading import find_base, read_json, write_json
 
 

@@ -9,8 +9,7 @@ import torch
 
 from benchmarks.full_size import random_adapters
 from clue_ros.errors import ClueWarning, ModelError
-from clue_ros.model.adapters import DETECTOR, IVG
-from clue_ros.model.backbone import Backbone, load_backbone
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint, IvgSettings
 from clue_ros.model.decoding import (
     PLAUSIBLE,
@@ -34,6 +33,7 @@ from clue_ros.model.oracle import (
     suffix_log_probs,
 )
 from clue_ros.model.prompts import decode_text, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 CONTEXT = "pick up the block assistant: which one ? user: the left one"
 SUFFIXES = ["the red one", "", "no", "do you mean the blue ball or the green cylinder ?", "no"]
@@ -42,7 +42,7 @@ BOXES = [f"<loc0001><loc{x:04d}><loc0900><loc1000>" for x in (3, 40, 500)]
 
 def random_checkpoint(folder: Path, seed: int) -> Checkpoint:
     """A base and adapters with random weights large enough for errors to show."""
-    backbone = load_backbone(folder)
+    backbone = load_model(folder)
     torch.manual_seed(seed)
     with torch.no_grad():
         for weight in backbone.model.model.language_model.layers.parameters():
@@ -96,7 +96,7 @@ def test_the_prompt_is_read_once_whatever_the_number_of_suffixes(
         raise AssertionError("a whole sequence was read")
 
     monkeypatch.setattr(FastDecoder, "run", counted)
-    monkeypatch.setattr(Backbone, "forward", refused)
+    monkeypatch.setattr(TorchModel, "forward", refused)
     suffix_log_probs(parts, IVG, features, "clarify", "the block", ["the red one"] * 30)
     prompt, suffixes = sizes
     assert prompt[0] == 1

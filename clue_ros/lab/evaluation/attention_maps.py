@@ -31,13 +31,13 @@ from clue_ros.lab.evaluation.options import DetectorModelOptions
 from clue_ros.lab.options import FIGURE, add_options, option, read_options, required
 from clue_ros.lab.report import new_figure, save_figure
 from clue_ros.model.attention import attention_map
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import check_processor, load_checkpoint
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.loading import demo_folder, find_base, find_model
 from clue_ros.model.peaks import find_peaks
 from clue_ros.model.prompts import Prompts, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchBackbone, TorchModel, load_model
 
 ImageArray = npt.NDArray[np.uint8]
 Map = npt.NDArray[np.float32]
@@ -69,8 +69,10 @@ class MapReader:
         else:
             # Every block's map comes from transformers, in float32: so must the picture's features.
             dtype = "float32" if choose_device(model.device).type == "cpu" else "auto"
-            checkpoint = load_checkpoint(**vars(model), dtype=dtype)
-            self.backbone, self._processor = checkpoint.backbone, checkpoint.processor
+            checkpoint = load_checkpoint(**vars(model), dtype=dtype, backend="torch")
+            assert isinstance(checkpoint.backbone, TorchBackbone)
+            self._torch, self.backbone = checkpoint.backbone, checkpoint.backbone.model
+            self._processor = load_processor(checkpoint.base)
             self._detector = checkpoint.detector
         self.blocks = self.backbone.blocks
         self.half_depth = half_depth_block(self.blocks)
@@ -83,7 +85,9 @@ class MapReader:
             maps = block_maps(self.backbone, features, prompts)[:, self.half_depth]
             verdict = f"block {self.half_depth}, no adapter"
         else:
-            chance, maps = self._detector(features, prompts)
+            asked = self._detector.prompts(self._processor, [text])
+            chance, found = self._detector(_array(features), asked)
+            maps = torch.from_numpy(found)
             ambiguous = float(chance[0]) >= self._detector.settings.threshold
             verdict = (
                 f"{'ambiguous' if ambiguous else 'clear'} (probability {float(chance[0]):.2f})"
@@ -113,8 +117,9 @@ class MapReader:
         if self._detector is None:
             prompts = encode_prompts(self._processor, "detect", [text])
             return features, prompts.to(self.backbone.device)
-        self._detector.adapters.use(self._detector.adapter)
-        return features, self._detector.prompts(self._processor, [text])
+        self._torch.peft.use(self._detector.reader.adapter)
+        prompts = self._detector.prompts(self._processor, [text])
+        return features, prompts.to(self.backbone.device)
 
 
 def _array(maps: torch.Tensor) -> Map:
@@ -122,7 +127,7 @@ def _array(maps: torch.Tensor) -> Map:
 
 
 @torch.inference_mode()
-def block_maps(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
+def block_maps(backbone: TorchModel, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
     """Maps of every block through the active adapter, (B, L, g, g) float32 in 0..1, in one pass.
 
     features: (B or 1, N, D). Holds the attention of all blocks at once: B * L * H * T * T numbers.
@@ -132,13 +137,13 @@ def block_maps(backbone: Backbone, features: torch.Tensor, prompts: Prompts) -> 
     return torch.stack(maps, 1)
 
 
-def load_base(model: str, device: str) -> tuple[Backbone, Any]:
+def load_base(model: str, device: str) -> tuple[TorchModel, Any]:
     """A model's backbone and processor, without adapters; bfloat16 on a GPU. Raises ModelError."""
     base = find_base(find_model(model))
     place = choose_device(device)
-    backbone = load_backbone(base, device=place, dtype=choose_dtype("auto", place))
+    backbone = load_model(base, device=place, dtype=choose_dtype("auto", place))
     processor = load_processor(base)
-    check_processor(processor, backbone, base)
+    check_processor(processor, backbone.config, base)
     return backbone, processor
 
 

@@ -28,7 +28,7 @@ class ClipFeatures:
         from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
         from transformers.models.clip.modeling_clip import CLIPVisionModelWithProjection
 
-        from clue_ros.model.backbone import quietly
+        from clue_ros.model.torch_backbone import quietly
 
         try:
             with quietly():

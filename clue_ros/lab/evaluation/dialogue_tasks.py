@@ -240,7 +240,7 @@ def choose_box(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) ->
     features: of the image, (1, N, D). A decoder that counts names other boxes before the target's:
     those that it would say stand before each box.
     """
-    from clue_ros.model.adapters import IVG
+    from clue_ros.model.backbone import IVG
     from clue_ros.model.oracle import suffix_log_probs
 
     parts = clue.checkpoint

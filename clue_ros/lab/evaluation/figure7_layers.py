@@ -48,7 +48,7 @@ from clue_ros.lab.report import (
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.detector import fit_threshold
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.detector import CnnHead, detector_loss
+from clue_ros.model.heads import CnnHead, detector_loss
 from clue_ros.model.loading import (
     find_base,
     find_model,

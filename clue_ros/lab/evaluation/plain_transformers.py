@@ -23,10 +23,10 @@ from peft import PeftModel
 from PIL import Image
 
 from clue_ros.model.attention import image_attention, min_max
-from clue_ros.model.backbone import load_config
-from clue_ros.model.detector import load_head
+from clue_ros.model.heads import load_head
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_config
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from PIL import Image
 
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.in_domain import require_scenes
@@ -45,12 +43,13 @@ from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import WORLDS
-from clue_ros.lab.training.parallel import pick_device
-from clue_ros.model.backbone import load_backbone
-from clue_ros.model.decoding import Vocabulary, generate
+from clue_ros.model.backbone import Array
+from clue_ros.model.checkpoint import open_backbone
+from clue_ros.model.decoding import Vocabulary, read_prompts, reply_to
+from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.location_tokens import decode_box, nearest_valid
-from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.prompts import encode_prompts, open_processor
 from clue_ros.model.tasks import ANSWER, DETECT
 
 RIGHT = 0.5  # IoU of a box that is right
@@ -84,26 +83,23 @@ class BaseModel:
 
     def __init__(self, model: str, device: str = "auto") -> None:
         folder = find_base(find_model(model))
-        self.backbone = load_backbone(folder)
-        self.backbone.model.to(pick_device(device))
-        self.processor: Any = load_processor(folder)
-        self.vocabulary = Vocabulary(
-            self.processor.tokenizer, self.backbone.text.vocab_size, self.backbone.device
-        )
+        self.backbone = open_backbone(folder, LoadOptions(folder, device=device))
+        self.processor: Any = open_processor(folder)
+        size = self.backbone.config.text_config.vocab_size
+        self.vocabulary = Vocabulary(self.processor.tokenizer, size)
 
-    @torch.inference_mode()
-    def look(self, image: Rgb) -> torch.Tensor:
+    def look(self, image: Rgb) -> Array:
         """An image, uint8 RGB (H, W, 3) -> features (1, N, D)."""
-        found = self.processor.image_processor([Image.fromarray(image)], return_tensors="pt")
-        return self.backbone.look(found["pixel_values"])
+        return self.backbone.look(self.processor.pixels([image]))
 
     def answers(
-        self, features: torch.Tensor, instruction: str, contexts: Sequence[str], most: int
+        self, features: Array, instruction: str, contexts: Sequence[str], most: int
     ) -> list[str]:
         """The answer to each prompt about one image, in lower case, with location tokens."""
-        prompts = encode_prompts(self.processor, instruction, contexts).to(self.backbone.device)
-        said = generate(
-            self.backbone, self.vocabulary, features, prompts, "unconstrained", max_new_tokens=most
+        prompts = encode_prompts(self.processor, instruction, contexts)
+        prefill = read_prompts(self.backbone, features, prompts, None)
+        said = reply_to(
+            self.backbone, self.vocabulary, prefill, "unconstrained", max_new_tokens=most
         )
         tokenizer = self.processor.tokenizer
         return [
@@ -130,7 +126,7 @@ def ask_scene(
 
 def _detections(
     base: BaseModel,
-    features: torch.Tensor,
+    features: Array,
     scene: Scene,
     public: PublicTasks,
     rng: np.random.Generator,
@@ -153,7 +149,7 @@ def _detections(
 
 def _answers(
     base: BaseModel,
-    features: torch.Tensor,
+    features: Array,
     scene: Scene,
     public: PublicTasks,
     rng: np.random.Generator,
@@ -182,7 +178,7 @@ def _crop_answers(
 
 
 def _caption(
-    base: BaseModel, features: torch.Tensor, objects: Sequence[SceneObject], public: PublicTasks
+    base: BaseModel, features: Array, objects: Sequence[SceneObject], public: PublicTasks
 ) -> Record:
     (text,) = base.answers(features, "caption en", [""], CAPTION_TOKENS)
     parts = [part for part in re.split(r"\s*,\s*|\band\b", text) if part.strip()]

@@ -18,14 +18,16 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
 from clue_ros.lab.training.plan import FULL_SIZE, ModelSizes
-from clue_ros.model.adapters import DETECTOR, IVG, Adapters, lora_config
-from clue_ros.model.backbone import ATTENTION, Backbone, quietly
+from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.detector import CnnHead, DetectorSettings, save_head
+from clue_ros.model.detector import DetectorSettings
 from clue_ros.model.fusion import Fusion, save_fusion, weights_digest
+from clue_ros.model.heads import CnnHead, save_head
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
 from clue_ros.model.prompts import build_processor, load_processor
+from clue_ros.model.torch_backbone import ATTENTION, TorchModel, quietly
 
 SIZES = {
     "300m": ModelSizes(256, 1024, 4096, 10, 14, 1024, 4096, 10, 8, 4, 128, 32768),
@@ -55,7 +57,7 @@ def write_random_model(
                 model = make(config, dtype=dtype, attn_implementation=ATTENTION)
         finally:
             torch.set_default_dtype(before)
-        backbone = Backbone(model.eval().requires_grad_(False))
+        backbone = TorchModel(model.eval().requires_grad_(False))
         model.save_pretrained(folder)
         vision: Any = config.vision_config
         build_processor(tokenizer, vision.image_size, backbone.grid**2).save_pretrained(folder)

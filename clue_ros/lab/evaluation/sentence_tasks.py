@@ -219,7 +219,7 @@ def measure_sentences(
     ranked_among: candidates of the ranking. plain: the share of answers that are right too, as in
     GuessWhat?! clip: says which images are similar; None: the model's own features.
     """
-    from clue_ros.model.adapters import IVG
+    from clue_ros.model.backbone import IVG
     from clue_ros.model.oracle import ORACLE, suffix_log_probs
 
     images, parts = LastImage(clue), clue.checkpoint

@@ -140,20 +140,19 @@ def _measure(
     """All figures of one model; each table is printed as soon as it is measured."""
     import torch
 
-    from clue_ros.model.devices import DTYPES, MIXED, device_name, wants_mixed
+    from clue_ros.model.devices import MIXED, device_name
 
     large = size == "3b"
-    halved = device.type == "cuda" or (large and not wants_mixed("auto", device))
-    ours = options.dtype or ("bfloat16" if halved else "auto")
+    ours = options.dtype or ("bfloat16" if device.type == "cuda" else "auto")
     # Of the files, and of transformers.
     dtype = "bfloat16" if ours == "bfloat16" or large else "float32"
     folder = find_model(options.model)
     if size is not None:
         from clue_ros.lab.evaluation.random_models import room_for, write_random_model
 
-        if not room_for(scratch, size, DTYPES[dtype]):
+        if not room_for(scratch, size, getattr(torch, dtype)):
             raise ClueError(f"{scratch} has no room for a model of {size}: set TMPDIR to one")
-        folder = write_random_model(scratch / "model", size, DTYPES[dtype], device)
+        folder = write_random_model(scratch / "model", size, getattr(torch, dtype), device)
     result: dict[str, Any] = {
         "model": size or options.model,
         "dtype": ours,
@@ -192,8 +191,9 @@ def _measure(
         show(MEMORY_HEADER, [[name, *held.values()] for name, held in result["gpu_memory"].items()])
     result["costs"] = bench.costs(max(1, options.repeats // 2))
     show(COSTS_HEADER, _cost_lines(result["costs"]))
-    products = torch.bfloat16 if bench.clue.dtype == MIXED else DTYPES[dtype]
-    floor = result["floor"] = bench.floor(products, DTYPES[dtype], max(1, options.repeats // 2))
+    rest = getattr(torch, dtype)
+    products = torch.bfloat16 if bench.clue.dtype == MIXED else rest
+    floor = result["floor"] = bench.floor(products, rest, max(1, options.repeats // 2))
     show(FLOOR_HEADER, _floor_lines(floor["parts"]))
     show((*FLOOR_HEADER, "measured, ms", "measured / least"), _floor_lines(floor["replies"]))
     print(f"{floor['gigaflops']} GFLOP/s, {floor['gigabytes_per_second']} GB/s measured")
@@ -219,7 +219,6 @@ class Bench:
         from clue_ros.engine import Clue
         from clue_ros.images import load_image
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
-        from clue_ros.model.devices import DTYPES
         from clue_ros.model.quantization import give_back
 
         give_back()  # what made the model, and the contenders before
@@ -233,8 +232,9 @@ class Bench:
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
         # With what the first replies made to stay; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
-        self.plain = PlainTransformers(folder, DTYPES[dtype], self._device)
-        best = PlainTransformers(folder, DTYPES[dtype], self._device, best=True)
+        kind = getattr(torch, dtype)
+        self.plain = PlainTransformers(folder, kind, self._device)
+        best = PlainTransformers(folder, kind, self._device, best=True)
         best.share_weights(self.plain)
         self.bests = {dtype: best}
         if dtype != "bfloat16":

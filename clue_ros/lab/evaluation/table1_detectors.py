@@ -54,7 +54,7 @@ from clue_ros.lab.training.detector import (
     DetectorRecipe,
     train_detector,
 )
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import existing_folder, load_checkpoint, open_detector
 from clue_ros.model.detector import Detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
@@ -254,7 +254,8 @@ class Predictor:
     def __init__(self, model: WeightsOptions, folder: Path) -> None:
         self._folder = folder
         # A baseline as its detector: the folder may be a bare base, with no adapter at all.
-        given = {**vars(model), "detector": BASE_ONLY}
+        # torch runs every variant, the autoregressive ones too.
+        given = {**vars(model), "detector": BASE_ONLY, "backend": "torch"}
         self._checkpoint = load_checkpoint(**given)
         self._open: dict[DetectorEntry, Detector] = {}
 
@@ -287,7 +288,6 @@ class Predictor:
             parts = self._checkpoint
             self._open[entry] = open_detector(
                 parts.backbone,
-                parts.adapters,
                 parts.processor,
                 entry.folder or entry.name,
                 adapter=entry.label,

@@ -11,21 +11,23 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.options import AdapterOptions
-from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import TorchModel, load_model
 
 
-def frozen_base(options: AdapterOptions, base: Path, device: torch.device) -> tuple[Backbone, Any]:
+def frozen_base(
+    options: AdapterOptions, base: Path, device: torch.device
+) -> tuple[TorchModel, Any]:
     """The base in a folder with no weight to learn, and its processor; sets the seed."""
     torch.manual_seed(options.seed)
-    backbone = load_backbone(base, device=device, dtype=getattr(torch, options.base_dtype))
+    backbone = load_model(base, device=device, dtype=getattr(torch, options.base_dtype))
     processor = load_processor(base)
     check_words(processor.tokenizer, options.world, str(base))
     backbone.model.requires_grad_(False)
     return backbone, processor
 
 
-def checkpoint_activations(backbone: Backbone) -> None:
+def checkpoint_activations(backbone: TorchModel) -> None:
     """Keep a block's input alone for the backward pass, which runs the block again."""
     model = backbone.model
     enable = getattr(model, "activation_checkpointing_enable", None)  # from transformers 5.21 on

@@ -19,9 +19,9 @@ import torch
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.training.base import base_weights, save_base
-from clue_ros.model.backbone import load_backbone
 from clue_ros.model.loading import EMBEDDED, find_base, find_model
 from clue_ros.model.prompts import load_processor
+from clue_ros.model.torch_backbone import load_model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -83,13 +83,13 @@ def average(bases: tuple[tuple[str, float], ...], out: Path, dtype: torch.dtype)
     """
     (first, share), *others = bases
     folder = find_base(find_model(first))
-    model, processor = load_backbone(folder).model, load_processor(folder)
+    model, processor = load_model(folder).model, load_processor(folder)
     mean = base_weights(model)
     for weight in mean.values():
         weight.mul_(share)
     for name, share in others:
         folder = find_base(find_model(name))
-        weights = base_weights(load_backbone(folder).model)
+        weights = base_weights(load_model(folder).model)
         if load_processor(folder).tokenizer.get_vocab() != processor.tokenizer.get_vocab():
             raise ClueError(f"{name} has other tokens than {first}: only like bases have a mean")
         for key in sorted({*mean, *weights}):

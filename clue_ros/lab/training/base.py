@@ -33,12 +33,12 @@ from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions
 from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.lab.training.vision import load_teacher, train_vision
-from clue_ros.model.backbone import load_backbone, load_config, quietly
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
+from clue_ros.model.torch_backbone import load_config, load_model, quietly
 
 TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
@@ -254,7 +254,7 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
     they are. Raises ClueError if another size differs, ModelError if there is no model.
     """
     folder = find_base(find_model(source))
-    other = load_backbone(folder).model
+    other = load_model(folder).model
     theirs, mine = base_weights(other), base_weights(model)
     if has_stem(model.config.vision_config) and not has_stem(other.config.vision_config):
         # The features of a new stem are filled, and their projection is zero.

@@ -44,27 +44,26 @@ from clue_ros.lab.training.packing import patch_shares, target_map, training_att
 from clue_ros.lab.training.parallel import autocast
 from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.vision import batch_tensor
-from clue_ros.model.adapters import DETECTOR, Adapters, lora_config
+from clue_ros.model.adapters import Adapters, lora_config
 from clue_ros.model.attention import min_max
-from clue_ros.model.backbone import Backbone
+from clue_ros.model.backbone import DETECTOR
 from clue_ros.model.checkpoint import existing_folder
-from clue_ros.model.detector import (
+from clue_ros.model.detector import SETTINGS_FILE, DetectorSettings, load_settings
+from clue_ros.model.detector_variants import PAPER, VARIANTS, Variant
+from clue_ros.model.heads import (
     HEADS,
-    SETTINGS_FILE,
     AnswerHead,
     CnnHead,
-    DetectorSettings,
     Head,
     Reading,
     detector_loss,
     load_head,
-    load_settings,
     probability,
     save_head,
 )
-from clue_ros.model.detector_variants import PAPER, VARIANTS, Variant
 from clue_ros.model.loading import find_base, find_model, fingerprint, replacing
 from clue_ros.model.prompts import Prompts, encode_prompts
+from clue_ros.model.torch_backbone import TorchModel
 
 HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the CNN alone
 ANSWER_LOSSES = ("vocabulary", "yes-no")
@@ -193,7 +192,7 @@ def train_detector(options: DetectorOptions) -> None:
 
 
 def _go_on_from(
-    options: DetectorOptions, backbone: Backbone, adapters: Adapters, tokenizer: Any
+    options: DetectorOptions, backbone: TorchModel, adapters: Adapters, tokenizer: Any
 ) -> Head:
     """Load the adapter of `--init`, and return its head. Raises ClueError for another variant."""
     assert options.init is not None
@@ -225,7 +224,7 @@ class DetectorBatch:
 
 
 def collate(
-    samples: Sequence[Sample], backbone: Backbone, processor: Any, device: torch.device
+    samples: Sequence[Sample], backbone: TorchModel, processor: Any, device: torch.device
 ) -> DetectorBatch:
     """One query a sequence, with prompts and features as at inference; one look a picture."""
     with torch.no_grad(), autocast(device):
@@ -252,7 +251,7 @@ class DetectorTrainer:
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: TorchModel,
         processor: Any,
         settings: DetectorSettings,
         device: torch.device,

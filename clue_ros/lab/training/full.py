@@ -49,7 +49,7 @@ from clue_ros.lab.training.plan import (
     parts_that_fit,
     table_of,
 )
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.detector_variants import PAPER, VARIANTS
 from clue_ros.model.loading import find_base, find_model, read_json, replacing, write_json
 
@@ -345,7 +345,7 @@ def sizes_of(options: FullOptions) -> ModelSizes:
     """The base's sizes; those of the paper's model are known without its files."""
     if options.model.partition("@")[0] == FULL_MODEL:
         return FULL_SIZE
-    from clue_ros.model.backbone import load_config
+    from clue_ros.model.torch_backbone import load_config
 
     return ModelSizes.of(load_config(find_base(find_model(options.model))))
 

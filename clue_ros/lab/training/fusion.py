@@ -29,7 +29,7 @@ from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.lab.training.views import SceneViews
 from clue_ros.lab.training.zero_shot import train_zero_shot
-from clue_ros.model.adapters import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model

@@ -44,11 +44,12 @@ from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, q
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
 from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.vision import LOC_BINS, soft_bins
-from clue_ros.model.adapters import IVG, Adapters, lora_config
-from clue_ros.model.backbone import Backbone
+from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.backbone import IVG
 from clue_ros.model.checkpoint import IvgSettings, existing_folder, save_ivg_settings
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.multi_view import MAX_VIEWS
+from clue_ros.model.torch_backbone import TorchModel
 
 Number = TypeVar("Number", Tensor, float)
 
@@ -539,7 +540,7 @@ def train_ivg(
         print(json.dumps({"out": str(out), **figures}))
 
 
-def _first_adapter(options: IvgOptions, backbone: Backbone, name: str, out: Path) -> Adapters:
+def _first_adapter(options: IvgOptions, backbone: TorchModel, name: str, out: Path) -> Adapters:
     """A new adapter on the base, or that of `--init`, ready to learn."""
     adapters = Adapters(backbone)
     if options.init is not None:

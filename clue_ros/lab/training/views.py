@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from clue_ros.dialogue.types import Box
@@ -28,7 +26,7 @@ from clue_ros.lab.options import add_options, at_least, option, read_options, re
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
-from clue_ros.model.adapters import IVG
+from clue_ros.model.backbone import IVG, Array
 from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
 from clue_ros.model.loading import read_json, write_json
 from clue_ros.model.multi_view import Window, agreed, settled, window_features, windows
@@ -113,9 +111,9 @@ class SceneViews:
     def __init__(self, checkpoint: Checkpoint, image: npt.NDArray[np.uint8]) -> None:
         self._checkpoint, self._image = checkpoint, image
         self._whole = checkpoint.look(image)
-        self._further: dict[Window, Tensor] = {}
+        self._further: dict[Window, Array] = {}
 
-    def of(self, context: str) -> tuple[Tensor, list[Window]]:
+    def of(self, context: str) -> tuple[Array, list[Window]]:
         """Features (V, N, D) and windows of the views for a context."""
         height, width = self._image.shape[:2]
         attention = self._checkpoint.judge(self._whole, context)[1]
@@ -125,7 +123,7 @@ class SceneViews:
             return self._whole, through
         look = self._checkpoint.look
         further = window_features(self._image, through[1:], self._further, look)
-        return torch.cat([self._whole, further]), through
+        return np.concatenate([self._whole, further]), through
 
 
 def fit(seen: Sequence[Found]) -> float:
