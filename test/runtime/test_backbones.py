@@ -1,0 +1,344 @@
+"""Both backbones give the same, and what plain transformers and peft give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from tiny_model import write_random_model
+
+from clue_ros.engine import Clue
+from clue_ros.errors import ClueWarning, ModelError
+from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
+from clue_ros.model import openvino_backbone
+from clue_ros.model.backbone import DETECTOR, IVG, Backbone, Reader
+from clue_ros.model.checkpoint import Checkpoint, load_checkpoint, open_backbone
+from clue_ros.model.decoding import forced, read_prompts
+from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.openvino_backbone import CACHE, OpenVinoBackbone
+from clue_ros.model.prompts import LeanProcessor, encode_prompts
+from clue_ros.model.torch_backbone import TorchBackbone
+
+REQUESTS = ("pick up the red block", "the left one", "the ball on the left of the blue cylinder")
+CLOSE = 1e-4
+Pixels = npt.NDArray[np.uint8]
+
+
+def image(seed: int, height: int = 60, width: int = 80) -> Pixels:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def both(folder: Path, **settings: Any) -> tuple[Checkpoint, Checkpoint]:
+    """The model by OpenVINO and by torch, in float32 on the CPU."""
+    settings = {"device": "cpu", "dtype": "float32", **settings}
+    ours, theirs = (
+        load_checkpoint(folder, backend=name, **settings) for name in ("openvino", "torch")
+    )
+    assert isinstance(ours.backbone, OpenVinoBackbone)
+    assert isinstance(theirs.backbone, TorchBackbone)
+    return ours, theirs
+
+
+@pytest.fixture(scope="module")
+def pair(random_model: Path) -> tuple[Checkpoint, Checkpoint]:
+    return both(random_model)
+
+
+@pytest.fixture(params=["merged", "shared"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small decoder has a copy an adapter; of a large one the adapters are inputs."""
+    if request.param == "shared":
+        monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{}, {"width": 64, "heads": 8, "kv_heads": 2, "layers": 5}], ids=["tiny", "grouped"]
+)
+def test_features_maps_probabilities_and_replies_are_the_same(
+    tmp_path: Path, storage: str, sizes: dict[str, Any], fresh_seed: int
+) -> None:
+    folder = write_random_model(tmp_path / "m", seed=5, **sizes)
+    found = []
+    for checkpoint in both(folder):
+        features = checkpoint.look(image(fresh_seed), image(fresh_seed + 1))
+        judged = [checkpoint.judge(features[:1], text) for text in REQUESTS]
+        shares = [checkpoint.second_opinion(features[1:], text)[0] for text in REQUESTS]
+        boxes = [s.tokens for text in REQUESTS for s in checkpoint.point(features, text)]
+        words = [checkpoint.speak(features[:1], text, "question").tokens for text in REQUESTS]
+        found.append((features, judged, shares, boxes, words))
+    (features, judged, shares, *said), (theirs, their_judged, their_shares, *their_said) = found
+    assert np.allclose(features, theirs, atol=CLOSE)
+    for (chance, attention), (their_chance, their_attention) in zip(
+        judged, their_judged, strict=True
+    ):
+        assert chance == pytest.approx(their_chance, abs=CLOSE)
+        assert np.abs(attention - their_attention).max() < 10 * CLOSE
+    assert shares == pytest.approx(their_shares, abs=CLOSE)
+    assert said == their_said
+
+
+def test_a_detector_and_a_reply_are_those_of_plain_transformers_and_peft(
+    random_model: Path, fresh_seed: int
+) -> None:
+    plain, picture = PlainTransformers(random_model), image(fresh_seed)
+    checkpoint = load_checkpoint(random_model, backend="openvino", dtype="float32")
+    features = checkpoint.look(picture)
+    for text in REQUESTS:
+        chance = checkpoint.judge(features, text)[0]
+        assert chance == pytest.approx(plain.probability(picture, text), abs=CLOSE)
+        said = checkpoint.speak(features, text, "unconstrained").tokens
+        assert list(said)[:6] == plain.reply(picture, text, max(len(said), 1))[:6][: len(said)]
+
+
+def test_a_batch_with_padding_is_each_prompt_alone(
+    pair: tuple[Checkpoint, Checkpoint], storage: str, random_model: Path, fresh_seed: int
+) -> None:
+    checkpoint = load_checkpoint(random_model, backend="openvino", dtype="float32")
+    features = checkpoint.look(*(image(fresh_seed + i) for i in range(len(REQUESTS))))
+    prompts = encode_prompts(checkpoint.processor, "clarify", REQUESTS)
+    assert not prompts.attention_mask.all()
+    for parts in (checkpoint, pair[1]):
+        detector = parts.detector
+        chances, maps = detector(features, detector.prompts(parts.processor, REQUESTS))
+        state, logits = parts.backbone.read(features, prompts, IVG)
+        further = [parts.backbone.step(state, np.array([7, 8, 9])) for _ in range(3)]
+        for row, text in enumerate(REQUESTS):
+            alone = features[row : row + 1]
+            chance, attention = parts.judge(alone, text)
+            assert chances[row] == pytest.approx(chance, abs=CLOSE)
+            assert np.abs(maps[row] - attention).max() < 10 * CLOSE
+            one = encode_prompts(parts.processor, "clarify", [text])
+            state, own = parts.backbone.read(alone, one, IVG)
+            assert np.allclose(logits[row], own[0], atol=CLOSE * 10)
+            for logit in further:
+                own = parts.backbone.step(state, np.array([7 + row]))
+                assert np.allclose(logit[row], own[0], atol=CLOSE * 10)
+
+
+def test_one_images_features_serve_all_prompts(pair: tuple[Checkpoint, Checkpoint]) -> None:
+    for parts in pair:
+        features = parts.look(image(3))
+        prompts = encode_prompts(parts.processor, "clarify", REQUESTS)
+        _, logits = parts.backbone.read(features, prompts, IVG)
+        _, own = parts.backbone.read(np.repeat(features, len(REQUESTS), 0), prompts, IVG)
+        assert np.allclose(logits, own, atol=CLOSE)
+
+
+def test_the_base_alone_and_each_adapter_stay_apart(
+    pair: tuple[Checkpoint, Checkpoint], fresh_seed: int
+) -> None:
+    found = []
+    for parts in pair:
+        features = parts.look(image(fresh_seed))
+        prompts = encode_prompts(parts.processor, "detect", REQUESTS[:1])
+        names = (None, DETECTOR, IVG, None)
+        found.append(
+            [parts.backbone.attend(features, prompts, Reader(name, 1)).map for name in names]
+        )
+    ours, theirs = found
+    assert np.array_equal(ours[0], ours[3])
+    assert not np.allclose(ours[0], ours[1])
+    assert not np.allclose(ours[1], ours[2])
+    for mine, their in zip(ours, theirs, strict=True):
+        assert np.abs(mine - their).max() < 10 * CLOSE
+
+
+def test_a_long_reply_outgrows_the_room_of_its_state(pair: tuple[Checkpoint, Checkpoint]) -> None:
+    found = []
+    for parts in pair:
+        features = parts.look(image(1))
+        prompts = encode_prompts(parts.processor, "clarify", [REQUESTS[0]])
+        state, _ = parts.backbone.read(features, prompts, IVG)
+        steps = [parts.backbone.step(state, np.array([5 + i % 20])) for i in range(70)]
+        found.append(steps[-1])
+    assert np.allclose(*found, atol=CLOSE * 10)
+
+
+def test_teacher_forcing_side_by_side_is_that_of_the_whole_sequence(
+    pair: tuple[Checkpoint, Checkpoint],
+) -> None:
+    ours, theirs = pair
+    assert isinstance(theirs.backbone, TorchBackbone)
+    features, texts = ours.look(image(2)), ["the red one", "yes", "the one on the left"]
+    tokenizer = ours.processor.tokenizer
+    tokens = [tokenizer(t + "<eos>", add_special_tokens=False)["input_ids"] for t in texts]
+    alone = encode_prompts(ours.processor, "clarify", [REQUESTS[0]])
+    prompts = encode_prompts(ours.processor, "clarify", [REQUESTS[0]] * len(texts), texts)
+    model = theirs.backbone.model
+    theirs.backbone.peft.use(IVG)
+    with torch.inference_mode():
+        hidden, _ = model.forward(torch.from_numpy(features), prompts.to("cpu"))
+        logs = model.logits(hidden).log_softmax(-1)
+    for parts in pair:
+        likely, _ = forced(
+            parts.backbone, read_prompts(parts.backbone, features, alone, IVG), tokens
+        )
+        for row, (own, ids) in enumerate(zip(likely, tokens, strict=True)):
+            begin = alone.input_ids.shape[1] - 1
+            wanted = [float(logs[row, begin + i, token]) for i, token in enumerate(ids)]
+            assert own == pytest.approx(wanted, abs=CLOSE * 10)
+
+
+@pytest.mark.parametrize("shape", [(60, 80), (300, 200), (31, 7), (1, 1)])
+def test_pixels_are_bit_by_bit_those_of_transformers(
+    pair: tuple[Checkpoint, Checkpoint], shape: tuple[int, int], fresh_seed: int
+) -> None:
+    processor = pair[0].processor
+    assert isinstance(processor, LeanProcessor)
+    pixels = image(fresh_seed, *shape)
+    theirs = processor.whole.image_processor([Image.fromarray(pixels)], return_tensors="np")
+    assert np.array_equal(processor.pixels([pixels]), theirs["pixel_values"])
+
+
+def test_sixteen_bits_stay_near_float32(random_model: Path) -> None:
+    plain = load_checkpoint(random_model, backend="openvino", dtype="float32")
+    mixed = load_checkpoint(random_model, backend="openvino", dtype="mixed")
+    features = plain.look(image(4))
+    assert np.abs(mixed.look(image(4)) - features).max() < 0.1
+    for text in REQUESTS:
+        assert mixed.judge(features, text)[0] == pytest.approx(
+            plain.judge(features, text)[0], abs=0.05
+        )
+
+
+def test_a_reply_imports_neither_torch_nor_transformers_nor_peft(random_model: Path) -> None:
+    script = (
+        "import sys, numpy; from clue_ros.engine import Clue; "
+        "from clue_ros.dialogue.types import Dialogue; "
+        f"clue = Clue.load({str(random_model)!r}, policy='detector'); "
+        "view = clue.look(numpy.zeros((60, 80, 3), numpy.uint8)); "
+        "clue.reply(view, Dialogue('the block'), force_grounding=True); "
+        "heavy = ('torch', 'transformers', 'peft', 'huggingface_hub');"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_openvino_writes_nothing_into_the_home_folder_and_asks_nobody(
+    random_model: Path, tmp_path: Path
+) -> None:
+    """A proxy that refuses would be asked by a usage event; CI=true would hide it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    script = (
+        "import socket, sys\n"
+        "asked = []\n"
+        "connect = socket.socket.connect\n"
+        "def refuse(self, address):\n"
+        "    asked.append(address)\n"
+        "    raise OSError('refused')\n"
+        "socket.socket.connect = refuse\n"
+        "import numpy, time\n"
+        "from clue_ros.engine import Clue\n"
+        f"clue = Clue.load({str(random_model)!r}, policy='detector')\n"
+        "clue.look(numpy.zeros((60, 80, 3), numpy.uint8))\n"
+        "time.sleep(0.5)\n"
+        "print(asked)\n"
+    )
+    place = {"HOME": str(home), CACHE: str(tmp_path / "cache"), "CI": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, env={**_environment(), **place},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def test_a_cache_that_cannot_be_written_to_is_said_and_done_without(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "file"
+    place.write_text("no folder")
+    monkeypatch.setenv(CACHE, str(place))
+    with pytest.warns(ClueWarning, match=f"cannot be written to.*{CACHE}"):
+        clue = Clue.load(random_model, backend="openvino", policy="detector")
+    assert clue.ambiguity(clue.look(image(1)), REQUESTS[0]).probability > 0
+
+
+def test_the_cache_notices_changed_weights(random_model: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    before = load_checkpoint(folder, backend="openvino", dtype="float32").look(image(1))
+    path = folder / "model.safetensors"
+    facts, state = path.stat(), load_file(path)
+    (name,) = [key for key in state if key.endswith("post_layernorm.bias")]
+    save_file({**state, name: state[name] + 1}, path)
+    assert path.stat().st_size == facts.st_size
+    after = load_checkpoint(folder, backend="openvino", dtype="float32").look(image(1))
+    assert np.abs(after - before).max() > 0.01
+
+
+def test_a_weight_that_is_missing_is_named(random_model: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    path = folder / "model.safetensors"
+    state = load_file(path)
+    (name,) = [key for key in state if "layers.1.mlp.fc1.weight" in key]
+    save_file({key: weight for key, weight in state.items() if key != name}, path)
+    for backend in ("openvino", "torch"):
+        with pytest.raises(ModelError, match=r"lacks .*layers\.1\.mlp\.fc1\.weight"):
+            load_checkpoint(folder, backend=backend, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_dora": True}, "use_dora is True, which needs backend 'torch'"),
+        ({"r": 0}, "cannot read the adapter"),
+        ({"r": 8}, "has shape"),
+        ({"r": "many"}, "cannot read the adapter"),
+    ],
+)
+def test_an_adapter_that_the_graphs_cannot_take_is_refused_with_the_reason(
+    random_model: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    path = folder / IVG / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    backbone: Backbone = open_backbone(folder, LoadOptions(folder, backend="openvino"))
+    with pytest.raises(ModelError, match=message):
+        backbone.load_adapter(IVG, folder / IVG)
+
+
+def test_rank_stabilised_lora_is_scaled_as_peft_scales_it(
+    random_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    path = folder / IVG / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "use_rslora": True}))
+    (folder / DETECTOR / "fusion.json").unlink(missing_ok=True)
+    ours, theirs = both(folder)
+    features = ours.look(image(5))
+    share, _ = ours.second_opinion(features, REQUESTS[0])
+    assert share == pytest.approx(theirs.second_opinion(features, REQUESTS[0])[0], abs=CLOSE)
+
+
+def test_a_model_that_the_graphs_do_not_know_goes_to_torch_and_says_so(
+    random_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["text_config"]["hidden_activation"] = "silu"
+    path.write_text(json.dumps(config))
+    with pytest.warns(ClueWarning, match="activation is silu"):
+        backbone = open_backbone(folder, LoadOptions(folder))
+    assert isinstance(backbone, TorchBackbone)
+    with pytest.raises(ModelError, match="activation is silu"):
+        open_backbone(folder, LoadOptions(folder, backend="openvino"))
