@@ -191,7 +191,8 @@ def inspect_model(
     """
     from clue_ros.model.detector_baselines import BASELINES
 
-    part, config = Part(str(model), "base", weights=None, activations=None), None
+    part = Part(str(model), "base", model_type="paligemma", weights=None, activations=None)
+    config = None
     report = Report(str(model), thorough, quantization, [part])
     with report.attempt():
         check_quantization(quantization)
@@ -266,7 +267,6 @@ def _find(report: Report, part: Part, model: str | Path, revision: str | None) -
     path = source.fetch("config.json")
     content = read_json(path)
     check_config(path if source.folder is not None else source.name, content)
-    part.model_type = "paligemma"
     return lean_config(content) or load_config(path.parent)
 
 

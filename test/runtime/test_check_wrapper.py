@@ -200,12 +200,13 @@ def test_a_language_model_on_the_hub_that_does_not_fit_names_the_forms_that_woul
     [
         ({"model_type": "bert_of_mine"}, {}, "no causal language model"),
         ({"model_type": "llama"}, {}, "no model.safetensors"),
+        ({"model_type": "llama", "num_hidden_layers": 10**9}, {}, "want 0 to 1000"),
         ({"model_type": "llama"}, {"pytorch_model.bin": b"x"}, "a pickle"),
         ({"model_type": "llama"}, {"model.safetensors": b"cut"}, "cut short or broken"),
     ],
 )
 def test_what_is_no_language_model_is_refused(
-    machine: Machine, tmp_path: Path, config: dict[str, str], files: dict[str, bytes], expected: str
+    machine: Machine, tmp_path: Path, config: dict[str, Any], files: dict[str, bytes], expected: str
 ) -> None:
     write_json(tmp_path / "config.json", config)
     for name, content in files.items():
