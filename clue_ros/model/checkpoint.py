@@ -338,16 +338,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
     options = LoadOptions.of(model, settings)
     check_quantization(options.quantization)
     place = choose_device(options.device)
-    require(
-        options.model,
-        device=place if options.device != "auto" else options.device,
-        dtype=options.dtype,
-        quantization=options.quantization,
-        revision=options.revision,
-        detector=options.detector,
-        ivg=options.ivg,
-        mask_decoder=options.mask_decoder,
-    )
+    require(options)
     folder = find_model(options.model, options.revision)
     try:
         return _load(folder, place, options)

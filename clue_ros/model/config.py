@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from clue_ros.errors import ModelError
 
 if TYPE_CHECKING:
     from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
@@ -33,6 +35,40 @@ _WHOLE = {
     "image_token_index": int, "tie_word_embeddings": bool, "text_config": dict,
     "vision_config": dict,
 }  # fmt: skip
+
+_WIDTHS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "image_size", "patch_size", "num_channels", "d_model", "n_embd",
+)  # fmt: skip
+_LIMITS = {
+    **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer"), 1000),
+    **dict.fromkeys(_WIDTHS, 10**6),
+    "stages": 10**4,  # of a stem: the sum of its sizes
+}
+"""More than any model has."""
+
+
+def check_sizes(place: object, content: Mapping[str, Any], least: int = 0) -> None:
+    """Refuse sizes that no model has, before layers of them are built.
+
+    content: of a config.json, with that of its parts (text_config, ...). Raises ModelError naming
+    `place`.
+    """
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            check_sizes(place, value, least)
+        numbers, most = [*_numbers(value)], _LIMITS.get(name)
+        if most and numbers and not least <= min(numbers) <= sum(numbers) <= most:
+            raise ModelError(f"{place}: {name} is {value!r:.40}, want {least} to {most}")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The numbers of a value, in lists or alone."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 class LeanConfig:

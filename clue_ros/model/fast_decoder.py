@@ -94,9 +94,17 @@ def round_up(length: int, step: int) -> int:
     return -(-length // step) * step
 
 
-def merged_bytes(weights: int, products: torch.dtype | None) -> int:
-    """Bytes of a merged copy of so many weights: in `products`, None for float32."""
-    return weights * (products or torch.float32).itemsize
+def is_merged(
+    weights: int, held: torch.dtype, products: torch.dtype | None, *, whatever_size: bool = False
+) -> bool:
+    """Whether replies read copies of a decoder's projections that an adapter is merged into.
+
+    weights: their number. held: their type. products: as `FastDecoder` takes it. Merging is exact
+    enough in float32, and where 16 bits are enough for the products.
+    """
+    size = weights * (products or held).itemsize
+    exact = products is not None or held is torch.float32
+    return exact and (whatever_size or size <= MERGED_BYTES)
 
 
 @dataclass(frozen=True)
@@ -321,8 +329,12 @@ class FastDecoder:
         made = self._made.get(name)
         if made is None or made.state != _state(made.weights):
             weights = [w for layer in layers for w in _weights_of(layer, name)]
-            copied = merged_bytes(sum(map(_count, layers)), self._products)
-            merge = all(map(self._is_plain, layers)) and (self._merge or copied <= MERGED_BYTES)
+            merge = all(map(_is_plain, layers)) and is_merged(
+                sum(map(_count, layers)),
+                _base(layers[0].self_attn.q_proj).weight.dtype,
+                self._products,
+                whatever_size=self._merge,
+            )
             made = self._made[name] = _Made(weights, _state(weights), merge, [])
         for layer in layers[len(made.blocks) : count]:
             made.blocks.append(
@@ -344,20 +356,6 @@ class FastDecoder:
             return out.to(hidden.dtype)
 
         return _Block(_side_by_side((q, k, v), dtype), q, k, o, mlp, _scales(layer))
-
-    def _is_plain(self, layer: Any) -> bool:
-        """Whether merging is exact enough: projections without bias, plain LoRA on them.
-
-        In float32, unless 16 bits are enough for the products.
-        """
-        return all(
-            type(_base(part)) is nn.Linear
-            and _base(part).bias is None
-            and (self._products is not None or _base(part).weight.dtype is torch.float32)
-            and not getattr(part, "merged", False)
-            and not any(getattr(part, "use_dora", {}).values())
-            for part in _projections(layer)
-        )
 
     def _merged(self, layer: Any, name: str | None) -> _Block:
         """A block of copies, the adapter added to the base's weights."""
@@ -447,6 +445,17 @@ def _weights_of(layer: Any, name: str | None) -> list[torch.Tensor]:
         found.append(_base(part).weight)
         found += (_lora(part, name) or ())[:2]
     return found
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer can be merged: projections without bias, plain LoRA on them."""
+    return all(
+        type(_base(part)) is nn.Linear
+        and _base(part).bias is None
+        and not getattr(part, "merged", False)
+        and not any(getattr(part, "use_dora", {}).values())
+        for part in _projections(layer)
+    )
 
 
 def _count(layer: Any) -> int:

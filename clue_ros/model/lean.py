@@ -31,16 +31,18 @@ from clue_ros.model.adapters import CONFIG_FILE, WEIGHTS_FILE, Adapters
 from clue_ros.model.backbone import ATTENTION, Backbone, load_backbone, load_config
 from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.conv_stem import ConvStem, has_stem, patch_embedding
-from clue_ros.model.fast_decoder import GELU, MERGED_BYTES, FastDecoder, merged_bytes
+from clue_ros.model.fast_decoder import GELU, FastDecoder, is_merged
 from clue_ros.model.loading import (
     Shapes,
     check_config,
     published_name,
     read_json,
+    shapes,
     weight_files,
 )
-from clue_ros.model.products import Product, attention_with
+from clue_ros.model.products import Product, attention_with, is_fused
 
+INWARD = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
 ATTENTION_PARTS, MLP_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), (
     "gate_proj", "up_proj", "down_proj",
 )  # fmt: skip
@@ -324,41 +326,63 @@ def open_lean(
     except (ModelError, OSError, ValueError):
         return None
     weights = {published_name(name): weight for name, weight in weights.items()}
-    wanted = _wanted(config, {name: tuple(weight.shape) for name, weight in weights.items()})
-    if wanted is None:
+    types = held_types(config, shapes(weights), dtype, mixed=mixed)
+    if types is None:
         return None
     products = PRODUCTS if mixed else None
-    stem, small = has_stem(config.vision_config), is_mergeable(wanted)
-
-    def kind(name: str) -> torch.dtype:
-        if not mixed:
-            return dtype
-        if small and _is_projection(name):
-            return weights[name].dtype  # mapped, not copied: what is computed with are the copies
-        large = not small and (_is_projection(name) or name in (EMBEDDINGS, HEAD))
-        return PRODUCTS if large or _is_product(name, stem) else dtype
-
-    used = {name: weights[name].to(device, kind(name)) for name in wanted}
+    used = {name: weights[name].to(device, kind) for name, kind in types.items()}
     made = make(folder, config, used, device, dtype, products)
     if mixed:
-        made.merges = small
+        stem, made.merges = has_stem(config.vision_config), _is_small(shapes(used))
         made.copied = [
             weight
             for name, weight in used.items()
             if weight is weights[name]  # no copy, so a view of the file
-            and (_is_product(name, stem) or (small and _is_projection(name)))
+            and (_is_product(name, stem) or (made.merges and _is_projection(name)))
         ]
     return made
 
 
-def can_mix(config: Any, shapes: Shapes) -> bool:
-    """Whether `open_lean` takes mixed precision for a model where it is asked to.
+def held_types(
+    config: Any, found: Shapes, dtype: torch.dtype, *, mixed: bool
+) -> dict[str, torch.dtype | None] | None:
+    """The type that `open_lean` holds each weight in; None: as it is in the file.
 
-    config: a PaliGemmaConfig or `LeanConfig`. shapes: of the weights in the model's files, by their
-    names there.
+    config: a PaliGemmaConfig or `LeanConfig`. found: the shapes of the weights in the model's
+    files. Weights that replies do not need are left out. Returns None where transformers has to
+    load the model.
     """
-    wanted = _wanted(config, {published_name(name): shape for name, shape in shapes.items()})
-    return wanted is not None
+    wanted = _wanted(config, found)
+    if wanted is None:
+        return None
+    stem, small = has_stem(config.vision_config), _is_small(wanted)
+
+    def kind(name: str) -> torch.dtype | None:
+        if not mixed:
+            return dtype
+        if small and _is_projection(name):
+            return None  # mapped, not copied: what is computed with are the copies
+        large = not small and (_is_projection(name) or name in (EMBEDDINGS, HEAD))
+        return PRODUCTS if large or _is_product(name, stem) else dtype
+
+    return {name: kind(name) for name in wanted}
+
+
+def copied_bytes(found: Shapes, held: torch.dtype, blocks: int, *, mixed: bool) -> int:
+    """Bytes of the copies that an adapter is merged into, where it reads this many blocks.
+
+    found: the shapes of the model's weights. held: their type. 0 where no copies are made.
+    """
+    products = PRODUCTS if mixed else None
+    if not is_merged(_projections_size(found), held, products):
+        return 0
+    kind, total = products or held, 0
+    for name, shape in found.items():
+        if _is_projection(name) and int(name.split(".")[3]) < blocks:
+            # In oneDNN's layout q, k and v are one matrix; the detector reads each by itself.
+            twice = mixed and is_fused(kind) and name.endswith(INWARD)
+            total += (1 + twice) * kind.itemsize * math.prod(shape)
+    return total
 
 
 def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
@@ -375,7 +399,10 @@ def _wanted(config: Any, found: Shapes) -> dict[str, tuple[int, ...]] | None:
     )
     if not plain:
         return None
-    wanted = _shapes(text, vision)
+    try:
+        wanted = _shapes(text, vision)
+    except Exception:  # noqa: BLE001 - whatever a wrong size leads to: transformers names it
+        return None
     if not text.tie_word_embeddings and not config.tie_word_embeddings:
         wanted[HEAD] = wanted[EMBEDDINGS]
     return wanted if all(found.get(name) == wanted[name] for name in wanted) else None
@@ -395,15 +422,14 @@ def _is_projection(name: str) -> bool:
     return name.startswith(TEXT) and "_proj." in name
 
 
-def is_mergeable(shapes: Shapes) -> bool:
-    """Whether a decoder is small enough for merged copies in mixed precision.
+def _projections_size(found: Shapes) -> int:
+    """Number of weights in the decoder's projections."""
+    return sum(math.prod(shape) for name, shape in found.items() if _is_projection(name))
 
-    shapes: of the weights by their names in a model's files.
-    """
-    weights = sum(
-        math.prod(s) for name, s in shapes.items() if _is_projection(published_name(name))
-    )
-    return merged_bytes(weights, PRODUCTS) <= MERGED_BYTES
+
+def _is_small(found: Shapes) -> bool:
+    """Whether a decoder is small enough for merged copies in mixed precision."""
+    return is_merged(_projections_size(found), torch.float32, PRODUCTS)
 
 
 def _tensors(paths: Iterable[Path]) -> dict[str, torch.Tensor]:
@@ -432,15 +458,15 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
         "o_proj": (width, inner), "gate_proj": (mlp, width), "up_proj": (mlp, width),
         "down_proj": (width, mlp),
     }  # fmt: skip
-    shapes = {
+    named = {
         f"{TEXT}embed_tokens.weight": (text.vocab_size, width),
         f"{TEXT}norm.weight": (width,),
     }
     for block in range(text.num_hidden_layers):
         layer = f"{TEXT}layers.{block}."
-        shapes |= {f"{layer}{norm}.weight": (width,) for norm in NORMS}
-        shapes |= {f"{layer}self_attn.{part}.weight": sizes[part] for part in ATTENTION_PARTS}
-        shapes |= {f"{layer}mlp.{part}.weight": sizes[part] for part in MLP_PARTS}
+        named |= {f"{layer}{norm}.weight": (width,) for norm in NORMS}
+        named |= {f"{layer}self_attn.{part}.weight": sizes[part] for part in ATTENTION_PARTS}
+        named |= {f"{layer}mlp.{part}.weight": sizes[part] for part in MLP_PARTS}
     seen, wide, patch = vision.hidden_size, vision.intermediate_size, vision.patch_size
     grid = vision.image_size // patch
     both: dict[str, tuple[int, ...]] = {
@@ -457,10 +483,10 @@ def _shapes(text: Any, vision: Any) -> dict[str, tuple[int, ...]]:
         both |= {f"{layer}mlp.fc1": (wide, seen), f"{layer}mlp.fc2": (seen, wide)}
     with torch.device("meta"):
         patches = patch_embedding(vision).state_dict()
-    shapes |= {f"{PATCHES}{name}": tuple(t.shape) for name, t in patches.items()}
+    named |= {f"{PATCHES}{name}": tuple(t.shape) for name, t in patches.items()}
     for name, shape in both.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
+        named |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return {**named, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
 
 
 class Tower:

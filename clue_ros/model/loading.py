@@ -20,9 +20,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
+from clue_ros.model.config import check_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -254,7 +255,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(f"{path.parent} has no {path.name}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} does not hold a JSON object")
@@ -300,7 +301,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_config(place: object, content: Mapping[str, Any]) -> None:
-    """Raises ModelError naming `place` unless a config.json's content is a PaliGemma 2's."""
+    """Raises ModelError naming `place` unless a config.json's content is a PaliGemma 2's.
+
+    Its sizes are those that a model can have (`check_sizes`).
+    """
     # transformers would fill what is missing with the sizes of a model of billions of weights.
     for part, name, want in (
         (content, "model", "paligemma"),
@@ -310,6 +314,7 @@ def check_config(place: object, content: Mapping[str, Any]) -> None:
         kind = part.get("model_type") if isinstance(part, Mapping) else None
         if kind != want:
             raise ModelError(f"{place}: the {name} is of type {kind}, want {want}")
+    check_sizes(place, content, least=1)
 
 
 def require_files(folder: Path, *names: str) -> None:
@@ -358,6 +363,13 @@ _POINTER = b"version https://git-lfs"  # what a clone without git-lfs leaves in 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+class Stored(NamedTuple):
+    """A tensor in a safetensors file. kind: as its header says it, such as "BF16"."""
+
+    shape: tuple[int, ...]
+    kind: str
+
+
 def shapes(state: Mapping[str, torch.Tensor]) -> Shapes:
     """The shape of each tensor of a state dictionary."""
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -380,7 +392,7 @@ def check_weights(folder: Path, config: PaliGemmaConfig) -> None:
 
     found: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        found.update(read_shapes(path))
+        found.update({name: stored.shape for name, stored in read_header(path).items()})
     try:
         with torch.device("meta"):
             model = paligemma_class(config)(config)
@@ -423,15 +435,16 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"the model folder {folder} has no {WEIGHTS}")
 
 
-def read_shapes(path: Path) -> Shapes:
-    """The published name and the shape of every tensor in a safetensors file. Raises ModelError."""
+def read_header(path: Path) -> dict[str, Stored]:
+    """Every tensor in a safetensors file by its published name. Raises ModelError."""
     from safetensors import SafetensorError, safe_open
 
     try:
         opener: Any = safe_open
         with opener(path, framework="pt") as file:
             names = file.keys()
-            return {published_name(name): tuple(file.get_slice(name).get_shape()) for name in names}
+            parts = {published_name(name): file.get_slice(name) for name in names}
+            return {n: Stored(tuple(p.get_shape()), p.get_dtype()) for n, p in parts.items()}
     except SafetensorError as error:
         with path.open("rb") as content:
             if content.read(len(_POINTER)) == _POINTER:
