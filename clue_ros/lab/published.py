@@ -15,11 +15,11 @@ TABLE_1 = {
     "Gemma3-27B-it": ((0.609, 0.560, 0.931, 0.699), (0.479, 0.486, 0.747, 0.589)),
 }
 
-# CLUE, Table II: precision, recall and F1 in simulation, then on real pictures. CLUE's accuracy is
-# .995 and .795; AmbResVLM's was not published.
-TABLE_2 = {
-    "AmbResVLM": ((0.52, 0.97, 0.68), (0.48, 0.78, 0.59)),
-    "CLUE": ((1.0, 0.989, 0.994), (0.898, 0.644, 0.750)),
+# CLUE, Table II: accuracy, precision, recall, F1 in simulation, then on real pictures. AmbResVLM's
+# accuracy was not published.
+TABLE_2: dict[str, tuple[tuple[float | None, ...], tuple[float | None, ...]]] = {
+    "AmbResVLM": ((None, 0.52, 0.97, 0.68), (None, 0.48, 0.78, 0.59)),
+    "CLUE, half-full-disambig-ar": ((0.995, 1.0, 0.989, 0.994), (0.795, 0.898, 0.644, 0.750)),
 }
 
 # CLUE, Table III: Acc@0.5 on InViG's test split.
@@ -30,7 +30,8 @@ TABLE_3 = {
     "CLUE, mix base (alpha 16, r 8)": 0.7566,
 }
 
-FIGURE_7 = "In the paper the best block is 14 of 26 (F1 0.726); the last block has F1 0.596."
+# CLUE, Figure 7: F1 of a CNN on block 14 of 26, the best one, and on the last block.
+FIGURE_7 = {"best": 0.726, "last": 0.596}
 
 # InViG, Tables II and III, in the order of dialogue_tasks.TEXT_COLUMNS.
 INVIG_TEXT: dict[str, dict[str, tuple[float, ...]]] = {
@@ -50,6 +51,9 @@ INVIG_TEXT: dict[str, dict[str, tuple[float, ...]]] = {
 }
 # InViG, Figure 9: success of I-VG among the boxes of Detic.
 INVIG_SUCCESS = {"InViG-Base 21K": 0.356, "InViG-Base 500+21K": 0.456}
+
+# InViG, README: success of I-VG among true boxes. XVLM plays the person in both.
+INVIG_SUCCESS_TRUE_BOXES = {"Vilbert 21K": 0.353, "XVLM 21K": 0.401}
 
 # InViG, text and README: M-VG by choice among true boxes.
 INVIG_CHOICE = {

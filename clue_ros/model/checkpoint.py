@@ -40,9 +40,9 @@ from clue_ros.model.decoding import (
 )
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
-from clue_ros.model.devices import may_have_gpu
+from clue_ros.model.devices import choose_backend
 from clue_ros.model.fusion import Fusion, load_fusion, weights_digest
-from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.load_options import OPENVINO, LoadOptions
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
@@ -62,7 +62,7 @@ from clue_ros.model.prompts import (
     escape,
     open_processor,
 )
-from clue_ros.model.quantization import NONE, check_quantization
+from clue_ros.model.quantization import check_quantization
 from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
 
 if TYPE_CHECKING:
@@ -302,16 +302,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
     """
     options = LoadOptions.of(model, settings)
     check_quantization(options.quantization)
-    require(
-        options.model,
-        device=options.device,
-        dtype=options.dtype,
-        quantization=options.quantization,
-        revision=options.revision,
-        detector=options.detector,
-        ivg=options.ivg,
-        mask_decoder=options.mask_decoder,
-    )
+    require(options)
     folder = find_model(options.model, options.revision)
     base, detector = find_base(folder), options.detector
     backbone = open_backbone(base, options)
@@ -364,16 +355,14 @@ def open_backbone(base: Path, options: LoadOptions) -> Backbone:
     "auto": torch where there is a GPU, for another device than the CPU and for quantised weights;
     else OpenVINO. Where OpenVINO cannot run a model, torch does, with a warning.
     """
-    elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
-    wants_torch = options.backend == "torch" or elsewhere
-    if not wants_torch and (options.backend == "openvino" or not may_have_gpu(options.device)):
+    if choose_backend(options) == OPENVINO:
         from clue_ros.model.openvino_backbone import OpenVinoBackbone, unsupported
 
         config = read_config(base)
         reason = unsupported(config)
         if not reason:
             return OpenVinoBackbone(base, config, options.dtype)
-        if options.backend == "openvino":
+        if options.backend == OPENVINO:
             raise ModelError(f"OpenVINO cannot run {base}: {reason}")
         warnings.warn(f"OpenVINO cannot run {base} ({reason}): torch does", ClueWarning, 3)
     try:

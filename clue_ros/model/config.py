@@ -34,8 +34,6 @@ _VISION: dict[str, Any] = {
     "conv_stem": None,
 }  # fmt: skip
 _OPTIONAL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "conv_stem")
-MOST = 1_000_000  # of any size: an absurd file is refused before anything is computed from it
-MOST_LAYERS = 1000
 
 
 class Config(SimpleNamespace):
@@ -76,9 +74,6 @@ def _part(path: Path, name: str, content: Any, defaults: Mapping[str, Any]) -> S
         if value is None and key in _OPTIONAL:
             continue
         right = isinstance(value, kind) or (kind is float and isinstance(value, int))
-        if kind is int:
-            most = MOST_LAYERS if key == "num_hidden_layers" else MOST
-            right = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
         if defaults[key] is not None and not right:
             raise ModelError(f"cannot use {path}: {name}.{key} is {value!r}")
     return SimpleNamespace(**values)

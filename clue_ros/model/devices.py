@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clue_ros import memory
 from clue_ros.errors import ModelError
+from clue_ros.model.load_options import OPENVINO, TORCH, LoadOptions
+from clue_ros.model.quantization import NONE
 
 if TYPE_CHECKING:
     import torch
@@ -81,22 +84,32 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return found
 
 
-def device_name(device: torch.device) -> str:
+def choose_backend(options: LoadOptions) -> str:
+    """What computes a model: "openvino" or "torch" (`LoadOptions.backend`)."""
+    if options.backend != "auto":
+        return options.backend
+    elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
+    return TORCH if elsewhere or may_have_gpu(options.device) else OPENVINO
+
+
+def device_name(device: str) -> str:
     """What a person calls it, such as "NVIDIA H100" or the CPU's architecture."""
-    import torch
+    if device.startswith("cuda"):
+        import torch
 
-    if device.type == "cuda" and torch.cuda.is_available():
-        return torch.cuda.get_device_name(device)
-    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+        if torch.cuda.is_available():
+            return torch.cuda.get_device_name(device)
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.processor() or platform.machine()}, {threads} threads"
 
 
-def free_memory(device: torch.device) -> int | None:
+def free_memory(device: str) -> int | None:
     """Bytes free on a device: of a GPU its own, else the machine's; None where it cannot be told.
 
     What torch has cached on a GPU for this process counts as taken.
     """
+    if not device.startswith("cuda"):
+        return memory.available()
     import torch
 
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) if torch.cuda.is_available() else None
-    return memory.available()
+    return int(torch.cuda.mem_get_info(device)[0]) if torch.cuda.is_available() else None

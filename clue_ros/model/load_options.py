@@ -15,7 +15,8 @@ from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import NONE
 
 POLICIES = ("detector", "decoder", "both", "zero-shot")
-BACKENDS = ("auto", "openvino", "torch")
+OPENVINO, TORCH = "openvino", "torch"
+BACKENDS = ("auto", OPENVINO, TORCH)
 DEFAULT_POLICY = "both"  # right more often than either, for 2 to 4 % of a reply's time
 
 

@@ -20,10 +20,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
-from clue_ros.model.tensors import Stored, read_header, read_tensors
+from clue_ros.model.tensors import Mapped, read_entries, read_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -254,7 +254,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(f"{path.parent} has no {path.name}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} does not hold a JSON object")
@@ -300,7 +300,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_config(place: object, content: Mapping[str, Any]) -> None:
-    """Raises ModelError naming `place` unless a config.json's content is a PaliGemma 2's."""
+    """Raises ModelError naming `place` unless a config.json's content is a PaliGemma 2's.
+
+    Its sizes are those that a model can have (`check_sizes`).
+    """
     # transformers would fill what is missing with the sizes of a model of billions of weights.
     for part, name, want in (
         (content, "model", "paligemma"),
@@ -310,6 +313,42 @@ def check_config(place: object, content: Mapping[str, Any]) -> None:
         kind = part.get("model_type") if isinstance(part, Mapping) else None
         if kind != want:
             raise ModelError(f"{place}: the {name} is of type {kind}, want {want}")
+    check_sizes(place, content, least=1)
+
+
+_WIDTHS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "image_size", "patch_size", "num_channels", "d_model", "n_embd",
+)  # fmt: skip
+_LIMITS = {
+    **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer"), 1000),
+    **dict.fromkeys(_WIDTHS, 10**6),
+    "stages": 10**4,  # of a stem: the sum of its sizes
+}
+"""More than any model has."""
+
+
+def check_sizes(place: object, content: Mapping[str, Any], least: int = 0) -> None:
+    """Refuse sizes that no model has, before layers of them are built.
+
+    content: of a config.json, with that of its parts (text_config, ...). Raises ModelError naming
+    `place`.
+    """
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            check_sizes(place, value, least)
+        numbers, most = [*_numbers(value)], _LIMITS.get(name)
+        if most and numbers and not least <= min(numbers) <= sum(numbers) <= most:
+            raise ModelError(f"{place}: {name} is {value!r:.40}, want {least} to {most}")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The numbers of a value, in lists or alone."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def require_files(folder: Path, *names: str) -> None:
@@ -358,6 +397,13 @@ _POINTER = b"version https://git-lfs"  # what a clone without git-lfs leaves in 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+class Stored(NamedTuple):
+    """A tensor in a safetensors file. kind: as its header says it, such as "BF16"."""
+
+    shape: tuple[int, ...]
+    kind: str
+
+
 def shapes(state: Mapping[str, torch.Tensor]) -> Shapes:
     """The shape of each tensor of a state dictionary."""
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -379,7 +425,7 @@ def check_weights(folder: Path, wanted: Shapes) -> None:
     """
     found: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        found.update(read_shapes(path))
+        found.update({name: stored.shape for name, stored in read_header(path).items()})
     check_shapes(folder, found, wanted)
 
 
@@ -412,16 +458,19 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"the model folder {folder} has no {WEIGHTS}")
 
 
-def read_shapes(path: Path) -> Shapes:
-    """The published name and the shape of every tensor in a safetensors file. Raises ModelError."""
+def read_header(path: Path) -> dict[str, Stored]:
+    """Every tensor in a safetensors file by its published name. Raises ModelError."""
     with reading(path):
-        entries, _ = read_header(path)
-        return {published_name(name): tuple(entry["shape"]) for name, entry in entries.items()}
+        entries, _ = read_entries(path)
+        return {
+            published_name(name): Stored(tuple(entry["shape"]), entry["dtype"])
+            for name, entry in entries.items()
+        }
 
 
-def read_weights(folder: Path) -> dict[str, Stored]:
+def read_weights(folder: Path) -> dict[str, Mapped]:
     """A model's weights by their published names, mapped into memory. Raises ModelError."""
-    found: dict[str, Stored] = {}
+    found: dict[str, Mapped] = {}
     for path in weight_files(folder):
         with reading(path):
             found |= {published_name(name): t for name, t in read_tensors(path).items()}

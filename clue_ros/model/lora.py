@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import first_line, read_json
-from clue_ros.model.tensors import Stored, read_tensors
+from clue_ros.model.tensors import Mapped, read_tensors
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 Array = npt.NDArray[np.float32]
@@ -53,7 +53,7 @@ class Lora:
         """Bytes of its matrices."""
         return sum(matrix.nbytes for pair in self.pairs.values() for matrix in pair)
 
-    def merged(self, stored: Mapping[str, Stored]) -> dict[str, Array]:
+    def merged(self, stored: Mapping[str, Mapped]) -> dict[str, Array]:
         """The projections with the adapter added, float32 by their names in the model's file."""
         return {
             f"{TEXT}{name}.weight": stored[f"{TEXT}{name}.weight"].float32() + b @ a
@@ -62,7 +62,7 @@ class Lora:
 
     def joined(
         self,
-        stored: Mapping[str, Stored],
+        stored: Mapping[str, Mapped],
         parts: Mapping[str, Sequence[str]],
         blocks: int,
         rank: int,
@@ -88,7 +88,7 @@ class Lora:
         return made
 
 
-def read_lora(folder: Path, stored: Mapping[str, Stored]) -> Lora:
+def read_lora(folder: Path, stored: Mapping[str, Mapped]) -> Lora:
     """An adapter's folder. stored: the weights that it adapts. Raises ModelError."""
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():

@@ -27,11 +27,11 @@ import numpy.typing as npt
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.loading import check_shapes, first_line, read_weights, weight_files
+from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
-from clue_ros.model.shapes import EMBEDDINGS, weight_shapes
-from clue_ros.model.tensors import Stored
+from clue_ros.model.shapes import EMBEDDINGS, TEXT, weight_shapes
+from clue_ros.model.tensors import Mapped
 
 CACHE = "CLUE_CACHE"
 STEP = 16
@@ -122,6 +122,16 @@ def unsupported(config: Any) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+def merged_bytes(shapes: Shapes, dtype: str) -> int:
+    """Bytes of the decoder's copy that each adapter has; 0: it is too large to be copied.
+
+    shapes: of the weights by their published names. dtype: of PRECISIONS.
+    """
+    names = (name for name in shapes if name.startswith(TEXT) and "_proj." in name)
+    size = sum(math.prod(shapes[name]) for name in names) * (4 if dtype == "float32" else 2)
+    return size if size <= MERGED_BYTES else 0
+
+
 def fingerprint(paths: Iterable[Path]) -> str:
     """A hash of files by their places, sizes and times: another file is compiled anew."""
     facts = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths)]
@@ -208,15 +218,13 @@ class OpenVinoBackbone:
         self._dtype = choose_precision(dtype)
         self._compile = _Compiler(PRECISIONS[self._dtype])
         self.config, self._text = config, config.text_config
-        self._stored: Mapping[str, Stored] = read_weights(folder)
+        self._stored: Mapping[str, Mapped] = read_weights(folder)
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
         self._made_of = fingerprint(weight_files(folder))
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
-        size = 4 if self._dtype == "float32" else 2
-        decoder = sum(t.values.size for n, t in self._stored.items() if "_proj." in n)
-        self._merges = decoder * size <= MERGED_BYTES
+        self._merges = merged_bytes(found, self._dtype) > 0
         self._cut = half_depth_block(self._blocks)
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged

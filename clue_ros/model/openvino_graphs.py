@@ -23,7 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
-from clue_ros.model.tensors import Stored
+from clue_ros.model.tensors import Mapped
 
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]
@@ -46,7 +46,7 @@ class Weights:
     """
 
     def __init__(
-        self, stored: Mapping[str, Stored], merged: Mapping[str, Array] = MappingProxyType({})
+        self, stored: Mapping[str, Mapped], merged: Mapping[str, Array] = MappingProxyType({})
     ) -> None:
         self._stored, self._merged = stored, merged
 

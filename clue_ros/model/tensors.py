@@ -19,7 +19,7 @@ MOST_HEADER = 100_000_000  # bytes, as in the format's own reader
 
 
 @dataclass(frozen=True)
-class Stored:
+class Mapped:
     """A tensor in a file. kind: "F32", "F16" or "BF16", whose bits stand in `values` as uint16."""
 
     kind: str
@@ -38,7 +38,7 @@ class Stored:
         return np.asarray(found, np.float32)
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], int]:
+def read_entries(path: Path) -> tuple[dict[str, Any], int]:
     """The entries of a safetensors file by their names, and where the data begins.
 
     Raises OSError, and ValueError saying what is wrong with the file.
@@ -70,16 +70,16 @@ def _check_entry(name: str, entry: Any, size: int) -> None:
         raise ValueError(f"{name} has another size than its shape")
 
 
-def read_tensors(path: Path) -> Mapping[str, Stored]:
+def read_tensors(path: Path) -> Mapping[str, Mapped]:
     """The tensors of a file, mapped into memory; of other types than `TYPES` none.
 
     Raises OSError and ValueError.
     """
-    entries, begin = read_header(path)
+    entries, begin = read_entries(path)
     data = np.memmap(path, np.uint8, "r", begin) if path.stat().st_size > begin else np.empty(0)
     found = {}
     for name, entry in entries.items():
         if entry["dtype"] in TYPES:
             part = data[slice(*entry["data_offsets"])].view(TYPES[entry["dtype"]])
-            found[name] = Stored(entry["dtype"], np.asarray(part).reshape(entry["shape"]))
+            found[name] = Mapped(entry["dtype"], np.asarray(part).reshape(entry["shape"]))
     return found

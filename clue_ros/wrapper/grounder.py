@@ -48,6 +48,7 @@ from clue_ros.dialogue.types import (
 from clue_ros.dialogue.words import named_object, with_article
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
+from clue_ros.model.load_options import LoadOptions
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
 from clue_ros.wrapper.colors import with_measured_colors
@@ -162,11 +163,14 @@ class Wrapper:
         rules choose. Raises ModelError.
         """
         require_wrapper(
-            [line for line in candidates if isinstance(line, str)],
-            str(language_model) if language_model else None,
-            device=device,
-            dtype=dtype,
-            quantization=quantization,
+            LoadOptions(
+                WRAPPER,
+                candidates=candidates,
+                language_model=language_model,
+                device=device,
+                dtype=dtype,
+                quantization=quantization,
+            )
         )
         sources = open_sources(candidates, device, dtype)
         model = None

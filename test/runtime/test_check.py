@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from check_machine import GB, NOBODY, Machine
@@ -14,13 +18,15 @@ from hub_server import Hub, serve
 
 from clue_ros import memory
 from clue_ros.cli import main
+from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model import devices, lean, preflight
+from clue_ros.model import devices, fast_decoder, preflight
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.detector_baselines import BASELINES
-from clue_ros.model.loading import find_model, read_json, read_shapes
-from clue_ros.model.torch_backbone import load_model
+from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.loading import Stored, find_model, read_json
+from clue_ros.model.sizing import Weights
 
 FULL = "google/paligemma2-3b-mix-448"
 CONFIG = {
@@ -257,23 +263,77 @@ def test_adapters_alone_bring_the_base_that_they_name(
     assert report["parameters"] > 0
 
 
-def test_the_estimated_weights_are_the_models(random_model: Path) -> None:
-    shapes = read_shapes(random_model / "model.safetensors")
-    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
-        real = load_model(random_model, dtype=dtype).memory_bytes()
-        assert preflight.weights_bytes(shapes, size) == pytest.approx(real, rel=0.02)
+def tensor_bytes() -> int:
+    """Bytes of all tensors of this process; each storage counts once."""
+    gc.collect()
+    found = {}
+    for each in gc.get_objects():
+        if type(each) is torch.Tensor and each.device.type == "cpu":
+            packed = each.layout is not torch.strided  # in oneDNN's layout: no storage to ask
+            size = each.nbytes if packed else each.untyped_storage().nbytes()
+            found[id(each) if packed else each.untyped_storage().data_ptr()] = size
+    return sum(found.values())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "merges"),
+    [("float32", True), ("mixed", True), ("mixed", False), ("bfloat16", False)],
+)
+def test_the_counted_weights_are_those_that_a_loaded_model_holds(
+    picture: npt.NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch, dtype: str, merges: bool
+) -> None:
+    if not merges:  # as of a decoder that is too large
+        monkeypatch.setattr(fast_decoder, "MERGED_BYTES", 0)
+    counted = preflight.inspect_model(LoadOptions("household", device="cpu", dtype=dtype)).memory
+    clue = Clue.load("household", device="cpu", dtype=dtype)
+    clue.num_views = 1
+    view = clue.look(picture)
+    before = tensor_bytes()
+    clue.reply(view, Dialogue("pick up the mug"), force_grounding=True)
+    merged = tensor_bytes() - before
+    assert (merged > 1e7) is merges, "copies with an adapter merged into them"
+    assert counted.weights is not None
+    held = clue.memory_bytes() + (merged if merges else 0)
+    assert counted.weights + counted.adapters == pytest.approx(held, rel=0.02)
 
 
 def test_quantised_weights_are_those_of_the_decoders_projections() -> None:
     shapes = {
         "language_model.model.layers.0.self_attn.q_proj.weight": (64, 64),
+        "language_model.model.layers.0.input_layernorm.weight": (64,),
         "language_model.model.embed_tokens.weight": (10, 64),
-        "language_model.lm_head.weight": (10, 64),
-        "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight": (64, 64),
+        "vision_tower.encoder.layers.0.self_attn.q_proj.weight": (64, 64),
     }
-    assert preflight.weights_bytes(shapes, 2) == 2 * (4096 + 640 + 4096)
-    assert preflight.weights_bytes(shapes, 2, "int8") == 4096 + 2 * (640 + 4096)
-    assert preflight.weights_bytes(shapes, 2, "nf4") == round(4096 * 0.51587) + 2 * (640 + 4096)
+    weights = Weights({name: Stored(shape, "F32") for name, shape in shapes.items()})
+    others = 2 * (64 + 640 + 4096)
+    assert weights.bytes_in("bfloat16", "none") == 2 * 4096 + others
+    assert weights.bytes_in("bfloat16", "int8") == 4096 + others
+    assert weights.bytes_in("bfloat16", "nf4") == round(4096 * 0.51587) + others
+
+
+@pytest.mark.parametrize(
+    ("part", "sizes"),
+    [
+        ("text_config", {"num_hidden_layers": 10**9}),
+        ("text_config", {"hidden_size": 10**7}),
+        ("vision_config", {"patch_size": 0}),
+        ("vision_config", {"conv_stem": {"first": 8, "stages": [[10**9, 3, 1, 1, 8]], "read": []}}),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_at_once(
+    machine: Machine, random_model: Path, tmp_path: Path, part: str, sizes: dict[str, Any]
+) -> None:
+    folder = shutil.copytree(random_model, tmp_path / "model")
+    config = read_json(folder / "config.json")
+    config[part].update(sizes)
+    (folder / "config.json").write_text(json.dumps(config))
+    begin = time.perf_counter()
+    (problem,) = machine.check("--model", folder)["problems"]
+    assert problem.startswith(f"{folder / 'config.json'}: ")
+    assert "want 1 to 10" in problem
+    with pytest.raises(ModelError, match="want 1 to 10"):
+        load_checkpoint(folder, device="cpu")
+    assert time.perf_counter() - begin < 5
 
 
 def test_fake_small_gpu_means_the_cpu_where_any_device_will_do(
@@ -284,10 +344,11 @@ def test_fake_small_gpu_means_the_cpu_where_any_device_will_do(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "FAKE")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 2000))
     monkeypatch.setattr(devices, "has_fast_bfloat16", lambda: False)
-    report = preflight.inspect_model(random_model)
+    report = preflight.inspect_model(LoadOptions(random_model))
     assert (report.device, report.dtype, report.problems) == ("cpu", "float32", [])
     assert any("free on the GPU" in note and "CPU" in note for note in report.notes)
-    report = preflight.inspect_model(random_model, device=torch.device("cuda"))
+    monkeypatch.setattr(devices, "choose_device", torch.device)
+    report = preflight.inspect_model(LoadOptions(random_model, device="cuda"))
     assert "free on the GPU" in report.problems[0]
 
 
@@ -304,21 +365,10 @@ def test_the_number_format_is_that_of_the_loaded_model(
         config = read_json(folder / "config.json")
         config["text_config"]["hidden_activation"] = "relu"
         (folder / "config.json").write_text(json.dumps(config))
-    report = preflight.inspect_model(folder, device="cpu", dtype=dtype)
+    report = preflight.inspect_model(LoadOptions(folder, device="cpu", dtype=dtype))
     assert report.dtype == Clue.load(folder, device="cpu", dtype=dtype).dtype
     if tanh and (dtype == "mixed" or (dtype == "auto" and fast)):
         assert report.dtype == "mixed"
-
-
-def test_a_large_decoder_is_mixed_in_half_of_the_memory(
-    random_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
-    monkeypatch.setattr(lean, "MERGED_BYTES", 1000)
-    large = preflight.inspect_model(random_model, device="cpu", dtype="mixed")
-    assert small.dtype == large.dtype == "mixed"
-    assert small.memory.weights is not None
-    assert large.memory.weights == small.memory.weights // 2 > 0
 
 
 @pytest.mark.parametrize("baseline", BASELINES)

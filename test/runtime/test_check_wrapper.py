@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from tiny_language_model import write_random_language_model
 from clue_ros.cli import main
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import read_json, write_json
-from clue_ros.model.preflight import installed
 from clue_ros.wrapper import preflight
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel, converted_folder
@@ -64,9 +64,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def packages(monkeypatch: pytest.MonkeyPatch, versions: Mapping[str, str | None]) -> None:
     """Have these versions of packages; None: not installed."""
-    monkeypatch.setattr(
-        preflight, "installed", lambda name: versions[name] if name in versions else installed(name)
-    )
+    real = metadata.version
+
+    def version(name: str) -> str:
+        found = versions[name] if name in versions else real(name)
+        if found is None:
+            raise metadata.PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(metadata, "version", version)
 
 
 def check(machine: Machine, *words: object, status: int = 2) -> dict[str, Any]:
@@ -194,12 +200,13 @@ def test_a_language_model_on_the_hub_that_does_not_fit_names_the_forms_that_woul
     [
         ({"model_type": "bert_of_mine"}, {}, "no causal language model"),
         ({"model_type": "llama"}, {}, "no model.safetensors"),
+        ({"model_type": "llama", "num_hidden_layers": 10**9}, {}, "want 0 to 1000"),
         ({"model_type": "llama"}, {"pytorch_model.bin": b"x"}, "a pickle"),
         ({"model_type": "llama"}, {"model.safetensors": b"cut"}, "cut short or broken"),
     ],
 )
 def test_what_is_no_language_model_is_refused(
-    machine: Machine, tmp_path: Path, config: dict[str, str], files: dict[str, bytes], expected: str
+    machine: Machine, tmp_path: Path, config: dict[str, Any], files: dict[str, bytes], expected: str
 ) -> None:
     write_json(tmp_path / "config.json", config)
     for name, content in files.items():
@@ -285,6 +292,8 @@ def test_an_adapter_on_the_hub_is_checked_and_loaded_with_its_settings(
         report = check(machine, "--language-model", "lab/my-wrapper@v1", status=0)
         assert not any("adapter_model" in path for path in server.requests)
         loaded = LanguageModel.load("lab/my-wrapper@v1", device="cpu", dtype="float32")
+    machine.offline()
+    check(machine, "--language-model", "lab/my-wrapper@v1", status=0)  # the copy in the cache
     chooser = report["language_model"]
     assert (chooser["kind"], chooser["base"]) == ("adapter", str(folder))
     assert report["download"]["bytes"] >= chooser["adapters"] > 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn, cast
 
 import pytest
+from command_lines import understand
 
 from clue_ros.cli import COMMANDS, Command
 from clue_ros.nodes.parameter_tables import NODES
@@ -19,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "models").glob("*/*.md")]
 )
-NOTES = ROOT / "models" / "household" / "NOTES.md"  # history: options of then, files of then
-CURRENT = [page for page in PAGES if page != NOTES]
 PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
 # Names in other ROS packages, of a reader's files, and the beginning of names in a log.
 NAMES_OF_OTHERS = (
@@ -68,7 +65,6 @@ def name(page: Path) -> str:
 
 
 each = pytest.mark.parametrize("page", PAGES, ids=name)
-each_current = pytest.mark.parametrize("page", CURRENT, ids=name)
 
 
 def without_code(text: str) -> str:
@@ -105,7 +101,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
-@each_current
+@each
 def test_every_named_file_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     folders = r"(?:clue_ros|clue_msgs|scripts|benchmarks|docs|demo|test|config|launch|examples)"
@@ -118,7 +114,7 @@ def test_every_named_file_exists(page: Path) -> None:
         assert (ROOT / found).exists() or any(map(Path.exists, types)), f"{name(page)}: {found}"
 
 
-@each_current
+@each
 def test_every_named_module_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     pattern = r"(?<![\w/.])((?:clue_ros|scripts|demo|benchmarks)(?:\.[A-Za-z_]\w*)+)(?![\w/])"
@@ -135,7 +131,7 @@ def test_every_named_module_exists(page: Path) -> None:
             assert re.search(rf"\b{rest[0]}\b", content), f"{name(page)} names {dotted}"
 
 
-@each_current
+@each
 def test_every_name_that_an_example_imports_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for dotted, names in re.findall(
@@ -157,7 +153,7 @@ def source(parts: list[str]) -> Path | None:
     return None
 
 
-@each_current
+@each
 def test_every_identifier_exists(page: Path, sources: str) -> None:
     codes = re.findall(r"`([^`\n]+)`", without_code(page.read_text(encoding="utf-8")))
     for word in re.findall(r"(?<![\w.])[A-Za-z_]\w{3,}", "\n".join(codes)):
@@ -175,57 +171,24 @@ def sources() -> str:
     return "\n".join([*texts, *map(str, paths), *NAMES_OF_OTHERS])
 
 
-class Refusing(argparse.ArgumentParser):
-    """A parser that raises ValueError where argparse would end the process."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the reason."""
-        raise ValueError(message)
-
-
-def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser | None, list[str]]:
-    """Return the parser of the command that the words begin with, and the rest of the words.
-
-    None: the words name a group of commands ("clue eval").
-    """
-    found: Command | dict[str, Command] = cast("dict[str, Command]", COMMANDS)
-    while isinstance(found, dict):
-        if not words or words[0].startswith("-") or words[0] == "...":
-            return None, []
-        if words[0] not in found:
-            raise ValueError(f"no command {words[0]!r}")
-        found, words = found[words[0]], words[1:]
-    parser = Refusing()
-    importlib.import_module(found.module).add_arguments(parser)
-    return parser, words
-
-
-def command_lines(text: str, *, inline: bool) -> Iterator[str]:
-    """Yield the words after `clue` of every command line in code blocks, and in inline code."""
+def command_lines(text: str) -> Iterator[str]:
+    """Yield the words after `clue` of every command line in code blocks and in inline code."""
     joined = re.sub(r"\s*\\\n\s*", " ", text)
     for line in joined.splitlines():
         if line.startswith("    "):
             yield from re.findall(r"(?:^\s+|scripts/run |\[)clue ([a-z].+)", line)
             yield from re.findall(r"-m clue_ros\.cli (.+)", line)
-    if inline:
-        prose = " ".join(without_code(text).split())
-        yield from re.findall(r"`(?:scripts/run )?clue ([^`]+)`", prose)
+    prose = " ".join(without_code(text).split())
+    yield from re.findall(r"`(?:scripts/run )?clue ([^`]+)`", prose)
 
 
 @each
 def test_every_command_line_is_understood(page: Path) -> None:
-    for line in command_lines(page.read_text(encoding="utf-8"), inline=page != NOTES):
+    for line in command_lines(page.read_text(encoding="utf-8")):
         if "--help" in line:
             continue
-        words = shlex.split(re.sub(r"[\[\]]", " ", line).replace("(s)", ""), comments=True)
-        if "|" in line.split("#")[0]:
-            words = words[:1] if "|" in words[0] else [word.split("|")[0] for word in words]
-        words = ["1" if word == "N" else word for word in words]
         try:
-            parser, rest = parser_of([word for word in words if word != "..."])
-            # A bare "clue train ivg" in a sentence names the command, and "..." leaves words out.
-            if parser is not None and rest and "..." not in words:
-                parser.parse_args(rest)
+            understand(line)
         except ValueError as error:
             pytest.fail(f"{name(page)}: clue {line}: {error}")
 
@@ -268,14 +231,14 @@ def options() -> set[str]:
     return known | FOREIGN
 
 
-@each_current
+@each
 def test_every_option_exists(page: Path, options: set[str]) -> None:
     codes = re.findall(r"`([^`\n]+)`", without_code(page.read_text(encoding="utf-8")))
     for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", "\n".join(codes)):
         assert option in options, f"{name(page)} names {option}"
 
 
-@each_current
+@each
 def test_every_parameter_and_launch_argument_exists(page: Path) -> None:
     text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
     # Without the lines that start programs of others, such as a camera's driver.

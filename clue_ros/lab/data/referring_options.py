@@ -25,6 +25,8 @@ from clue_ros.lab.language.grammars import rich_grammar
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.simulator.scene import KINDS, Scene
 from clue_ros.lab.simulator.shards import read_scenes
+from clue_ros.model.load_options import LoadOptions
+from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.preflight import require_wrapper
@@ -108,7 +110,7 @@ class ReferringOptions:
         lines = self.candidates or CANDIDATES
         known = {} if opened is None else opened
         new = [line for line in lines if line != SIMULATED and line not in known]
-        require_wrapper(new, None, device=self.device)
+        require_wrapper(LoadOptions(WRAPPER, candidates=new, device=self.device))
         for line in new:
             source = open_source(line, self.device)
             known[line] = source if isinstance(source, ClueSource) else OnceAsked(source)

@@ -157,7 +157,7 @@ def _measure(
         "model": size or options.model,
         "dtype": ours,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "device": device_name(device),
+        "device": device_name(str(device)),
         "versions": {"torch": torch.__version__, "transformers": version("transformers")},
         "threads": torch.get_num_threads(),
         "doubtful_score": options.doubtful_score,

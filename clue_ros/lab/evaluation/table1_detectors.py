@@ -65,7 +65,7 @@ NOVEL = "novel"  # the world that training never has
 OWN = "own"  # the detector in the model's own folder
 BASE_ONLY = "candidate-count"  # a detector without weights of its own
 ROWS = "rows"  # the domain of --rows
-TABLE_2_METRICS = ("prec.", "rec.", "F1")
+TABLE_2_METRICS = ("acc.", "prec.", "rec.", "F1")
 SHORT_NAMES = {"in_domain": "in", "out_of_domain": "out", ROWS: "rows"}
 
 PUBLISHED_NOTE = (
