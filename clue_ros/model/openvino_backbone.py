@@ -138,6 +138,14 @@ def fingerprint(paths: Iterable[Path]) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
+def digest(arrays: Mapping[str, Array]) -> str:
+    """A hash of some small arrays."""
+    whole = hashlib.sha256()
+    for name in sorted(arrays):
+        whole.update(name.encode() + arrays[name].tobytes())
+    return whole.hexdigest()
+
+
 class _Graph:
     """A compiled graph with a request of its own: arrays in, arrays out by their names."""
 
@@ -172,9 +180,8 @@ class _Compiler:
             writable = os.access(folder, os.W_OK)
         except OSError:
             writable = False
-        if writable:
-            self._settings["CACHE_DIR"] = str(folder)
-        else:
+        self._cache = folder if writable else None
+        if not writable:
             warnings.warn(
                 f"the cache {folder} cannot be written to, so each start compiles the model anew:"
                 f" set {CACHE} to another folder",
@@ -183,10 +190,16 @@ class _Compiler:
             )
 
     def __call__(self, model: Any, made_of: str) -> _Graph:
-        """Compile a graph; made_of: names what its weights are. Raises ModelError."""
-        model.set_rt_info(made_of, ["clue_ros", "weights"])
+        """Compile a graph; made_of: names what its weights are. Raises ModelError.
+
+        Each set of weights has a folder of the cache: OpenVINO tells graphs apart by their form.
+        """
+        settings = dict(self._settings)
+        if self._cache is not None:
+            name = hashlib.sha256(made_of.encode()).hexdigest()[:24]
+            settings["CACHE_DIR"] = str(self._cache / name)
         try:
-            return _Graph(self._core.compile_model(model, "CPU", self._settings))
+            return _Graph(self._core.compile_model(model, "CPU", settings))
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO cannot compile {model.friendly_name} for this CPU"
@@ -280,6 +293,7 @@ class OpenVinoBackbone:
             lambda: self._decoder(reader.adapter).attend(
                 reader.block, reader.cnn, reader.temperature
             ),
+            self._merged(reader.adapter) + digest(reader.cnn or {}),
         )
         found = graph(feed | self._matrices(reader.adapter))
         chance = found.get("probability")
@@ -382,7 +396,9 @@ class OpenVinoBackbone:
     ) -> dict[str, Array]:
         """Run blocks first..end - 1; keys and values: of the tokens before, if there are any."""
         key = ("segment", adapter if self._merges else None, first, end)
-        graph = self._graph(key, lambda: self._decoder(adapter).segment(first, end))
+        graph = self._graph(
+            key, lambda: self._decoder(adapter).segment(first, end), self._merged(adapter)
+        )
         if keys is None or values is None:
             rows, text = len(feed["hidden"]), self._text
             none = (end - first, rows, text.num_key_value_heads, 0, text.head_dim)
@@ -393,11 +409,10 @@ class OpenVinoBackbone:
         graph = self._graph(("head",), lambda: self._decoder(None).head())
         return np.array(graph({"hidden": hidden})["logits"])
 
-    def _graph(self, key: tuple[Any, ...], build: Callable[[], Any]) -> _Graph:
-        """A graph by its key, built when it is needed first."""
+    def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
+        """A graph by its key, built when it is needed first. made_of: names further weights."""
         if key not in self._open:
-            made_of = [self._made_of, *(lora.made_of for lora in self._lora.values())]
-            self._open[key] = self._compile(build(), " ".join(made_of))
+            self._open[key] = self._compile(build(), f"{self._made_of} {made_of}")
         return self._open[key]
 
     def _decoder(self, adapter: str | None) -> Any:
@@ -407,6 +422,10 @@ class OpenVinoBackbone:
             return Decoder(Weights(self._stored), self.config, self._rank())
         merged = {} if adapter is None else self._lora[adapter].merged(self._stored)
         return Decoder(Weights(self._stored, merged), self.config, 0)
+
+    def _merged(self, adapter: str | None) -> str:
+        """Names the adapter whose weights are in the graphs; empty where none are."""
+        return self._lora[adapter].made_of if adapter is not None and self._merges else ""
 
     def _rank(self) -> int:
         return max((lora.rank for lora in self._lora.values()), default=0)

@@ -71,12 +71,12 @@ def _check_entry(name: str, entry: Any, size: int) -> None:
 
 
 def read_tensors(path: Path) -> Mapping[str, Mapped]:
-    """The tensors of a file, mapped into memory; of other types than `TYPES` none.
+    """The tensors of a file, mapped into memory, of the types in `TYPES`; writing changes no file.
 
     Raises OSError and ValueError.
     """
     entries, begin = read_entries(path)
-    data = np.memmap(path, np.uint8, "r", begin) if path.stat().st_size > begin else np.empty(0)
+    data = np.memmap(path, np.uint8, "c", begin) if path.stat().st_size > begin else np.empty(0)
     found = {}
     for name, entry in entries.items():
         if entry["dtype"] in TYPES:
