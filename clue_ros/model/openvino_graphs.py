@@ -23,7 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
-from clue_ros.model.tensors import Mapped
+from clue_ros.model.tensors import SCALE, Mapped
 
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]
@@ -54,10 +54,16 @@ class Weights:
         return name in self._stored
 
     def constant(self, name: str) -> Node:
-        """A weight as float32, converted in the graph where the file has 16 bits."""
+        """A weight as float32, converted in the graph where the file has 16 or 8 bits."""
         if name in self._merged:
             return op.constant(self._merged[name])
         stored = self._stored[name]
+        if stored.kind == "I8":
+            rows = op.constant(
+                openvino.Tensor(stored.values, shared_memory=True), shared_memory=True
+            )
+            scale = op.constant(self._stored[name + SCALE].values)
+            return op.multiply(op.convert(rows, "f32"), scale)
         if stored.kind == "BF16":
             shape = openvino.Shape(stored.shape)
             tensor = openvino.Tensor(stored.values, shape, openvino.Type.bf16)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16}
+TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I8": np.int8}
+SCALE = ".scale"  # behind the name of an int8 matrix: the float32 factor (O, 1) of each row
 MOST_HEADER = 100_000_000  # bytes, as in the format's own reader
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A tensor in a file. kind: "F32", "F16" or "BF16", whose bits stand in `values` as uint16."""
+    """A tensor in a file. kind: of TYPES; the bits of "BF16" stand in `values` as uint16."""
 
     kind: str
     values: npt.NDArray[Any]
@@ -83,3 +84,20 @@ def read_tensors(path: Path) -> Mapping[str, Mapped]:
             part = data[slice(*entry["data_offsets"])].view(TYPES[entry["dtype"]])
             found[name] = Mapped(entry["dtype"], np.asarray(part).reshape(entry["shape"]))
     return found
+
+
+def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
+    """Write a safetensors file, one tensor after the other."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    begin = 0
+    for name, tensor in tensors.items():
+        end = begin + tensor.values.nbytes
+        shape = list(tensor.shape)
+        entries[name] = {"dtype": tensor.kind, "shape": shape, "data_offsets": [begin, end]}
+        begin = end
+    head = json.dumps(entries).encode()
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for tensor in tensors.values():
+            file.write(np.ascontiguousarray(tensor.values).data)

@@ -27,6 +27,7 @@ from clue_ros.model.attention import attention_map, min_max
 from clue_ros.model.backbone import Array, Attention, Reader
 from clue_ros.model.config import read_config
 from clue_ros.model.devices import choose_device, choose_dtype
+from clue_ros.model.export import check_no_export
 from clue_ros.model.heads import AnswerHead, CnnHead, Head, probability
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import check_config, check_weights, first_line, read_json
@@ -478,6 +479,7 @@ def load_config(folder: Path) -> PaliGemmaConfig:
     path = folder / "config.json"
     content = read_json(path)
     check_config(path, content)
+    check_no_export(folder, content)
     try:
         config: PaliGemmaConfig = PaliGemmaConfig.from_pretrained(folder)
     except Exception as error:  # whatever a wrong value leads to

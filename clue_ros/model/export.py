@@ -1,0 +1,114 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Write a model with the decoder's weights in 8 bits, for a CPU with little memory.
+
+OpenVINO runs any model folder; an export of a large one takes about half of its memory. Each row of
+a projection is stored as int8 with a scale of its own. The vision tower, the embeddings (which are
+the head) and the adapters stay as they are: maps are made of the tower's features, and location
+tokens are told apart by small differences of the embeddings' rows.
+
+    clue export google/paligemma2-3b-mix-448 --out models/mix-int8
+    clue ground table.jpg "pick up the mug" --model models/mix-int8
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from clue_ros.errors import ClueError, ModelError
+from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.config import read_config
+from clue_ros.model.loading import (
+    WEIGHTS,
+    check_shapes,
+    find_base,
+    find_model,
+    read_json,
+    read_weights,
+    replacing,
+    write_json,
+)
+from clue_ros.model.shapes import weight_shapes
+from clue_ros.model.tensors import SCALE, Mapped, write_tensors
+
+EXPORTED = "clue_weights"  # key of config.json that names the form of an export's weights
+INT8 = "int8"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue export``."""
+    parser.add_argument("model", metavar="MODEL", help="an embedded model, a folder or a hub id")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="the folder to write"
+    )
+    parser.add_argument(
+        "--weights", choices=(INT8,), default=INT8, help="of the decoder (default: int8)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue export``; the exit status."""
+    written = export_model(args.model, args.out)
+    print(json.dumps({"out": str(args.out), "megabytes": round(written / 1e6, 1)}))
+    return 0
+
+
+def export_model(model: str, out: Path) -> int:
+    """Write an export; returns its bytes of weights. Raises ClueError, ModelError."""
+    folder = find_model(model)
+    base = find_base(folder)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ClueError(f"{out} is there and not empty: name another folder")
+    content = read_json(base / "config.json")
+    if EXPORTED in content:
+        raise ModelError(f"{base} is an export already")
+    stored = read_weights(base)
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    wanted = weight_shapes(read_config(base))
+    check_shapes(base, shapes, wanted)
+    out.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Mapped] = {}
+    for name in tqdm(wanted, desc="weights"):
+        tensors |= (
+            _small(name, stored[name])
+            if "_proj." in name and _is_decoder(name)
+            else {name: stored[name]}
+        )
+    with replacing(out / WEIGHTS) as partial:
+        write_tensors(tensors, partial)
+    for path in base.iterdir():
+        if path.suffix in (".json", ".model") and path.name != "config.json":
+            shutil.copy(path, out / path.name)
+    for name in (DETECTOR, IVG):
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, out / name)
+    write_json(out / "config.json", {**content, EXPORTED: INT8})
+    return sum(tensor.values.nbytes for tensor in tensors.values())
+
+
+def _is_decoder(name: str) -> bool:
+    return name.startswith("language_model.")
+
+
+def _small(name: str, stored: Mapped) -> dict[str, Mapped]:
+    """A matrix (O, I) as int8 and the scale (O, 1) of each row."""
+    values = stored.float32()
+    scale = np.maximum(np.abs(values).max(1, keepdims=True), 1e-12) / 127
+    rounded = np.rint(values / scale).astype(np.int8)
+    return {name: Mapped("I8", rounded), name + SCALE: Mapped("F32", scale.astype(np.float32))}
+
+
+def check_no_export(folder: Path, content: dict[str, Any]) -> None:
+    """Raises ModelError for an export, which torch cannot read."""
+    if EXPORTED in content:
+        raise ModelError(
+            f"{folder} is an export ({content[EXPORTED]}), which OpenVINO alone runs: set device to"
+            " 'cpu' and no quantization, or name the model that it was made of"
+        )
