@@ -5,7 +5,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue check --model M                           say whether a model would load here
-    clue export M --out FOLDER                     write a model for OpenVINO, quicker on a CPU
+    clue export M --out FOLDER                     write a model with weights of 8 bits
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
     clue train base|average|detector|ivg           train a stage of a model
@@ -54,7 +54,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     ),
     "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
-    "export": Command("clue_ros.model.export", "a model for OpenVINO: quicker on a CPU"),
+    "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),

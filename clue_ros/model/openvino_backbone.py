@@ -237,7 +237,8 @@ class OpenVinoBackbone:
         self._made_of = fingerprint(weight_files(folder))
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
-        self._merges = merged_bytes(found, self._dtype) > 0
+        exported = any(tensor.kind == "I8" for tensor in self._stored.values())
+        self._merges = not exported and merged_bytes(found, self._dtype) > 0
         self._cut = half_depth_block(self._blocks)
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
