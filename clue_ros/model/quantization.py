@@ -83,7 +83,7 @@ def quantization_state(model: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 # -------------------------------------------------------------------------------------------------
-# A device that runs out of memory: try once more with its caches given back, or say so.
+# A device that runs out of memory: try once more with its cache given back, or say so.
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -114,30 +114,29 @@ def give_back() -> None:
 
 def out_of_memory(device: object) -> ModelError:
     """The error that says so, with what to do."""
-    return ModelError(f"{device} has run out of memory, even with its caches emptied: {ADVICE}")
+    return ModelError(f"{device} has run out of memory: {ADVICE}")
 
 
-def with_room(method: Callable[P, T]) -> Callable[P, T]:
-    """For methods of an object with a `backbone`: out of memory means once more, then ModelError.
+def with_room(tries: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """For methods of an object with a `device`: out of memory is tried again, then a ModelError.
 
     Another process may have taken the memory for a moment, and torch's own cache may be in the way.
+    tries: 1 for a method that changes what it is given: half done, it cannot be repeated.
     """
 
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside the except clause: while it is handled, the error keeps the tensors alive.
-        give_back()
-        try:
-            return method(*args, **kwargs)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        give_back()
-        raise out_of_memory(cast(Any, args[0]).backbone.device)
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(method)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            for _ in range(tries):
+                try:
+                    return method(*args, **kwargs)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                # Outside the except clause: while it is handled, the error keeps the tensors alive.
+                give_back()
+            raise out_of_memory(cast(Any, args[0]).device)
 
-    return run
+        return run
+
+    return decorate

@@ -327,13 +327,13 @@ class TorchBackbone:
         """See `Backbone`."""
         return self.model.memory_bytes()
 
-    @with_room
+    @with_room(2)
     @torch.inference_mode()
     def look(self, pixels: Array) -> Array:
         """See `Backbone`."""
         return _array(self.model.look(torch.from_numpy(pixels)))
 
-    @with_room
+    @with_room(2)
     @torch.inference_mode()
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""
@@ -347,7 +347,7 @@ class TorchBackbone:
         chance = probability(found.logits, reader.temperature)
         return Attention(_array(min_max(found.attention)), _array(chance))
 
-    @with_room
+    @with_room(2)
     @torch.inference_mode()
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[State, Array]:
         """See `Backbone`."""
@@ -362,6 +362,7 @@ class TorchBackbone:
         state = State(adapter, cache, asked.attention_mask, lengths + 1)
         return state, _array(self.model.logits(last))
 
+    @with_room(1)
     @torch.inference_mode()
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
         """See `Backbone`."""
@@ -372,6 +373,7 @@ class TorchBackbone:
         state.positions = state.positions + 1
         return _array(self.model.logits(hidden))
 
+    @with_room(1)
     @torch.inference_mode()
     def repeat(self, state: State, count: int) -> State:
         """See `Backbone`. The given state is used up."""
