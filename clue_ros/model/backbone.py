@@ -72,7 +72,7 @@ class Backbone(Protocol):
         """The names of the adapters that were loaded."""
 
     def load_adapter(self, name: str, folder: Path) -> None:
-        """Read an adapter of peft's format. Raises ModelError."""
+        """Read an adapter of peft's format under a name of its own. Raises ModelError."""
 
     def look(self, pixels: Array) -> Array:
         """(n, 3, S, S) in -1..1 -> features (n, N, D)."""

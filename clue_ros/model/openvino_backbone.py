@@ -261,6 +261,8 @@ class OpenVinoBackbone:
 
     def load_adapter(self, name: str, folder: Path) -> None:
         """See `Backbone`."""
+        if name in self._lora:
+            raise ModelError(f"{folder}: there is an adapter {name} already")
         self._lora[name] = read_lora(folder, self._stored)
         if not self._merges:  # the rank of the graphs' inputs may change
             self._inputs.clear()
@@ -279,26 +281,36 @@ class OpenVinoBackbone:
         return np.array(graph({"pixels": pixels})["features"])
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
-        """See `Backbone`. Raises ModelError for an autoregressive head."""
-        if reader.answers is not None:
-            raise ModelError("an autoregressive detector needs backend 'torch'")
+        """See `Backbone`."""
         feed = self._feed(features, prompts)
         for first, end in self._segments(reader.block, reader.block):
             feed["hidden"] = self._run(reader.adapter, first, end, feed)["through"]
         words = prompts.query_mask.astype(np.float32)
         feed["words"] = np.pad(words, ((0, 0), (0, feed["hidden"].shape[1] - words.shape[1])))
         own = reader.adapter if self._merges else None
-        key = ("attend", own, reader.block, id(reader.cnn), reader.temperature)
+        head = digest(reader.cnn or {})
+        key = ("attend", own, reader.block, head, reader.temperature)
         graph = self._graph(
             key,
             lambda: self._decoder(reader.adapter).attend(
                 reader.block, reader.cnn, reader.temperature
             ),
-            self._merged(reader.adapter) + digest(reader.cnn or {}),
+            self._merged(reader.adapter) + head,
         )
         found = graph(feed | self._matrices(reader.adapter))
-        chance = found.get("probability")
-        return Attention(found["map"].copy(), None if chance is None else chance.copy())
+        maps, chance = found["map"].copy(), found.get("probability")
+        if reader.answers is not None:
+            chance = self._answer(reader, reader.answers, feed, prompts)
+        return Attention(maps, None if chance is None else chance.copy())
+
+    def _answer(
+        self, reader: Reader, answers: tuple[int, int], feed: Mapping[str, Array], prompts: Prompts
+    ) -> Array:
+        """The probability (B,) of yes over no after the block that a reader reads."""
+        hidden = self._run(reader.adapter, reader.block, reader.block + 1, feed)["through"]
+        rows, last = np.arange(len(hidden)), prompts.attention_mask.sum(1) - 1
+        yes, no = self._logits(hidden[rows, last])[:, answers].T
+        return np.asarray(1 / (1 + np.exp((no - yes) / np.float32(reader.temperature))))
 
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[State, Array]:
         """See `Backbone`."""

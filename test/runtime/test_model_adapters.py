@@ -9,6 +9,8 @@ import torch
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.checkpoint import open_backbone
+from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.prompts import encode_prompts, load_processor
 from clue_ros.model.torch_backbone import TorchModel, load_model
 
@@ -21,7 +23,8 @@ def backbone(random_model: Path) -> TorchModel:
 @pytest.fixture
 def attend(backbone: TorchModel, random_model: Path) -> Callable[[], torch.Tensor]:
     """What block 2 attends to now."""
-    prompts = encode_prompts(load_processor(random_model), "detect", ["the red block"])
+    processor = load_processor(random_model)
+    prompts = encode_prompts(processor, "detect", ["the red block"]).to("cpu")
     features = backbone.look(torch.zeros(1, 3, 64, 64))
 
     def look() -> torch.Tensor:
@@ -135,3 +138,13 @@ def test_an_adapter_for_another_depth_is_refused(
 def test_unknown_names_are_refused(backbone: TorchModel) -> None:
     with pytest.raises(KeyError, match="ivg"):
         Adapters(backbone).use("ivg")
+
+
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+def test_two_adapters_cannot_have_one_name(random_model: Path, backend: str) -> None:
+    options = LoadOptions(random_model, backend=backend, device="cpu")
+    engine = open_backbone(random_model, options)
+    engine.load_adapter("ivg", random_model / "ivg")
+    with pytest.raises(ModelError, match=r"ivg.* already"):
+        engine.load_adapter("ivg", random_model / "detector")
+    assert engine.adapters == ("ivg",)

@@ -1,5 +1,6 @@
 """The CNN head, its files, and the detector as a whole."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from test_model_attention import hills
 
 from clue_ros.errors import ModelError
-from clue_ros.model.adapters import Adapters
+from clue_ros.model.attention import min_max
 from clue_ros.model.detector import DetectorSettings, load_detector, load_settings
 from clue_ros.model.heads import (
     HEADS,
@@ -22,7 +23,7 @@ from clue_ros.model.heads import (
     save_head,
 )
 from clue_ros.model.prompts import encode_prompts, load_processor
-from clue_ros.model.torch_backbone import load_model
+from clue_ros.model.torch_backbone import TorchBackbone, load_model
 
 
 @pytest.mark.parametrize("grid", [2, 8, 14, 32])
@@ -118,21 +119,27 @@ def test_every_registered_head_can_be_built_saved_and_loaded(
         load_head(tmp_path / name, load_settings(tmp_path / name, 6).head, tokenizer)
 
 
-def test_the_detector_reads_its_block_with_its_word_through_its_adapter(random_model: Path) -> None:
-    backbone = load_model(random_model)
-    adapters = Adapters(backbone)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_detector_reads_its_block_with_its_word_through_its_adapter(
+    random_model: Path, tmp_path: Path, head: str
+) -> None:
     processor = load_processor(random_model)
-    detector = load_detector(backbone, adapters, random_model / "detector", processor.tokenizer)
-    adapters.load("ivg", random_model / "ivg")
-    prompts = encode_prompts(processor, "detect", ["the red block", "the ball on the left"])
-    features = backbone.look(torch.zeros(1, 3, 64, 64))
+    folder = Path(shutil.copytree(random_model / "detector", tmp_path / "detector"))
+    module = load_head(folder, head, processor.tokenizer) if head == "cnn" else None
+    module = module or HEADS[head](processor.tokenizer)
+    save_head(module, DetectorSettings(1, "clarify", head, temperature=2.0), folder)
+    backbone = TorchBackbone(load_model(random_model))
+    detector = load_detector(backbone, folder, processor.tokenizer)
+    backbone.load_adapter("ivg", random_model / "ivg")
+    contexts = ["the red block", "the ball on the left"]
+    prompts = detector.prompts(processor, contexts)
+    wanted = encode_prompts(processor, "clarify", contexts)
+    assert np.array_equal(prompts.input_ids, wanted.input_ids)
+    features = backbone.look(np.zeros((1, 3, 64, 64), np.float32))
+    chances, maps = detector(features, prompts)
+    backbone.peft.use("detector")
     with torch.inference_mode():
-        chance, maps = detector(features, prompts)
-        detector.adapter = "ivg"
-        _, other = detector(features, prompts)
-    assert chance.shape == (2,)
-    assert ((chance > 0) & (chance < 1)).all()
+        found = module.read(backbone.model, 1, torch.from_numpy(features), prompts.to("cpu"))
+    assert np.allclose(chances, probability(found.logits, 2.0), atol=1e-5)
+    assert np.allclose(maps, min_max(found.attention), atol=1e-5)
     assert maps.shape == (2, 8, 8)
-    assert maps.amin() == 0
-    assert maps.amax() == pytest.approx(1)
-    assert not torch.allclose(maps, other)
