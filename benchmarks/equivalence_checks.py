@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our code path against transformers' own on any PaliGemma 2: same prompts, map and tokens.
 
-Ours: `encode_prompts`, `TorchModel.look`, `attention_at` (half depth), `generate` (our decoder).
+Ours: `encode_prompts`, `TorchModel.look`, `attention_at` (half depth), `reply_to` (our decoder).
 Theirs: PaliGemmaProcessor, the whole model from pixels in eager attention with
 `output_attentions=True`, `GenerationMixin.generate`. Equations 1 and 2 are written a second time
 here, in float64, so that the map is compared as well as the weights it is made of.
@@ -176,7 +176,7 @@ def _compare_prompts(
     report: EquivalenceReport, processor: Any, image: Image.Image, context: str
 ) -> None:
     """Ids, mask and token types; <bos> after the image, one newline at the end."""
-    ours = encode_prompts(processor, DETECT, [context])
+    ours = encode_prompts(processor, DETECT, [context]).to("cpu")
     theirs = _theirs(processor, image, f"{DETECT} {context}")
     names = ("input_ids", "attention_mask", "token_type_ids")
     same = all(torch.equal(getattr(ours, name), theirs[name]) for name in names)
@@ -195,11 +195,11 @@ def _compare_maps(case: _Case, subject: str) -> npt.NDArray[np.float64]:
     report, backbone, processor = case.report, case.backbone, case.processor
     context, block = CONTEXTS[0], half_depth_block(backbone.blocks)
     inputs = _theirs(processor, case.image, f"{DETECT} {context}")
-    prompts = encode_prompts(processor, DETECT, [context])
+    prompts = encode_prompts(processor, DETECT, [context]).to(backbone.device)
     with _positions(backbone) as ours_at, torch.inference_mode():
         ours = report.timed(
             "seconds: half depth, ours",
-            lambda: backbone.attention_at(block, case.features, prompts.to(backbone.device)),
+            lambda: backbone.attention_at(block, case.features, prompts),
         )
     with _positions(backbone) as theirs_at, _reference(backbone):
         theirs = report.timed("seconds: full depth, theirs", lambda: _full(backbone, inputs)[block])
@@ -208,7 +208,7 @@ def _compare_maps(case: _Case, subject: str) -> npt.NDArray[np.float64]:
     report.equal("positions", subject, same, f"{ours_at[0][0]} .. {ours_at[0][-1]}")
     limit = MAP_LIMITS[backbone.dtype]
     # Our equations, on our weights and the mask of queries that the detector uses.
-    mine = image_attention(ours, prompts.query_mask.to(ours.device), backbone.grid)
+    mine = image_attention(ours, prompts.query_mask, backbone.grid)
     queries = _queries(processor, inputs["input_ids"][0].tolist())
     reference = _reference_map(theirs, queries, backbone.grid)
     name = f"block {block}"

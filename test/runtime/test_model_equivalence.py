@@ -19,7 +19,6 @@ from benchmarks.full_size import (
     small_config,
     stand_in_processor,
 )
-from clue_ros.model import backbone as backbone_module
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.prompts import LOCATIONS, SEGMENTS
 from clue_ros.model.torch_backbone import TorchModel
@@ -51,12 +50,18 @@ def test_ours_is_theirs(processor: Any, dtype: torch.dtype, seed: int) -> None:
 
 
 def _zero_based(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def prepare(self: TorchModel, *arguments: Any) -> Any:
-        embedded, extra = plain(self, *arguments)
-        extra.shared["position_ids"] = extra.shared["position_ids"] - 1
-        return embedded, extra
+    def shift(_module: Any, given: Any, named: dict[str, Any]) -> Any:
+        return given, {**named, "position_ids": named["position_ids"] - 1}
 
-    return prepare
+    def attend(self: TorchModel, *arguments: Any) -> Any:
+        first = self.model.model.language_model.layers[0]
+        hook = first.register_forward_pre_hook(shift, with_kwargs=True, prepend=True)
+        try:
+            return plain(self, *arguments)
+        finally:
+            hook.remove()
+
+    return attend
 
 
 def _uncapped(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,18 +85,18 @@ def _one_less(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("method", "wrong", "noticed"),
+    ("wrong", "noticed"),
     [
-        ("_prepare", _zero_based, "positions"),
-        ("attention_at", _uncapped, "block 3 map, 0 to 1"),
-        ("attention_at", _one_less, "block 3 map, 0 to 1"),
+        (_zero_based, "positions"),
+        (_uncapped, "block 3 map, 0 to 1"),
+        (_one_less, "block 3 map, 0 to 1"),
     ],
 )
 def test_a_wrong_path_is_noticed(
-    processor: Any, monkeypatch: pytest.MonkeyPatch, method: str, wrong: Any, noticed: str
+    processor: Any, monkeypatch: pytest.MonkeyPatch, wrong: Any, noticed: str
 ) -> None:
     backbone = random_backbone(small_config())
-    monkeypatch.setattr(backbone_module.TorchModel, method, wrong(getattr(TorchModel, method)))
+    monkeypatch.setattr(TorchModel, "attention_at", wrong(TorchModel.attention_at))
     report = compare(backbone, processor, random_adapters(backbone), new_tokens=1)
     assert not report.holds
     assert noticed in {check.name for check in report.checks if not check.holds}

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from benchmarks.full_size import random_adapters
 from clue_ros.errors import ClueWarning, ModelError
-from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG, Array
 from clue_ros.model.checkpoint import Checkpoint, IvgSettings
 from clue_ros.model.decoding import (
     PLAUSIBLE,
     Prefill,
     Vocabulary,
-    generate,
     pragmatic_reply,
+    read_prompts,
+    reply_to,
 )
-from clue_ros.model.fast_decoder import FastDecoder
 from clue_ros.model.loading import EMBEDDED, find_model
 from clue_ros.model.oracle import (
     ANSWER,
@@ -32,152 +36,154 @@ from clue_ros.model.oracle import (
     save_oracle_settings,
     suffix_log_probs,
 )
-from clue_ros.model.prompts import decode_text, encode_prompts, load_processor
-from clue_ros.model.torch_backbone import TorchModel, load_model
+from clue_ros.model.prompts import Prompts, decode_text, encode_prompts, load_processor
+from clue_ros.model.torch_backbone import TorchBackbone, TorchModel, load_model
 
 CONTEXT = "pick up the block assistant: which one ? user: the left one"
 SUFFIXES = ["the red one", "", "no", "do you mean the blue ball or the green cylinder ?", "no"]
 BOXES = [f"<loc0001><loc{x:04d}><loc0900><loc1000>" for x in (3, 40, 500)]
 
 
-def random_checkpoint(folder: Path, seed: int) -> Checkpoint:
-    """A base and adapters with random weights large enough for errors to show."""
-    backbone = load_model(folder)
+@dataclass
+class Parts:
+    """A base and adapters whose errors show, with random weights, and features (1, N, D)."""
+
+    checkpoint: Checkpoint
+    engine: TorchBackbone
+    features: Array
+
+    def log_probs(self, adapter: str, instruction: str, context: str, suffix: str) -> Array:
+        """Of a suffix's tokens, by transformers over the whole sequence."""
+        prompts = encode_prompts(self.checkpoint.processor, instruction, [context], [suffix])
+        told = prompts.to("cpu")
+        self.engine.peft.use(adapter)
+        with torch.inference_mode():
+            hidden, _ = self.engine.model.forward(torch.from_numpy(self.features), told)
+            logs = self.engine.model.logits(hidden)[0].log_softmax(-1)
+        places = (told.labels[0] >= 0).nonzero()[:, 0]
+        found: Array = logs[places - 1, told.labels[0, places]].numpy()
+        return found
+
+
+def random_parts(folder: Path, seed: int) -> Parts:
+    """The same for the same seed."""
+    model = load_model(folder)
     torch.manual_seed(seed)
     with torch.no_grad():
-        for weight in backbone.model.model.language_model.layers.parameters():
+        for weight in model.model.model.language_model.layers.parameters():
             weight.normal_(std=0.3)
-    adapters, processor = random_adapters(backbone, seed=seed), load_processor(folder)
-    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
-    return Checkpoint(processor, backbone, adapters, None, IvgSettings(), vocabulary)
+    engine, processor = (
+        TorchBackbone(model, random_adapters(model, seed=seed)),
+        load_processor(folder),
+    )
+    vocabulary = Vocabulary(processor.tokenizer, model.text.vocab_size)
+    checkpoint = Checkpoint(processor, engine, None, IvgSettings(), vocabulary, folder, folder)
+    size = 1, model.grid**2, model.text.hidden_size
+    return Parts(checkpoint, engine, np.random.default_rng(seed).standard_normal(size, np.float32))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_suffixes_that_share_a_prompt_score_as_each_whole_sequence(
-    random_model: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    random_model: Path, seed: int
 ) -> None:
-    parts = random_checkpoint(random_model, seed)
-    features = torch.randn(1, parts.backbone.grid**2, parts.backbone.text.hidden_size)
-    told = [
-        (adapter, context, suffixes)
-        for adapter in (IVG, DETECTOR)
-        for context in (CONTEXT, "the block")
-        for suffixes in (SUFFIXES, BOXES, SUFFIXES[:1], [""])
-    ]
-    shared = [suffix_log_probs(parts, a, features, "clarify", c, s) for a, c, s in told]
-    monkeypatch.setattr(FastDecoder, "fits", lambda _self, _length: False)  # each sequence whole
-    for (adapter, context, suffixes), (sums, lengths) in zip(told, shared, strict=True):
-        expected, count = suffix_log_probs(parts, adapter, features, "clarify", context, suffixes)
-        torch.testing.assert_close(sums, expected, rtol=1e-5, atol=1e-4)
-        assert torch.equal(lengths, count)
-        assert sums.shape == (len(suffixes),)
-        alone = torch.cat(
-            [
-                suffix_log_probs(parts, adapter, features, "clarify", context, [s])[0]
-                for s in suffixes
-            ]
-        )
-        torch.testing.assert_close(sums, alone, rtol=1e-5, atol=1e-4)
+    parts = random_parts(random_model, seed)
+    for adapter in (IVG, DETECTOR):
+        for context in (CONTEXT, "the block"):
+            for suffixes in (SUFFIXES, BOXES, SUFFIXES[:1], [""]):
+                sums, lengths = suffix_log_probs(
+                    parts.checkpoint, adapter, parts.features, "clarify", context, suffixes
+                )
+                whole = [parts.log_probs(adapter, "clarify", context, s) for s in suffixes]
+                assert sums == pytest.approx([row.sum() for row in whole], rel=1e-5, abs=1e-4)
+                assert lengths.tolist() == [len(row) for row in whole]
 
 
 def test_the_prompt_is_read_once_whatever_the_number_of_suffixes(
     random_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = random_checkpoint(random_model, 0)
-    features = torch.randn(1, parts.backbone.grid**2, parts.backbone.text.hidden_size)
-    sizes: list[tuple[int, ...]] = []
-    run = FastDecoder.run
+    parts = random_parts(random_model, 0)
+    read, rows = TorchModel.forward, []
 
-    def counted(self: FastDecoder, hidden: torch.Tensor, *more: object, **named: object) -> object:
-        sizes.append(tuple(hidden.shape[:2]))
-        return run(self, hidden, *more, **named)  # type: ignore[arg-type]
+    def counted(self: TorchModel, features: Any, prompts: Any, **settings: Any) -> Any:
+        rows.append(len(prompts.input_ids))
+        return read(self, features, prompts, **settings)
 
-    def refused(*_: object) -> None:
-        raise AssertionError("a whole sequence was read")
-
-    monkeypatch.setattr(FastDecoder, "run", counted)
-    monkeypatch.setattr(TorchModel, "forward", refused)
-    suffix_log_probs(parts, IVG, features, "clarify", "the block", ["the red one"] * 30)
-    prompt, suffixes = sizes
-    assert prompt[0] == 1
-    assert suffixes == (1, 30 * 3)  # <eos> predicts nothing
+    monkeypatch.setattr(TorchModel, "forward", counted)
+    suffixes = ["the red one"] * 30
+    suffix_log_probs(parts.checkpoint, IVG, parts.features, "clarify", "the block", suffixes)
+    assert rows == [1]
 
 
 @pytest.fixture
-def oracle(random_model: Path, tmp_path: Path) -> tuple[Oracle, Checkpoint, torch.Tensor]:
-    """An oracle with random weights, its model, and features of no picture."""
-    parts = random_checkpoint(random_model, 1)
-    parts.adapters.save(IVG, tmp_path)
+def oracle(random_model: Path, tmp_path: Path) -> tuple[Oracle, Parts]:
+    """An oracle with random weights, and its model."""
+    parts = random_parts(random_model, 1)
+    parts.engine.peft.save(IVG, tmp_path)
     save_oracle_settings(OracleSettings(6, "left", "right"), tmp_path)
-    features = torch.randn(1, parts.backbone.grid**2, parts.backbone.text.hidden_size)
-    return Oracle(parts, tmp_path), parts, features
+    return Oracle(parts.checkpoint, tmp_path), parts
 
 
 OWN, OTHERS = (1, 3, 900, 1000), ((5, 40, 700, 800), (300, 500, 600, 900))
 
 
-def test_without_others_or_rationality_an_answer_is_greedy(
-    oracle: tuple[Oracle, Checkpoint, torch.Tensor],
-) -> None:
-    person, parts, features = oracle
+def test_without_others_or_rationality_an_answer_is_greedy(oracle: tuple[Oracle, Parts]) -> None:
+    person, parts = oracle
+    model, features = parts.checkpoint, parts.features
     likeliest = person.answer(features, OWN, CONTEXT)
-    prompts = encode_prompts(parts.processor, person.instruction(OWN), [CONTEXT])
-    (said,) = generate(
-        parts.backbone, parts.vocabulary, features, prompts, "question", max_new_tokens=6
-    )
-    assert parts.words(said) == likeliest != ""
+    prompts = encode_prompts(model.processor, person.instruction(OWN), [CONTEXT])
+    prefill = read_prompts(parts.engine, features, prompts, ORACLE)
+    (said,) = reply_to(parts.engine, model.vocabulary, prefill, "question", max_new_tokens=6)
+    assert model.words(said) == likeliest != ""
     assert person.answer(features, OWN, CONTEXT, OTHERS, 0.0) == likeliest
     assert person.answer(features, OWN, CONTEXT, (), 4.0) == likeliest
 
 
 @pytest.mark.parametrize("rationality", [0.5, 4.0])
 def test_each_token_of_a_pragmatic_answer_is_what_whole_sequences_give(
-    oracle: tuple[Oracle, Checkpoint, torch.Tensor], rationality: float
+    oracle: tuple[Oracle, Parts], rationality: float
 ) -> None:
-    person, parts, features = oracle
-    said = person.answer(features, OWN, CONTEXT, OTHERS, rationality)
-    backbone, vocabulary = parts.backbone, parts.vocabulary
+    person, parts = oracle
+    processor, vocabulary = parts.checkpoint.processor, parts.checkpoint.vocabulary
+    said = person.answer(parts.features, OWN, CONTEXT, OTHERS, rationality)
     expected: list[int] = []
     while len(expected) < 6 and vocabulary.eos not in expected:
         logs = []
         for box in (OWN, *OTHERS):
-            prompt = encode_prompts(parts.processor, person.instruction(box), [CONTEXT])
-            told = torch.tensor([expected], dtype=torch.long)
-            whole = {name: tensor.clone() for name, tensor in vars(prompt).items()}
-            for name, fill in (
-                ("input_ids", told),
-                ("attention_mask", torch.ones_like(told)),
-                ("token_type_ids", torch.ones_like(told)),
-                ("labels", told),
-                ("query_mask", torch.zeros_like(told, dtype=torch.bool)),
-            ):
-                whole[name] = torch.cat([whole[name], fill], 1)
+            prompt = encode_prompts(processor, person.instruction(box), [CONTEXT])
+            told = np.array([expected], np.int64)
+            fills = {
+                "input_ids": told, "attention_mask": np.ones_like(told),
+                "token_type_ids": np.ones_like(told), "labels": told,
+                "query_mask": np.zeros_like(told, np.bool_),
+            }  # fmt: skip
+            whole = {
+                name: np.concatenate([array, fills[name]], 1)
+                for name, array in vars(prompt).items()
+            }
             with torch.inference_mode():
-                hidden, _ = backbone.forward(features, type(prompt)(**whole))
-                logits = backbone.logits(hidden[:, -1])[0]
-            allowed = vocabulary.later if expected else vocabulary.opening
+                hidden, _ = parts.engine.model.forward(
+                    torch.from_numpy(parts.features), Prompts(**whole).to("cpu")
+                )
+                logits = parts.engine.model.logits(hidden[:, -1])[0]
+            allowed = torch.from_numpy(vocabulary.later if expected else vocabulary.opening)
             logs.append(logits.masked_fill(~allowed, -torch.inf).log_softmax(-1))
         own, mean = logs[0], torch.stack(logs).exp().mean(0).log()
         scores = own + rationality * (own - mean)
         scores[own.exp() < PLAUSIBLE * own.exp().max()] = -torch.inf
         expected.append(int(scores.argmax()))
     ids = [token for token in expected if token != vocabulary.eos]
-    assert said == decode_text(parts.processor.tokenizer, ids)
+    assert said == decode_text(processor.tokenizer, ids)
 
 
 class FakeBackbone:
-    """Says "small" or "left", then the end; a step's hidden state is its logits."""
+    """Says the end after every token."""
 
-    def __init__(self, end: torch.Tensor) -> None:
+    def __init__(self, end: Array) -> None:
         self._end = end
 
-    def step(self, chosen: torch.Tensor, *_: object) -> torch.Tensor:
-        """The end after every token."""
-        return self._end.expand(len(chosen), -1)
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The hidden states."""
-        return hidden
+    def step(self, _state: None, tokens: npt.NDArray[np.int64]) -> Array:
+        """The end's logits (V,) for each row."""
+        return np.repeat(self._end[None], len(tokens), 0)
 
 
 @pytest.mark.parametrize(
@@ -196,19 +202,12 @@ def test_what_fits_another_object_as_well_is_not_said(
     tokenizer = load_processor(find_model(EMBEDDED[0])).tokenizer
     vocabulary = Vocabulary(tokenizer, len(tokenizer))
     small, left = tokenizer.convert_tokens_to_ids(["small", "left"])
-    shares = torch.full((2, len(tokenizer)), 1e-9)
-    for row, (first, second) in zip(shares, ((0.6, 0.3), other), strict=True):
-        row[small], row[left] = first, second
-    end = torch.full((len(tokenizer),), -50.0)
+    shares = np.full((2, len(tokenizer)), 1e-9, np.float32)
+    shares[0, [small, left]], shares[1, [small, left]] = (0.6, 0.3), other
+    end = np.full(len(tokenizer), -50.0, np.float32)
     end[vocabulary.eos] = 0.0
-    mask = torch.ones(2, 3, dtype=torch.long)
-    prefill = Prefill(shares.log(), mask.sum(1), mask, None)
-    said = pragmatic_reply(
-        FakeBackbone(end),  # type: ignore[arg-type]
-        vocabulary,
-        prefill,
-        rationality,
-    )
+    fake: Any = FakeBackbone(end)
+    said = pragmatic_reply(fake, vocabulary, Prefill(np.log(shares), None), rationality)
     assert decode_text(tokenizer, said.tokens) == expected
     assert said.probabilities == pytest.approx((0.6 if expected == "small" else 0.3,), rel=0.2)
 
@@ -225,16 +224,16 @@ def test_every_embedded_model_tells_an_answer_from_a_request(name: str) -> None:
 def test_an_adapter_keeps_the_words_that_it_was_trained_with(
     random_model: Path, tmp_path: Path
 ) -> None:
-    parts = random_checkpoint(random_model, 0)
-    parts.adapters.save(IVG, tmp_path)
+    parts = random_parts(random_model, 0)
+    parts.engine.peft.save(IVG, tmp_path)
     save_oracle_settings(OracleSettings(5, "left", "right"), tmp_path)
-    oracle = Oracle(parts, tmp_path)
-    assert ORACLE in parts.adapters.names
+    oracle = Oracle(parts.checkpoint, tmp_path)
+    assert ORACLE in parts.engine.adapters
     assert oracle.instruction((1, 2, 3, 4)) == "left <loc0001><loc0002><loc0003><loc0004>"
     (tmp_path / SETTINGS_FILE).write_text('{"max_new_tokens": 5}')
     assert load_oracle_settings(tmp_path) == OracleSettings(5, "answer", "describe")
     with pytest.warns(ClueWarning, match="same tokens of 'answer' and 'describe'"):
-        Oracle(random_checkpoint(random_model, 0), tmp_path)
+        Oracle(random_parts(random_model, 0).checkpoint, tmp_path)
     (tmp_path / SETTINGS_FILE).write_text('{"answer": 3}')
     with pytest.raises(ModelError, match="begins with 3"):
         load_oracle_settings(tmp_path)
