@@ -120,11 +120,11 @@ def read_lora(folder: Path, stored: Mapping[str, Mapped]) -> Lora:
         rows, columns = weight.shape
         for side, shape in (("A", (rank, columns)), ("B", (rows, rank))):
             if side not in both:
-                raise ModelError(f"{path} lacks lora_{side} of {name}, which this model needs")
+                raise ModelError(f"{path} lacks {name}.lora_{side}.weight, which this model needs")
             if both[side].shape != shape:
                 raise ModelError(
-                    f"{path}: lora_{side} of {name} has shape {both[side].shape}, this model needs"
-                    f" {shape}"
+                    f"{path}: {name}.lora_{side}.weight has shape {both[side].shape}, this model"
+                    f" needs {shape}"
                 )
         pairs[name] = (both["A"], np.float32(scale) * both["B"])
     facts = path.stat()

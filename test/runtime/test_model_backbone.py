@@ -56,7 +56,7 @@ def reference(backbone: TorchModel, prompts: Prompts, pixels: torch.Tensor) -> A
 def test_half_depth_attention_is_transformers_own(
     backbone: TorchModel, processor: Any, suffixes: list[str] | None
 ) -> None:
-    prompts = encode_prompts(processor, "detect", CONTEXTS, suffixes)
+    prompts = encode_prompts(processor, "detect", CONTEXTS, suffixes).to("cpu")
     pixels = pictures(3)
     full = reference(backbone, prompts, pixels)
     with torch.inference_mode():
@@ -78,7 +78,7 @@ def test_other_sizes_need_no_other_code(changes: dict[str, int]) -> None:
     image_size, patch = changes.get("image_size", 64), changes.get("patch_size", 8)
     processor = build_processor(build_tokenizer(CONTEXTS), image_size, (image_size // patch) ** 2)
     backbone = make_backbone(processor, **changes)
-    prompts = encode_prompts(processor, "detect", CONTEXTS[:1])
+    prompts = encode_prompts(processor, "detect", CONTEXTS[:1]).to("cpu")
     pixels = torch.zeros(1, 3, image_size, image_size)
     full = reference(backbone, prompts, pixels)
     block = half_depth_block(backbone.blocks)
@@ -90,7 +90,7 @@ def test_other_sizes_need_no_other_code(changes: dict[str, int]) -> None:
 def test_a_sliding_window_shorter_than_the_prompt_is_kept(processor: Any) -> None:
     backbone = make_backbone(processor)
     backbone.text.sliding_window = 16
-    prompts = encode_prompts(processor, "detect", CONTEXTS, ["a b c d"] * 3)
+    prompts = encode_prompts(processor, "detect", CONTEXTS, ["a b c d"] * 3).to("cpu")
     full = reference(backbone, prompts, pictures(3))
     with torch.inference_mode():
         attention = backbone.attention_at(2, backbone.look(pictures(3)), prompts)
@@ -100,7 +100,7 @@ def test_a_sliding_window_shorter_than_the_prompt_is_kept(processor: Any) -> Non
 def test_the_prefix_sees_itself_and_the_suffix_looks_back(
     backbone: TorchModel, processor: Any
 ) -> None:
-    prompts = encode_prompts(processor, "detect", ["the red block"], ["the cup"])
+    prompts = encode_prompts(processor, "detect", ["the red block"], ["the cup"]).to("cpu")
     with torch.inference_mode():
         attention = backbone.attention_at(0, backbone.look(pictures(1)), prompts)[0, 0]
     prefix = int((prompts.token_type_ids == 0).sum())
@@ -117,7 +117,7 @@ def test_the_blocks_above_are_never_run(backbone: TorchModel, processor: Any) ->
     for layer in broken.model.model.language_model.layers[half + 1 :]:
         layer.forward = None
     broken.model.model.language_model.layers[half].mlp.forward = None
-    prompts = encode_prompts(processor, "detect", CONTEXTS[:1])
+    prompts = encode_prompts(processor, "detect", CONTEXTS[:1]).to("cpu")
     features = backbone.look(pictures(1))
     expected = backbone.attention_at(half, features, prompts)
     assert torch.equal(broken.attention_at(half, features, prompts), expected)
@@ -127,11 +127,11 @@ def test_the_blocks_above_are_never_run(backbone: TorchModel, processor: Any) ->
 
 def test_padding_changes_nothing(backbone: TorchModel, processor: Any) -> None:
     features = backbone.look(pictures(1))
-    together = encode_prompts(processor, "detect", CONTEXTS)
+    together = encode_prompts(processor, "detect", CONTEXTS).to("cpu")
     with torch.inference_mode():
         batch = backbone.attention_at(2, features, together)
         for i, context in enumerate(CONTEXTS):
-            alone = encode_prompts(processor, "detect", [context])
+            alone = encode_prompts(processor, "detect", [context]).to("cpu")
             length = alone.input_ids.shape[1]
             single = backbone.attention_at(2, features, alone)[0]
             torch.testing.assert_close(batch[i, :, :length, :length], single, rtol=1e-4, atol=1e-6)
@@ -139,7 +139,7 @@ def test_padding_changes_nothing(backbone: TorchModel, processor: Any) -> None:
 
 def test_gradients_reach_the_lower_blocks_only(processor: Any) -> None:
     backbone = make_backbone(processor)
-    prompts = encode_prompts(processor, "detect", CONTEXTS[:1])
+    prompts = encode_prompts(processor, "detect", CONTEXTS[:1]).to("cpu")
     features = backbone.look(pictures(1)).detach()
     # Each row of A sums to 1: look at part of it.
     total: Any = backbone.attention_at(2, features, prompts)[..., :5].sum()
@@ -153,7 +153,7 @@ def test_gradients_reach_the_lower_blocks_only(processor: Any) -> None:
 def test_cached_features_give_the_logits_that_pixels_give(
     backbone: TorchModel, processor: Any
 ) -> None:
-    prompts = encode_prompts(processor, "detect", CONTEXTS, ["the cup"] * 3)
+    prompts = encode_prompts(processor, "detect", CONTEXTS, ["the cup"] * 3).to("cpu")
     full = reference(backbone, prompts, pictures(3))
     with torch.inference_mode():
         hidden, attentions = backbone.forward(
@@ -172,8 +172,8 @@ def test_cached_features_give_the_logits_that_pixels_give(
 def test_one_step_with_a_cache_equals_the_whole_prompt(
     backbone: TorchModel, processor: Any
 ) -> None:
-    prefix = encode_prompts(processor, "detect", CONTEXTS[:1])
-    whole = encode_prompts(processor, "detect", CONTEXTS[:1], ["cup"])  # cup <eos>
+    prefix = encode_prompts(processor, "detect", CONTEXTS[:1]).to("cpu")
+    whole = encode_prompts(processor, "detect", CONTEXTS[:1], ["cup"]).to("cpu")  # cup <eos>
     length = prefix.input_ids.shape[1]
     features = backbone.look(pictures(1))
     with torch.inference_mode():
@@ -190,7 +190,7 @@ def test_one_step_with_a_cache_equals_the_whole_prompt(
 
 
 def test_features_must_fit_the_image_tokens(backbone: TorchModel, processor: Any) -> None:
-    prompts = encode_prompts(processor, "detect", CONTEXTS)
+    prompts = encode_prompts(processor, "detect", CONTEXTS).to("cpu")
     with pytest.raises(ValueError, match="image tokens"):
         backbone.embed(prompts.input_ids, torch.zeros(1, 5, 32))
 

@@ -60,7 +60,7 @@ def test_words_are_lower_case_and_punctuation_stands_alone() -> None:
 )
 def test_prompts_equal_paligemma_processors(processor: Any, suffixes: list[str] | None) -> None:
     contexts = ["the red block", "the"]
-    prompts = ours.encode_prompts(processor, "detect", contexts, suffixes)
+    prompts = ours.encode_prompts(processor, "detect", contexts, suffixes).to("cpu")
     theirs = processor(
         images=[Image.new("RGB", (80, 60))] * 2,
         text=[f"<image>detect {context}" for context in contexts],

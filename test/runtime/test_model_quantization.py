@@ -20,7 +20,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.model import quantization
+from clue_ros.model import openvino_backbone, quantization
 from clue_ros.model.adapters import Adapters
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.prompts import encode_prompts, load_processor
@@ -52,7 +52,7 @@ def kinds(backbone: TorchModel) -> dict[str, str]:
 
 
 def attention(backbone: TorchModel, folder: Path) -> torch.Tensor:
-    prompts = encode_prompts(load_processor(folder), "detect", ["the red block"])
+    prompts = encode_prompts(load_processor(folder), "detect", ["the red block"]).to("cpu")
     pixels = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.inference_mode():
         return backbone.attention_at(2, backbone.look(pixels), prompts).float()
@@ -125,7 +125,7 @@ def test_adapters_switch_and_learn_on_a_quantised_base(wide_model: Path, name: s
     again, other = (attention(backbone, wide_model) - base).norm(), (detector - base).norm()
     assert float(again) < 0.05 * float(other)
     adapters.use(DETECTOR, train=True)
-    prompts = encode_prompts(load_processor(wide_model), "detect", ["the red block"])
+    prompts = encode_prompts(load_processor(wide_model), "detect", ["the red block"]).to("cpu")
     features = backbone.look(torch.zeros(1, 3, 64, 64)).detach()
     total: Any = backbone.attention_at(2, features, prompts)[..., :5].sum()
     total.backward()
@@ -150,18 +150,17 @@ def test_the_whole_system_runs_on_it(
     assert err == ""
 
 
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
 def test_one_backbone_two_adapters_and_never_two_copies(
-    random_model: Path, picture: npt.NDArray[np.uint8]
+    random_model: Path,
+    picture: npt.NDArray[np.uint8],
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
 ) -> None:
-    clue = Clue.load(random_model)
-    backbone = clue.checkpoint.backbone
-    assert set(clue.checkpoint.adapters.names) == {DETECTOR, IVG}
-
-    def places() -> dict[str, int]:
-        return {key: weight.data_ptr() for key, weight in backbone.model.named_parameters()}
-
-    before = places()
-    assert len(set(before.values())) == len(before)
+    """OpenVINO holds a small decoder once an adapter, which is quicker; not so a large one."""
+    monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
+    clue = Clue.load(random_model, backend=backend, device="cpu", policy="detector")
+    assert set(clue.checkpoint.backbone.adapters) == {DETECTOR, IVG}
     files = [random_model / "model.safetensors"]
     files += [random_model / name / "adapter_model.safetensors" for name in (DETECTOR, IVG)]
     files += [random_model / DETECTOR / "head.safetensors"]
@@ -171,7 +170,6 @@ def test_one_backbone_two_adapters_and_never_two_copies(
     view = clue.look(picture)
     for forced in (False, True):
         clue.reply(view, Dialogue("pick up the red block"), force_grounding=forced)
-    assert places() == before
     assert clue.memory_bytes() < on_disk + 2000
 
 
