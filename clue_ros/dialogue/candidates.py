@@ -107,12 +107,10 @@ def is_same(a: Candidate, b: Candidate) -> bool:
 
     A second box of the same name inside the first is mostly a part of the thing.
     """
-    iou = a.box.iou(b.box)
-    if iou >= SAME_OBJECT:
+    if a.box.iou(b.box) >= SAME_OBJECT:
         return True
-    shared = iou / (1 + iou) * (a.box.area + b.box.area)
     smaller = min(a.box.area, b.box.area)
-    return a.label == b.label and smaller > 0 and shared >= INSIDE * smaller
+    return a.label == b.label and smaller > 0 and a.box.shared(b.box) >= INSIDE * smaller
 
 
 @dataclass(frozen=True)

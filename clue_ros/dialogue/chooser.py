@@ -29,7 +29,6 @@ from clue_ros.dialogue.candidates import (
 from clue_ros.dialogue.narrowing import (
     ANSWER_GAP,
     REQUEST_GAP,
-    SAME_BOX,
     Finder,
     called,
     is_among,
@@ -45,7 +44,7 @@ from clue_ros.dialogue.noun_phrases import (
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
-from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.types import SAME_BOX, Dialogue
 from clue_ros.dialogue.words import (
     asks_yes_or_no,
     missing_thing,

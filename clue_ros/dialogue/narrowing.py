@@ -23,11 +23,11 @@ from clue_ros.dialogue.candidates import (
 )
 from clue_ros.dialogue.noun_phrases import SIDES, Phrase, read_phrase
 from clue_ros.dialogue.object_names import best_named
+from clue_ros.dialogue.types import SAME_BOX
 
 # Distances behind the first one in a direction, in parts of the image's side, up to which another
 # candidate may be meant as well: of a request, and of an answer, which chooses among few.
 REQUEST_GAP, ANSWER_GAP, EXTREME_GAP = 0.12, 0.02, 0.04
-SAME_BOX = 0.5  # IoU from which a box found by other words is a candidate's
 SAME_SIZE = 0.92  # share of the largest side up to which another one is as big
 BESIDE = 0.03  # least distance along a relation, in parts of the image's side
 SIDEWAYS = (1.0, 1.7)  # across it, as a multiple of that along: straight, and still beside

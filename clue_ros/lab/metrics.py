@@ -108,15 +108,14 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     return won / pairs if pairs else math.nan
 
 
+def mask_iou(found: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_]) -> float:
+    """Intersection over union of two masks of one shape, 0..1; NaN where both are empty."""
+    return ratio(int((found & truth).sum()), int((found | truth).sum()))
+
+
 def center_near(box: Box, point: tuple[float, float], distance: float) -> bool:
     """Whether the centre of the box is within ``distance`` px of ``point``."""
     return math.dist(box.center, point) <= distance
-
-
-def center_inside(box: Box, target: Box) -> bool:
-    """Whether the centre of the box lies in ``target`` (its max sides are exclusive)."""
-    x, y = box.center
-    return target.x_min <= x < target.x_max and target.y_min <= y < target.y_max
 
 
 # -------------------------------------------------------------------------------------------------

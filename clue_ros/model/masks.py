@@ -98,13 +98,7 @@ def peak_object_mask(
     """The object under a peak of the map, bool (H, W): GrabCut around the peak, map as prior."""
     height, width = image.shape[:2]
     box = peak.box
-    across, down = GROWTH * (box.x_max - box.x_min), GROWTH * (box.y_max - box.y_min)
-    around = Box(
-        max(0.0, box.x_min - across),
-        max(0.0, box.y_min - down),
-        min(float(width), box.x_max + across),
-        min(float(height), box.y_max + down),
-    )
+    around = box.grown(GROWTH * box.width, GROWTH * box.height).clipped(float(width), float(height))
     return grabcut_mask(image, around, attention)
 
 

@@ -72,19 +72,32 @@ def peak_masks(
 
     A peak is found again by its point, or by its box's centre where it has none.
     """
-    rows, columns = attention.shape
     hills, fine = _hills(attention, saddle), _finer(attention)
-    at_y = (np.arange(height) * fine.shape[0]) // height
-    at_x = (np.arange(width) * fine.shape[1]) // width
     masks = []
     for peak in peaks:
-        x, y = peak.point if peak.point is not None else peak.box.center
-        row = min(rows - 1, max(0, int(y / height * rows)))
-        column = min(columns - 1, max(0, int(x / width * columns)))
-        top = int(hills[row, column])
+        top = int(hills[cell_of(peak, width, height, attention.shape)])
         region = _region(fine, hills, top, float(attention.flat[top]))
-        masks.append(np.asarray(region[at_y[:, None], at_x[None]], dtype=np.bool_))
+        masks.append(stretched(region, width, height))
     return tuple(masks)
+
+
+def cell_of(peak: Peak, width: int, height: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Row and column of a peak's point in a grid (rows, columns) over a (height, width) image.
+
+    Of its box's centre where it has no point.
+    """
+    x, y = peak.point if peak.point is not None else peak.box.center
+    rows, columns = shape
+    row = min(rows - 1, max(0, int(y / height * rows)))
+    return row, min(columns - 1, max(0, int(x / width * columns)))
+
+
+def stretched(mask: npt.NDArray[np.bool_], width: int, height: int) -> npt.NDArray[np.bool_]:
+    """A mask (rows, columns) over an image as one of its pixels, bool (height, width)."""
+    rows, columns = mask.shape
+    at_y = np.arange(height) * rows // height
+    at_x = np.arange(width) * columns // width
+    return np.asarray(mask[at_y[:, None], at_x[None]], dtype=np.bool_)
 
 
 def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

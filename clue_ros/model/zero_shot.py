@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import COLOR, Candidate, question_words, unite
 from clue_ros.dialogue.chooser import Standing, follow, question_for
-from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
 from clue_ros.dialogue.types import (
+    SAME_BOX,
     AmbiguityEstimate,
     Box,
     Dialogue,

@@ -33,9 +33,9 @@ from clue_ros.dialogue.candidates import (
     unite,
 )
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
-from clue_ros.dialogue.narrowing import SAME_BOX
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import (
+    SAME_BOX,
     AmbiguityEstimate,
     Box,
     Dialogue,

@@ -59,11 +59,7 @@ class ReferringItem:
 
     def boxes(self, size: tuple[int, int]) -> tuple[Box, ...]:
         """The boxes in pixels of a picture of this size (width, height)."""
-        width, height = size
-        return tuple(
-            Box(b.x_min * width, b.y_min * height, b.x_max * width, b.y_max * height)
-            for b in self.meant
-        )
+        return tuple(box.in_pixels(*size) for box in self.meant)
 
 
 @dataclass

@@ -75,7 +75,7 @@ class SimulatedDetector:
             label = self._any(rng)
             found.append(self._candidate((x, y, x + w, y + h), label, 0.25, rng))
         scaled = [
-            Candidate(_scaled(c.box, width, height), c.label, round(c.score, 2), c.source)
+            Candidate(_pixels(c.box, width, height), c.label, round(c.score, 2), c.source)
             for c in found
         ]
         return tuple(sorted(scaled, key=lambda c: -c.score))
@@ -118,6 +118,5 @@ class SceneSource:
         return self._detector.find(scene)
 
 
-def _scaled(box: Box, width: int, height: int) -> Box:
-    values = (box.x_min * width, box.y_min * height, box.x_max * width, box.y_max * height)
-    return Box(*(round(v, 1) for v in values))
+def _pixels(box: Box, width: int, height: int) -> Box:
+    return Box(*(round(v, 1) for v in box.in_pixels(width, height).as_tuple()))
