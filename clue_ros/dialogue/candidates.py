@@ -16,8 +16,9 @@ from types import MappingProxyType
 
 from clue_ros.dialogue.noun_phrases import LAST_ONE, phrase_words, read_phrase
 from clue_ros.dialogue.object_names import KIND_NAMES
+from clue_ros.dialogue.places import row_of_places, spread_axis
 from clue_ros.dialogue.types import Box
-from clue_ros.dialogue.words import ASKS_WHERE, plain
+from clue_ros.dialogue.words import ASKS_WHERE, base_language, plain
 
 MAX_NAMED = 3  # options that a question lists at most
 COLOR, KIND, SIZE = "color", "kind", "size"
@@ -155,7 +156,7 @@ _WORDS = {"en": ENGLISH}
 
 def question_words(language: str) -> QuestionWords:
     """The robot's words; English for a language without a table."""
-    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
+    return _WORDS.get(base_language(language), ENGLISH)
 
 
 def question_about(
@@ -208,7 +209,7 @@ def _partitions(candidates: Sequence[Candidate], words: QuestionWords) -> list[G
         lambda n: None if kinds[n] is None else words.the_kind.format(kinds[n]),
     ]
     if len(ordered) <= MAX_NAMED:
-        places = places_of(ordered)
+        places = row_of_places([c.box.center for c in ordered])
         readings.append(lambda n: _adjective(places[n], words))
     readings.append(lambda n: _adjective(sizes[n], words))  # boxes tell sizes badly
     found = []
@@ -240,20 +241,8 @@ def name_of(candidate: Candidate, words: QuestionWords) -> str:
 
 def in_reading_order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """From left to right, or from the top where they are spread more from top to bottom."""
-    axis = spread_axis(candidates)
+    axis = spread_axis(c.box.center for c in candidates)
     return sorted(candidates, key=lambda c: c.box.center[axis])
-
-
-def spread_axis(candidates: Sequence[Candidate]) -> int:
-    """0 if the centres are spread more in x, 1 if in y, in pixels."""
-    xs, ys = zip(*(c.box.center for c in candidates), strict=True)
-    return int(max(ys) - min(ys) > max(xs) - min(xs))
-
-
-def places_of(ordered: Sequence[Candidate]) -> list[str]:
-    """A different place for each of at most `MAX_NAMED` candidates in reading order."""
-    ends = ("upper", "lower") if spread_axis(ordered) else ("left", "right")
-    return [ends[0], *["middle"] * (len(ordered) - 2), ends[1]] if len(ordered) > 1 else [ends[0]]
 
 
 def sizes_of(candidates: Sequence[Candidate]) -> list[str | None]:

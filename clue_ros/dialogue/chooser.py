@@ -11,7 +11,7 @@ with labels (`LabelledObjects`). `question_for` words the robot's next question.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from clue_ros.dialogue.candidates import (
@@ -45,12 +45,9 @@ from clue_ros.dialogue.noun_phrases import (
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import SAME_BOX, Dialogue
-from clue_ros.dialogue.words import (
-    asks_yes_or_no,
-    missing_thing,
-    offered_answers,
-    plain,
-)
+from clue_ros.dialogue.utterances import NO, YES
+from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
+from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
 
 
 @dataclass(frozen=True)
@@ -76,34 +73,25 @@ class Standing:
     guessed: bool = False
 
 
-@dataclass(frozen=True)
-class AnswerWords:
-    """Sentences that say how to choose, language by language; patterns of plain text."""
-
-    yes: str
-    no: str
-    other: str
-    any_of_them: str
-    all_of_them: str
-    none_of_them: str
-    request: str
+def _one_of(phrases: Iterable[str]) -> str:
+    longest_first = sorted(map(plain, phrases), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, longest_first))})"
 
 
-ENGLISH_ANSWERS = AnswerWords(
-    yes=r"(?:yes|yeah|yep|right|exactly|correct|sure|ok|okay|that one|this one|that is it|"
-    r"that's it|that's right|that is right|that's the one)(?: please| that one)*",
-    no=r"(?:no|nope|nah|wrong)(?: please| thanks| not that one| not this one)*|"
-    r"not (?:that|this) one",
-    other=r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?",
-    any_of_them=r"any|any of (?:them|those|these)|any one|either|either one|either of them|"
-    r"whatever|whichever|you choose|you decide|it does not matter|it doesn't matter|"
-    r"does not matter|doesn't matter|i do not care|i don't care|i do not know|i don't know|"
-    r"don't know|one of (?:them|those|these)",
-    all_of_them=r"both|both of them|both please|all|all of them|all please|the two|all of those",
-    none_of_them=r"neither|neither one|neither of them|none|none of (?:them|those|these)",
-    request=r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
-    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$",
-)  # fmt: skip
+# Patterns of plain text: sentences that say how to choose.
+_YES = rf"{_one_of((*YES, *COMMAND_WORDS.yes_to_proposal))}(?: please| that one)*"
+_NO = rf"{_one_of(NO)}(?: please| thanks| not that one| not this one)*"
+_OTHER = r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?"
+_ANY_OF_THEM = (
+    r"any|any of (?:them|those|these)|any one|either|either one|either of them|whatever|whichever|"
+    r"you choose|you decide|it does not matter|it doesn't matter|does not matter|doesn't matter|"
+    r"i do not care|i don't care|i do not know|i don't know|don't know|one of (?:them|those|these)"
+)
+_ALL_OF_THEM = r"both|both of them|both please|all|all of them|all please|the two|all of those"
+_REQUEST = (
+    r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
+    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$"
+)
 
 
 def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> Standing:
@@ -140,7 +128,7 @@ def hear(
     before: Standing, question: str, answer: str, finder: Finder, words: PhraseWords = ENGLISH
 ) -> Standing:
     """Take one answer to a question."""
-    said, table, kind = plain(answer), ENGLISH_ANSWERS, read(answer).kind
+    said, kind = plain(answer), read(answer).kind
     options = offered_answers(question)
     proposal = asks_yes_or_no(options)
     offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
@@ -148,30 +136,29 @@ def hear(
     after = replace(before, narrowed=False, one_by_one=False, guessed=False)
     if not before.candidates or missing_thing(question) is not None:
         return _renamed(after, said, finder, words)
-    if re.fullmatch(table.any_of_them, said):
+    if re.fullmatch(_ANY_OF_THEM, said):
         first = next((group for group in offered if group), before.candidates)
         best = max(first, key=lambda c: c.score) if first is before.candidates else first[0]
         return _left(after, (best,), confirmed=True)
-    if re.fullmatch(table.all_of_them, said):
+    if re.fullmatch(_ALL_OF_THEM, said):
         return replace(after, one_by_one=True)
-    says_yes = re.fullmatch(table.yes, said) or kind is Kind.YES
+    says_yes = kind is Kind.YES or re.fullmatch(_YES, said)
     if says_yes and proposed:
         return _left(after, proposed, confirmed=len(proposed) == 1)
     if says_yes and read_phrase(said, words).place is None:  # "right" is a place
         return after
-    if re.fullmatch(table.other, said):
+    if re.fullmatch(_OTHER, said):
         return _without(after, proposed)
-    no = re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said)
-    if no or kind in (Kind.NO, Kind.NONE):
+    if kind in (Kind.NO, Kind.NONE) or re.fullmatch(_NO, said):
         return _without(after, proposed or tuple(c for group in offered for c in group))
-    if proposed and re.match(rf"(?:{table.no})\b", said):
+    if proposed and re.match(rf"{_NO}\b", said):
         after = _without(after, proposed)
     phrase = read_phrase(said, words)
     order = phrase.order
     if order is not None and order[1] is None and len(offered) > 1:
         at = option_of(order[0], len(offered))
         return _left(after, offered[at]) if at is not None and offered[at] else after
-    return _answered(after, phrase, finder, is_request=bool(re.search(table.request, said)))
+    return _answered(after, phrase, finder, is_request=bool(re.search(_REQUEST, said)))
 
 
 def _answered(

@@ -19,16 +19,24 @@ Words are in the spelling of reading.py: lower case, no accents, "," for a pause
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from clue_ros.dialogue.inflection import is_plural, plural
 from clue_ros.dialogue.noun_phrases import ENGLISH as PHRASES
 from clue_ros.dialogue.noun_phrases import is_one_slip
 from clue_ros.dialogue.object_names import KNOWN_NAMES, PERSONS
-from clue_ros.dialogue.utterances import DESCRIBING, FUNCTION, NO_THING, REQUEST_VERBS, SIGNS
-from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES
+from clue_ros.dialogue.utterances import (
+    DESCRIBING,
+    FRENCH_PLACING,
+    FUNCTION,
+    NO_THING,
+    PLACING,
+    REQUEST_VERBS,
+    SIGNS,
+)
+from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES, unaccented
 
 MAX_WORDS = 60  # a longer utterance is no answer
 
@@ -142,21 +150,15 @@ NO_NAME = (
 ) | _set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
 
 
-def plain(phrase: str) -> str:
-    """A phrase in lower case, without accents, apostrophes and hyphens."""
-    parts = unicodedata.normalize("NFKD", phrase.casefold()).replace("'", " ").replace("-", " ")
-    return "".join(c for c in parts if not unicodedata.combining(c))
-
-
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
-    return frozenset(plain(" ".join(phrases)).split())
+    return frozenset(unaccented(" ".join(phrases)).split())
 
 
 _KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | _set(
     "apple bowl fork knife mug knives"
 )
 _GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
-_KNOWN_NOUNS = NOUNS | _KINDS | {plain(name) for name in KNOWN_NAMES - PERSONS}
+_KNOWN_NOUNS = NOUNS | _KINDS | {unaccented(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
 _LONGEST_NAME = max(noun.count(" ") + 1 for noun in _KNOWN_NOUNS)
 THINGS = _NAME_WORDS - NO_NAME
@@ -204,13 +206,13 @@ _INDEF = (
     "(?:a|an|any|some|another|one|two|three|all|both|each|either|of|un|une|des|du|de|d"
     "|toutes?|tous) "
 )
-_PREP = (
-    "(?:on|in|at|to|of|by|near|nearest|next|beside|besides|behind|under|underneath|above"
-    "|below|beneath|among|amongst"
-    "|between|from|front|inside|into|onto|closest|close|opposite|against|around|before|after"
-    "|over|along|right|left|top|back|just|far|further|furthest|farthest|counting|starting|counted"
-    "|de|du|des|d|a|au|aux|en|dans|sur|sous|pres|derriere|devant|entre|contre|cote|haut|bas"
-    "|milieu|fond|gauche|droite|partant|partir|bout) "
+_PREP = _any(
+    PLACING
+    | FRENCH_PLACING
+    | _set(
+        "of amongst front opposite right left top back just far further furthest farthest counting "
+        "starting counted d cote haut bas milieu fond gauche droite partant partir bout"
+    )
 )
 _LANDMARK_WORD = "(?:me|you|us|it|that|this|others?|moi|toi|nous|vous|lui|elle) "
 _FILLER = (
@@ -312,10 +314,6 @@ _FORBIDDING = re.compile(
 )
 
 
-_HISSING = ("s", "x", "ch", "sh")
-_SINGULAR_IN_S = re.compile("(?:ss|us|rhinoceros)$")
-
-
 def _plurals(noun: str) -> frozenset[str]:
     """The plurals of a noun, also as they are often misspelt; none of a noun that is one.
 
@@ -324,17 +322,11 @@ def _plurals(noun: str) -> frozenset[str]:
     >>> sorted(_plurals("pair of glasses")), sorted(_plurals("keys")), sorted(_plurals("ciseaux"))
     (['pairs of glasses'], [], [])
     """
-    thing, of, content = noun.partition(" of ")
-    if thing.endswith("aux") or (thing.endswith("s") and not _SINGULAR_IN_S.search(thing)):
+    thing = noun.partition(" of ")[0]
+    if is_plural(thing) or thing.endswith("aux"):
         return frozenset()
-    if thing.endswith(_HISSING):
-        many = f"{thing}es"
-    elif thing.endswith(("knife", "loaf")):
-        many = re.sub("fe?$", "ves", thing)
-    else:
-        many = re.sub("(?<![aeiou])ys$", "ies", f"{thing}s")
-    misspelt = () if noun.endswith(_HISSING) else (f"{noun}s",)
-    return frozenset((many + of + content, *misspelt))
+    many = plural(noun, of_sorts=True)
+    return frozenset((many, many if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"))
 
 
 class _Patterns:

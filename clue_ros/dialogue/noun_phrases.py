@@ -15,21 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
+from clue_ros.dialogue import places
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
-from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
+from clue_ros.dialogue.words import VOCATIVES, base_language, plain, without_courtesy
 
-SIDES: dict[str, tuple[float, float]] = {
-    "left": (-1.0, 0.0),
-    "right": (1.0, 0.0),
-    "upper": (0.0, -1.0),
-    "lower": (0.0, 1.0),
-    "upper left": (-0.7, -0.7),
-    "upper right": (0.7, -0.7),
-    "lower left": (-0.7, 0.7),
-    "lower right": (0.7, 0.7),
-}
-"""Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
 NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
 SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
@@ -41,8 +31,8 @@ LAST_ONE = -1
 class PhraseWords:
     """The words of one language. Each table maps what people say to the name used here.
 
-    colors, sizes ("big", "small"), places (of `SIDES`, or "middle"), numbers (of an order),
-    relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
+    colors, sizes ("big", "small"), places (of `places.DIRECTIONS`, or "middle"), numbers (of an
+    order), relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
     extremes: the forms of a place that only the first one in its direction has. generic: nouns that
     name nothing. openings, endings: words before and after what a request names. fillers: words
     without meaning around a noun. from_side: pattern of "from the left", its group the side.
@@ -71,60 +61,18 @@ def _both_orders(rows: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {form: name for name, forms in rows.items() for form in forms}
 
 
-_ENDS = {
-    "upper": ("upper", "top", "back", "rear", "far"),
-    "lower": ("lower", "bottom", "front", "near"),
-}
-
-
-def _english_places() -> dict[str, str]:
-    """Every form of a place: "left", "on the left side", "in the upper right corner"."""
-    names: dict[str, str] = {}
-    for side in ("left", "right"):
-        names[side] = side
-        for end, forms in _ENDS.items():
-            for form in forms:
-                names |= {form: end, f"{form} {side}": f"{end} {side}"}
-                names[f"{side} {form}"] = f"{end} {side}"
-    names |= dict.fromkeys(("middle", "center", "centre", "central"), "middle")
-    found = dict(names)
-    for form, name in names.items():
-        for before in ("on the", "to the", "at the", "in the"):
-            for after in ("", " side", " part", " corner", " of the table", " of the image"):
-                found[f"{before} {form}{after}"] = name
-        found |= {f"{form} side": name, f"{form} corner": name, f"{form} hand": name}
-    for side in ("left", "right"):
-        for form in (f"{side}most", f"furthest {side}", f"farthest {side}", f"far {side}",
-                     f"furthest to the {side}", f"on the far {side}"):  # fmt: skip
-            found[form] = side
-    found |= {"behind": "upper", "in front": "lower"}
-    found |= {
-        "topmost": "upper", "uppermost": "upper", "highest": "upper", "furthest": "upper",
-        "farthest": "upper", "furthest away": "upper", "farthest away": "upper",
-        "bottommost": "lower", "lowest": "lower", "nearest": "lower", "closest": "lower",
-        "nearest to me": "lower", "closest to me": "lower",
-    }  # fmt: skip
-    return found
-
-
 ENGLISH = PhraseWords(
     colors={
-        "red": "red", "green": "green", "blue": "blue", "yellow": "yellow", "purple": "purple",
-        "violet": "purple", "orange": "orange", "white": "white", "black": "black",
-        "brown": "brown", "pink": "pink", "gray": "gray", "grey": "gray", "silver": "silver",
-        "golden": "gold", "gold": "gold", "beige": "beige", "turquoise": "turquoise",
-        "cyan": "cyan",
+        **{color: color for color in COMMAND_WORDS.colors},
+        "violet": "purple", "grey": "gray", "silver": "silver", "golden": "gold", "gold": "gold",
+        "beige": "beige", "turquoise": "turquoise", "cyan": "cyan",
     },
     sizes=_both_orders({
         "big": ("big", "large", "bigger", "larger", "biggest", "largest", "huge"),
         "small": ("small", "little", "smaller", "smallest", "tiny"),
     }),
-    places=_english_places(),
-    extremes=frozenset((
-        "leftmost", "rightmost", "furthest left", "furthest right", "farthest left",
-        "farthest right", "far left", "far right", "topmost", "uppermost", "highest", "bottommost",
-        "lowest", "nearest", "closest", "furthest", "farthest", "top", "bottom",
-    )),
+    places=places.FORMS,
+    extremes=places.EXTREMES,
     numbers={
         "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "1st": 1,
         "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
@@ -171,12 +119,11 @@ ENGLISH = PhraseWords(
 )  # fmt: skip
 
 _WORDS = {"en": ENGLISH}
-_TOP = {"top": "upper", "back": "upper", "bottom": "lower", "front": "lower"}
 
 
 def phrase_words(language: str) -> PhraseWords:
     """The words of a language tag; English for a language without a table."""
-    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
+    return _WORDS.get(base_language(language), ENGLISH)
 
 
 @dataclass(frozen=True)
@@ -383,8 +330,7 @@ def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] |
     rest = f"{text[: found.start()]} {text[found.end() :]}"
     if side is None:
         return rest, (number, None)
-    name = _TOP.get(side[1], side[1])
-    return re.sub(words.from_side, " ", rest), (number, name)
+    return re.sub(words.from_side, " ", rest), (number, places.COUNTED_FROM[side[1]])
 
 
 def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | None]:

@@ -171,12 +171,21 @@ FRENCH_IMPERATIVES = (
     "pose montre pointe"
 )
 # Before these the object of "don't take ..." ends: "don't take the red one the green one".
-DETERMINERS = frozenset(("the", "le", "la", "les", "l"))
+DEFINITE = frozenset(("the", "le", "la", "les", "l"))
+PLACING = _set(
+    "on in at to by near nearest next beside besides behind under underneath beneath above below "
+    "among between from inside into onto closest close against around before after over along"
+)
+"""English prepositions that lead to a place or a landmark."""
+FRENCH_PLACING = _set("de du des a au aux en dans sur sous pres derriere devant entre contre")
 # ... but not after these: "don't take the one on the table".
-PREPOSITIONS = _set(
-    "up down of on in to at next from near by behind with under above below beside left right "
-    "front between into onto over off for and or nor me us him her that which is are de du "
-    "des a au aux en sur sous dans pres et ou ni moi que qui pas je tu il elle nous vous ne"
+LEADING_ON = (
+    PLACING
+    | FRENCH_PLACING
+    | _set(
+        "up down of with left right front off for and or nor me us him her that which is are "
+        "et ou ni moi que qui pas je tu il elle nous vous ne"
+    )
 )
 ENDS_REFUSED = frozenset(("but", "just", "rather", "instead", "mais", "plutot"))
 # After these a clause can begin.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import COLOR, Candidate, question_words, unite
 from clue_ros.dialogue.chooser import Standing, follow, question_for
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -31,7 +32,6 @@ from clue_ros.dialogue.types import (
     Peak,
     Question,
 )
-from clue_ros.dialogue.words import with_article
 from clue_ros.errors import ModelError
 from clue_ros.model.fusion import log_odds
 from clue_ros.model.loading import is_number, read_settings, write_json

@@ -33,6 +33,7 @@ from clue_ros.dialogue.candidates import (
     unite,
 )
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -45,7 +46,7 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object, with_article
+from clue_ros.dialogue.words import named_object
 from clue_ros.engine import check_image
 from clue_ros.errors import ModelError
 from clue_ros.wrapper import WRAPPER

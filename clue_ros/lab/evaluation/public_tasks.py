@@ -25,6 +25,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.options import ModelOptions, RecordsOptions
@@ -37,7 +38,7 @@ from clue_ros.lab.language.public_tasks import (
     PublicTasks,
     public_tasks,
 )
-from clue_ros.lab.language.words import NUMBERS, plural
+from clue_ros.lab.language.words import NUMBERS
 from clue_ros.lab.metrics import MIN_IOU, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
