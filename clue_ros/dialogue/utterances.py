@@ -170,15 +170,15 @@ FRENCH_IMPERATIVES = (
     "faites faire va vas allez ramasse ramassez saisis donne donnez souleve leve avance continue "
     "pose montre pointe"
 )
-# Before these the object of "don't take ..." ends: "don't take the red one the green one".
-DEFINITE = frozenset(("the", "le", "la", "les", "l"))
 PLACING = _set(
     "on in at to by near nearest next beside besides behind under underneath beneath above below "
     "among between from inside into onto closest close against around before after over along"
 )
 """English prepositions that lead to a place or a landmark."""
 FRENCH_PLACING = _set("de du des a au aux en dans sur sous pres derriere devant entre contre")
-# ... but not after these: "don't take the one on the table".
+# Before these the object of "don't take ..." ends: "don't take the red one the green one",
+DEFINITE = frozenset(("the", "le", "la", "les", "l"))
+# but not after these: "don't take the one on the table".
 LEADING_ON = (
     PLACING
     | FRENCH_PLACING
