@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from clue_ros.dialogue.noun_phrases import LAST_ONE, phrase_words, read_phrase
+from clue_ros.dialogue.noun_phrases import LAST_ONE, read_phrase
 from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.dialogue.places import row_of_places, spread_axis
 from clue_ros.dialogue.types import Box
@@ -50,7 +50,7 @@ class Candidate:
         return replace(self, attributes=MappingProxyType({**attributes, **self.attributes}))
 
 
-def with_label_attributes(candidate: Candidate, language: str = "en") -> Candidate:
+def with_label_attributes(candidate: Candidate) -> Candidate:
     """The candidate with the colour and the kind that its label says.
 
     >>> dict(with_label_attributes(Candidate(Box(0, 0, 1, 1), "brown pen")).attributes)
@@ -58,7 +58,7 @@ def with_label_attributes(candidate: Candidate, language: str = "en") -> Candida
     """
     if not plain(candidate.label):
         return candidate
-    phrase = read_phrase(f"the {candidate.label}", phrase_words(language))  # "can opener": no verb
+    phrase = read_phrase(f"the {candidate.label}")  # "can opener": no verb
     if not phrase.noun and phrase.text in KIND_NAMES:
         return candidate.known(**{KIND: phrase.text})  # a fruit, the orange
     found = {COLOR: phrase.colors[0]} if phrase.colors else {}

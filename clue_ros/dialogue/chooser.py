@@ -35,10 +35,8 @@ from clue_ros.dialogue.narrowing import (
     narrow,
 )
 from clue_ros.dialogue.noun_phrases import (
-    ENGLISH,
     SHORTEST,
     Phrase,
-    PhraseWords,
     read_phrase,
     slip_of,
 )
@@ -94,16 +92,16 @@ _REQUEST = (
 )
 
 
-def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> Standing:
+def follow(dialogue: Dialogue, finder: Finder) -> Standing:
     """Read a dialogue from its request on, and return what it leaves."""
     turns = dialogue.turns
-    standing = begin(read_phrase(turns[0].text, words), finder)
+    standing = begin(read_phrase(turns[0].text), finder)
     question = ""
     for turn in turns[1:]:
         if turn.speaker == "robot":
             question = turn.text
         else:
-            standing = hear(standing, question, turn.text, finder, words)
+            standing = hear(standing, question, turn.text, finder)
             question = ""
     return standing
 
@@ -124,18 +122,16 @@ def begin(phrase: Phrase, finder: Finder) -> Standing:
     return Standing(phrase, kept, found, rules=len(kept) < len(found), guessed=partly)
 
 
-def hear(
-    before: Standing, question: str, answer: str, finder: Finder, words: PhraseWords = ENGLISH
-) -> Standing:
+def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standing:
     """Take one answer to a question."""
     said, kind = plain(answer), read(answer).kind
     options = offered_answers(question)
     proposal = asks_yes_or_no(options)
-    offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
-    proposed = _meant(question, before, finder, words) if proposal else ()
+    offered = () if proposal else tuple(_meant(o, before, finder) for o in options)
+    proposed = _meant(question, before, finder) if proposal else ()
     after = replace(before, narrowed=False, one_by_one=False, guessed=False)
     if not before.candidates or missing_thing(question) is not None:
-        return _renamed(after, said, finder, words)
+        return _renamed(after, said, finder)
     if re.fullmatch(_ANY_OF_THEM, said):
         first = next((group for group in offered if group), before.candidates)
         best = max(first, key=lambda c: c.score) if first is before.candidates else first[0]
@@ -145,7 +141,7 @@ def hear(
     says_yes = kind is Kind.YES or re.fullmatch(_YES, said)
     if says_yes and proposed:
         return _left(after, proposed, confirmed=len(proposed) == 1)
-    if says_yes and read_phrase(said, words).place is None:  # "right" is a place
+    if says_yes and read_phrase(said).place is None:  # "right" is a place
         return after
     if re.fullmatch(_OTHER, said):
         return _without(after, proposed)
@@ -153,7 +149,7 @@ def hear(
         return _without(after, proposed or tuple(c for group in offered for c in group))
     if proposed and re.match(rf"{_NO}\b", said):
         after = _without(after, proposed)
-    phrase = read_phrase(said, words)
+    phrase = read_phrase(said)
     order = phrase.order
     if order is not None and order[1] is None and len(offered) > 1:
         at = option_of(order[0], len(offered))
@@ -202,9 +198,9 @@ def _other_noun(after: Standing, phrase: Phrase, finder: Finder, *, is_request: 
     return begin(phrase, finder)
 
 
-def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> Standing:
+def _renamed(after: Standing, said: str, finder: Finder) -> Standing:
     """The person names something else, once nothing was found."""
-    phrase = read_phrase(said, words)
+    phrase = read_phrase(said)
     if not phrase.says_anything:
         return after
     if not phrase.noun:
@@ -218,11 +214,9 @@ def _names(noun: str, standing: Standing) -> bool:
     return any(same_noun(noun, other) for other in known if other)
 
 
-def _meant(
-    text: str, standing: Standing, finder: Finder, words: PhraseWords
-) -> tuple[Candidate, ...]:
+def _meant(text: str, standing: Standing, finder: Finder) -> tuple[Candidate, ...]:
     """The candidates that an option of a question names."""
-    phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)), words)
+    phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)))
     pool = standing.candidates
     if phrase.colors:
         pool = finder.described(pool, COLOR, standing.phrase.noun)

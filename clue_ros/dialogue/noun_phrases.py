@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from clue_ros.dialogue import places
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
-from clue_ros.dialogue.words import VOCATIVES, base_language, plain, without_courtesy
+from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
 
 NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
@@ -118,13 +118,6 @@ ENGLISH = PhraseWords(
     details=r"\b(?:with|without|that has|which has|having|holding|containing|wearing|full of)\b",
 )  # fmt: skip
 
-_WORDS = {"en": ENGLISH}
-
-
-def phrase_words(language: str) -> PhraseWords:
-    """The words of a language tag; English for a language without a table."""
-    return _WORDS.get(base_language(language), ENGLISH)
-
 
 @dataclass(frozen=True)
 class Phrase:
@@ -173,7 +166,7 @@ class Phrase:
         parts = (self.noun, self.detail, self.colors, self.has_geometry, self.excluded)
         return any(parts)
 
-    def merged(self, answer: Phrase, words: PhraseWords = ENGLISH) -> Phrase:
+    def merged(self, answer: Phrase) -> Phrase:
         """This phrase with what an answer adds, or says instead: "mug" and "the left one"."""
         added = {
             name: getattr(answer, name) or getattr(self, name)
@@ -190,7 +183,7 @@ class Phrase:
         }
         own = " ".join(filter(None, (*self.colors, self.noun))) or "object"
         tokens = answer.text.split()
-        generic = [i for i, token in enumerate(tokens) if token in words.generic]
+        generic = [i for i, token in enumerate(tokens) if token in ENGLISH.generic]
         if generic:
             tokens[generic[-1]] = own
         elif not answer.noun:
@@ -198,7 +191,7 @@ class Phrase:
         return replace(self, text=" ".join(tokens), several=None, **added)
 
 
-def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
+def read_phrase(text: str) -> Phrase:
     """Read a request or an answer in any words; never fails.
 
     >>> p = read_phrase("pick up the second red mug from the left")
@@ -207,26 +200,24 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     >>> read_phrase("the bowl next to the blue box, not the big one").excluded.size
     'big'
     """
-    said = _named(
-        " ".join(spelled(token, words) for token in plain(without_courtesy(text)).split()), words
-    )
-    kept, excluded = _cut(said, words.negation)
-    kept = re.sub(words.clauses, " ", kept)
-    negated = read_phrase(excluded, words) if excluded else None
-    found = re.search(words.details, kept)
+    said = _named(" ".join(spelled(token) for token in plain(without_courtesy(text)).split()))
+    kept, excluded = _cut(said, ENGLISH.negation)
+    kept = re.sub(ENGLISH.clauses, " ", kept)
+    negated = read_phrase(excluded) if excluded else None
+    found = re.search(ENGLISH.details, kept)
     kept, detail = (kept[: found.start()].strip(), kept[found.start() :]) if found else (kept, "")
-    kept, order = _order(kept, words)
-    kept, relation = _relation(kept, words)
-    kept, all_of = _take(kept, words.several)
-    kept, count = _take(kept, words.several)
+    kept, order = _order(kept)
+    kept, relation = _relation(kept)
+    kept, all_of = _take(kept, ENGLISH.several)
+    kept, count = _take(kept, ENGLISH.several)
     several = max((n for n in (all_of, count) if n is not None), default=None)
-    kept, place, form = _take_with_form(kept, words.places)
-    kept, size = _take(kept, words.sizes)
+    kept, place, form = _take_with_form(kept, ENGLISH.places)
+    kept, size = _take(kept, ENGLISH.sizes)
     tokens = kept.split()
-    colors = tuple(dict.fromkeys(words.colors[t] for t in tokens if t in words.colors))
-    rest = [t for t in tokens if t not in words.colors]
-    noun = _noun(rest, words)
-    is_generic = bool(rest) and rest[-1] in words.generic
+    colors = tuple(dict.fromkeys(ENGLISH.colors[t] for t in tokens if t in ENGLISH.colors))
+    rest = [t for t in tokens if t not in ENGLISH.colors]
+    noun = _noun(rest)
+    is_generic = bool(rest) and rest[-1] in ENGLISH.generic
     if is_generic and noun:  # "the darker one"
         noun, detail = "", f"{noun} {detail}".strip()
     if not noun and not is_generic and len(colors) > 1:  # "the red orange"
@@ -239,7 +230,7 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
         colors=colors,
         size=size,
         place=place,
-        is_extreme=form in words.extremes,
+        is_extreme=form in ENGLISH.extremes,
         order=order,
         relation=relation,
         several=several,
@@ -247,13 +238,13 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     )
 
 
-def _named(text: str, words: PhraseWords) -> str:
+def _named(text: str) -> str:
     """What a request names, without its verb, its politeness and the article."""
     tokens = text.split()
-    while tokens and tokens[-1] in words.endings:
+    while tokens and tokens[-1] in ENGLISH.endings:
         tokens.pop()
     begin = 0
-    while begin < len(tokens) and tokens[begin] in words.openings:
+    while begin < len(tokens) and tokens[begin] in ENGLISH.openings:
         begin += 1
     if begin < len(tokens) and tokens[begin] in ("the", "a", "an", "my", "your", "some"):
         begin += 1
@@ -261,34 +252,32 @@ def _named(text: str, words: PhraseWords) -> str:
 
 
 @lru_cache(maxsize=4096)
-def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
+def spelled(token: str) -> str:
     """A misspelt colour, place, size or number as it is spelled; any other word as it is.
 
     >>> spelled("grene"), spelled("seccond"), spelled("bowl")
     ('green', 'second', 'bowl')
     """
-    known = _closed_words(words)
-    if len(token) < SHORTEST or token in known or token in _other_words(words):
+    known = _closed_words()
+    if len(token) < SHORTEST or token in known or token in _other_words():
         return token
     return slip_of(token, known) or token
 
 
-@lru_cache(maxsize=8)
-def _closed_words(words: PhraseWords) -> frozenset[str]:
-    tables = (words.colors, words.sizes, words.places, words.numbers)
+@cache
+def _closed_words() -> frozenset[str]:
+    tables = (ENGLISH.colors, ENGLISH.sizes, ENGLISH.places, ENGLISH.numbers)
     found = {token for table in tables for form in table for token in form.split()}
     return frozenset(token for token in found if len(token) >= SHORTEST)
 
 
-@lru_cache(maxsize=8)
-def _other_words(words: PhraseWords) -> frozenset[str]:
+@cache
+def _other_words() -> frozenset[str]:
     """Words that are spelled right, though they look like a colour or a place."""
-    relations = {token for form in words.relations for token in form.split()}
-    several = {token for form in words.several for token in form.split()}
-    names = {token for name in KNOWN_NAMES for token in name.split()}
-    return frozenset(
-        (*KINDS, *words.generic, *words.openings, *words.endings, *words.fillers, *relations)
-    ) | frozenset(several | names)
+    phrases = (*ENGLISH.relations, *ENGLISH.several, *KNOWN_NAMES)
+    parts = {token for phrase in phrases for token in phrase.split()}
+    around = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers
+    return KINDS | ENGLISH.generic | around | parts
 
 
 def is_one_slip(a: str, b: str) -> bool:
@@ -320,28 +309,28 @@ def _cut(text: str, pattern: str) -> tuple[str, str]:
     return text[: found.start()].strip(), text[found.end() :].strip()
 
 
-def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] | None]:
+def _order(text: str) -> tuple[str, tuple[int, str | None] | None]:
     """Take "second ... from the left", or a bare "second", out of a text."""
-    side = re.search(words.from_side, text)
-    found = _any_of(tuple(words.numbers)).search(text)
+    side = re.search(ENGLISH.from_side, text)
+    found = _any_of(tuple(ENGLISH.numbers)).search(text)
     if found is None:
-        return (re.sub(words.from_side, " ", text) if side else text), None
-    number = words.numbers[found[0]]
+        return (re.sub(ENGLISH.from_side, " ", text) if side else text), None
+    number = ENGLISH.numbers[found[0]]
     rest = f"{text[: found.start()]} {text[found.end() :]}"
     if side is None:
         return rest, (number, None)
-    return re.sub(words.from_side, " ", rest), (number, places.COUNTED_FROM[side[1]])
+    return re.sub(ENGLISH.from_side, " ", rest), (number, places.COUNTED_FROM[side[1]])
 
 
-def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | None]:
-    found = _any_of(tuple(words.relations)).search(text)
+def _relation(text: str) -> tuple[str, tuple[str, str] | None]:
+    found = _any_of(tuple(ENGLISH.relations)).search(text)
     if found is None:
         return text, None
     rest = [token for token in text[found.end() :].split() if token not in ("me", "you")]
-    landmark = _noun(rest, words)
+    landmark = _noun(rest)
     if not landmark:
         return text, None
-    return text[: found.start()].strip(), (words.relations[found[0]], landmark)
+    return text[: found.start()].strip(), (ENGLISH.relations[found[0]], landmark)
 
 
 def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
@@ -364,13 +353,13 @@ def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
 
 
-def _noun(tokens: Iterable[str], words: PhraseWords) -> str:
+def _noun(tokens: Iterable[str]) -> str:
     """The tokens that name the thing; fillers inside stay ("cup of tea"), those around go."""
-    kept = [token for token in tokens if token not in words.generic]
+    kept = [token for token in tokens if token not in ENGLISH.generic]
     if " ".join(kept) in KNOWN_NAMES:  # "toy robot"
         return " ".join(kept)
-    while kept and kept[0] in words.fillers:
+    while kept and kept[0] in ENGLISH.fillers:
         kept.pop(0)
-    while kept and kept[-1] in words.fillers:
+    while kept and kept[-1] in ENGLISH.fillers:
         kept.pop()
     return " ".join(kept)

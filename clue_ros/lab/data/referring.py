@@ -90,7 +90,7 @@ def turns_of(context: str) -> tuple[Turn, ...]:
 
 
 def simulated_items(
-    scenes: Iterable[Scene], grammar: Grammar, *, per_picture: int, seed: int, balanced: bool = True
+    scenes: Iterable[Scene], grammar: Grammar, *, per_picture: int, seed: int
 ) -> Iterator[ReferringItem]:
     """Moments of random dialogues about simulated scenes, the same for the same seed."""
     for number, scene in enumerate(scenes):
@@ -98,7 +98,7 @@ def simulated_items(
         rng = np.random.default_rng([seed, number])
         boxes = [Box(*o.box) for o in scene.objects]
         for _ in range(per_picture):
-            states = grammar.dialogue(scene.objects, rng, balanced=balanced)
+            states = grammar.dialogue(scene.objects, rng)
             if not states:
                 continue
             first = rng.uniform() < 0.6

@@ -214,7 +214,7 @@ def listed_boxes(text: str, width: int, height: int) -> list[tuple[Box, str]]:
     return found
 
 
-def matched(boxes: Sequence[Box], wanted: Sequence[Box], iou: float = MIN_IOU) -> int:
+def matched(boxes: Sequence[Box], wanted: Sequence[Box]) -> int:
     """How many of the wanted boxes are found; each box finds one at most, the best pairs first."""
     pairs = sorted(
         ((a.iou(b), i, j) for i, a in enumerate(boxes) for j, b in enumerate(wanted)), reverse=True
@@ -222,7 +222,7 @@ def matched(boxes: Sequence[Box], wanted: Sequence[Box], iou: float = MIN_IOU) -
     used: set[tuple[str, int]] = set()
     hits = 0
     for overlap, i, j in pairs:
-        if overlap >= iou and ("box", i) not in used and ("wanted", j) not in used:
+        if overlap >= MIN_IOU and ("box", i) not in used and ("wanted", j) not in used:
             used |= {("box", i), ("wanted", j)}
             hits += 1
     return hits
