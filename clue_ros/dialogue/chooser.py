@@ -26,6 +26,7 @@ from clue_ros.dialogue.candidates import (
     question_words,
     with_label_attributes,
 )
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.narrowing import (
     ANSWER_GAP,
     REQUEST_GAP,
@@ -42,7 +43,7 @@ from clue_ros.dialogue.noun_phrases import (
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
-from clue_ros.dialogue.types import SAME_BOX, Dialogue
+from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, NotFound
 from clue_ros.dialogue.utterances import NO, YES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
@@ -260,6 +261,13 @@ def question_for(standing: Standing, finder: Finder, language: str = "en") -> As
     else:
         candidates = finder.described(candidates, KIND, "")
     return question_about(candidates, language, one_by_one=standing.one_by_one)
+
+
+def not_found(name: str, estimate: AmbiguityEstimate, *, another: bool) -> NotFound:
+    """What is said of a thing that is not there. another: there were some, and none was meant."""
+    words = question_words("en")
+    missing = words.another.format(name) if another else with_article(name)
+    return NotFound(words.missing.format(missing), (), (), estimate, missing)
 
 
 class LabelledObjects:

@@ -35,19 +35,16 @@ from clue_ros.dialogue.utterances import (
     PLACING,
     REQUEST_VERBS,
     SIGNS,
+    word_set,
 )
 from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES, unaccented
 
 MAX_WORDS = 60  # a longer utterance is no answer
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 # Nouns of things on a table, beside those that the recognizer's grammar has. A bare noun ("mug")
 # is known only by a table; after an article ("the stapler") any word is one.
-NOUNS = _set(
+NOUNS = word_set(
     "apple ball banana bar basket bean block book bottle bowl box brick brush bucket bulb "
     "calculator can candle candy carafe card carrot carton case cereal charger cheese chip chips "
     "chocolate clock cloth coffee coin coke cookie cord cracker cube cup cupcake cutter cylinder "
@@ -68,7 +65,7 @@ NOUNS = _set(
     "telephone serviette jouet orange gobelet"
 )
 # Adjectives that tell things apart, beside colours, places, sizes and orders.
-ADJECTIVES = _set(
+ADJECTIVES = word_set(
     "dark darker darkest light lighter lightest pale bright brighter striped dotted spotted plain "
     "checkered patterned wooden plastic metal metallic ceramic paper steel glass leather rubber "
     "golden silver shiny matt transparent clear round rounded square flat long longer longest "
@@ -81,7 +78,7 @@ ADJECTIVES = _set(
     "moins tres cote coin bout bord partie fond autre autres extremite etroit large"
 )
 # States that are a reason to leave a thing alone; in a name ("the broken mug") they are none.
-STATES = _set(
+STATES = word_set(
     "clean mine yours his hers theirs ours taken broken cracked chipped glued stuck hot wet "
     "dirty filthy "
     "dusty sticky sharp fragile delicate dangerous unsafe poisonous toxic burning boiling "
@@ -90,20 +87,20 @@ STATES = _set(
     "dangereux dangereuse mouille mouillee mien mienne tien tienne sien sienne notre votre prive "
     "interdit coupant collee colle moi toi"
 )
-_NUMBERS = _set(
+_NUMBERS = word_set(
     "one two three four five six seven eight nine ten un deux trois quatre cinq six 1 2 3 4 5 6"
 )
-_NEGATORS = _set(
+_NEGATORS = word_set(
     "nobody noone nothing never none neither nor without unnecessary needless pointless forbidden "
     "prohibited useless dont mustnt shouldnt neednt cant wont inutile personne jamais rien "
     "interdit interdite defense aucun aucune ni sans pas not no"
 )
-_BODY = _set(
+_BODY = word_set(
     "hand hands paw paws claw claws gripper grippers arm arms finger fingers fist mitts mother "
     "pince pinces main mains patte pattes bras doigt doigts griffes"
 )
-_AWAY = _set("off away back down clear out alone")
-_PUTTING = _set(
+_AWAY = word_set("off away back down clear out alone")
+_PUTTING = word_set(
     "put set place keep stay steer stand step get move back go pull push hold turn leave let drop "
     "release remove withdraw retract range remets remettez repose reposez pose posez recule "
     "reculez retire retirez enleve enlevez ote otez ecarte ecartez eloigne eloignez lache lachez "
@@ -111,13 +108,13 @@ _PUTTING = _set(
 )
 
 # Words that are no name: an unknown word is any word but these.
-_SPEECH = _set(
+_SPEECH = word_set(
     "yes no nope yeah yep hello hi hey bye goodbye ouch ow wow oops help thanks thank morning "
     "night evening tomorrow yesterday tonight today god heaven mum mom dad sir okay ok right "
     "oui non salut bonjour bonsoir merci aie demain hier nuit quoi comment pourquoi what why who "
     "when how where ou quand huh eh stop halt danger"
 )
-_STOPWORDS = _set(
+_STOPWORDS = word_set(
     "some someone somebody something everybody everyone everything any anyone anybody anything "
     "there here where it i you we they he she me us him them her who what when why how if because "
     "since until while although though however while already still yet only ever always often "
@@ -147,17 +144,17 @@ NO_NAME = (
     | NO_THING
     | REQUEST_VERBS
     | (_AWAY)
-) | _set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
+) | word_set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
 
 
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
     return frozenset(unaccented(" ".join(phrases)).split())
 
 
-_KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | _set(
+_KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | word_set(
     "apple bowl fork knife mug knives"
 )
-_GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
+_GENERIC = word_set("one ones celui celle ceux celles thing things object objects item items")
 _KNOWN_NOUNS = NOUNS | _KINDS | {unaccented(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
 _LONGEST_NAME = max(noun.count(" ") + 1 for noun in _KNOWN_NOUNS)
@@ -176,7 +173,7 @@ _DESCRIPTIONS = (
         for phrase in (*words.colors, *words.places, *words.sizes)
     )
     | _tokens_of(PHRASES.extremes)
-    | _set("violet gris grise marron rose brun brune dore argente argentee bleus verts rouges")
+    | word_set("violet gris grise marron rose brun brune dore argente argentee bleus verts rouges")
 ) - FUNCTION - {"away", "to"} | _NUMBERS
 
 
@@ -209,7 +206,7 @@ _INDEF = (
 _PREP = _any(
     PLACING
     | FRENCH_PLACING
-    | _set(
+    | word_set(
         "of amongst front opposite right left top back just far further furthest farthest counting "
         "starting counted d cote haut bas milieu fond gauche droite partant partir bout"
     )
@@ -261,7 +258,7 @@ _OFFER = (
     "|taking|picking up|pointing (?:at|to))(?: (?:me|us|over))?"
     "|you see|et|and|it has to be|pour) "
 )
-_VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | _set(
+_VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | word_set(
     "lift touch push look go reach collect retrieve deliver spot identify detect move locate "
     "reveal see pick-up apporter prendre donner passer montrer attraper passer donner saisir "
     "soulever ramasser trouver chercher cherche cherchez va souleve soulevez leve pointe tends "
@@ -557,7 +554,7 @@ def _denies_a_thing(words: Sequence[str], patterns: _Patterns) -> bool:
 _SEEING = re.compile(
     r"\b(?:cant|couldnt|dont) (?:see|find|reach|get|have)\b|\bdont (?:mind|know|forget)\b"
 )
-_NO_REASON = _set(
+_NO_REASON = word_set(
     "who why what if how stop leave keep let put drop off away back down you they he she touch "
     "qui pourquoi quoi si tu forbid refuse hate "
     "wouldnt didnt doesnt isnt arent wasnt werent interdis refuse"

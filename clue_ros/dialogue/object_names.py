@@ -17,12 +17,13 @@ from functools import lru_cache
 from clue_ros.dialogue.inflection import singulars
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The words between the commas of a text."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 KIND_NAMES: dict[str, tuple[str, ...]] = {
-    kind: _split(names)
+    kind: comma_separated(names)
     for kind, names in {
         # Dishes and cutlery.
         "mug": "coffee mug, cup, coffee cup, tea cup",
@@ -208,7 +209,7 @@ KIND_NAMES: dict[str, tuple[str, ...]] = {
 
 
 LABEL_NAMES: dict[str, tuple[str, ...]] = {
-    kind: _split(names)
+    kind: comma_separated(names)
     for kind, names in {
         # Dishes, cutlery, cooking.
         "cup": "drinking cup",
@@ -337,12 +338,14 @@ LABEL_NAMES: dict[str, tuple[str, ...]] = {
 """Detectors' labels, and other nouns of each; of kinds in `KIND_NAMES`, further ones."""
 
 PERSONS = frozenset(
-    _split("person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid")
+    comma_separated(
+        "person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid"
+    )
 )
 """Names of people, whom nobody asks a robot to fetch."""
 
 HYPERNYMS = frozenset(
-    _split(
+    comma_separated(
         "fruit, vegetable, food, meat, tool, cutlery, silverware, toy, toy animal, stuffed animal,"
         " animal, plush, figure, figurine, footwear, shoe, glasses, hat, vehicle, furniture,"
         " person, sports ball, ball, bag, pot, jar, box, bottle, can, container, dish, pen, phone,"
