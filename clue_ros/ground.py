@@ -285,14 +285,12 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
         if masks is not None:
             row["masks"] = [run_lengths(mask) for mask in masks]
     else:
-        via = [_rounded(box.as_list()) for box in reply.intermediate_boxes]
         row = {
             "type": "grounding",
             "box": _rounded(reply.box.as_list()),
             "label": reply.label,
             "score": _number(reply.score),
-            "intermediate_boxes": via,
-            "via": via,  # its name until 0.1
+            "intermediate_boxes": [_rounded(box.as_list()) for box in reply.intermediate_boxes],
         }
         if masks:
             row["mask"] = run_lengths(masks[0])

@@ -106,7 +106,7 @@ def test_answers_lead_to_a_grounding_after_the_last_question(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["type"] for row in rows] == ["question", "question", "grounding"]
     assert [row["turn"] for row in rows] == [0, 1, 2]
-    assert rows[-1]["via"] == [], "a model with one box a reply leads past nothing"
+    assert rows[-1]["intermediate_boxes"] == [], "a model with one box a reply leads past nothing"
 
 
 def test_answers_that_were_not_needed_are_mentioned(
