@@ -24,7 +24,7 @@ from clue_ros.dialogue.candidates import (
     with_label_attributes,
 )
 from clue_ros.dialogue.narrowing import ANSWER_GAP, narrow
-from clue_ros.dialogue.noun_phrases import Phrase, read_phrase
+from clue_ros.dialogue.noun_phrases import ORDINALS, Phrase, read_phrase
 from clue_ros.dialogue.places import CORNERS, SIDES, spread_axis
 from clue_ros.wrapper.colors import color_name
 
@@ -42,7 +42,6 @@ COLORS = (
 colours differ in lightness too, for eyes that do not tell red from green. A candidate beyond them
 has its number alone."""
 CLEAR_GAP = 0.06  # parts of the image's side that the left one must be left of all others
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _ENDS = ("leftmost", "rightmost")  # in place of sides among more than three
 _UNKNOWN = "unknown"  # a colour that has no name
 _SAID = re.compile(
@@ -174,7 +173,7 @@ def color_of(index: int) -> tuple[str, str]:
 
 
 def _ordinal(number: int) -> str:
-    return _ORDINALS[number - 1] if number <= len(_ORDINALS) else f"{number}th"
+    return ORDINALS[number - 1] if number <= len(ORDINALS) else f"{number}th"
 
 
 def _same_words(text: str, answers: Sequence[str]) -> bool:

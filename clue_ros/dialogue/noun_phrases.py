@@ -22,6 +22,7 @@ from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
 
 NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
 """The number of "the last one"."""
@@ -74,8 +75,8 @@ ENGLISH = PhraseWords(
     places=places.FORMS,
     extremes=places.EXTREMES,
     numbers={
-        "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "1st": 1,
-        "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
+        **{word: number for number, word in enumerate(ORDINALS[:6], 1)},
+        "1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
     },
     relations=_both_orders({
         "left": ("to the left of", "on the left of", "on the left side of", "left of"),

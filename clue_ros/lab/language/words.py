@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clue_ros.dialogue import places
+from clue_ros.dialogue import noun_phrases, places
 
 Rng = np.random.Generator
 """Source of every random choice."""
@@ -40,7 +40,7 @@ RELATIONS: dict[str, tuple[str, ...]] = {
     "next": ("next to {}", "beside {}", "near {}", "close to {}", "by {}"),
 }
 
-ORDINALS: tuple[str, ...] = ("first", "second", "third", "fourth", "fifth")
+ORDINALS: tuple[str, ...] = noun_phrases.ORDINALS[:5]
 ORDER_SIDES: dict[str, tuple[str, ...]] = {
     "left": ("from the left",), "right": ("from the right",),
     "top": ("from the top", "from the back"), "bottom": ("from the bottom", "from the front"),
