@@ -26,7 +26,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
-from clue_ros.lab.evaluation.masks import mask_iou
+from clue_ros.lab.metrics import mask_iou
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.worlds import BLOCKS

@@ -33,14 +33,13 @@ from clue_ros.console.pair_routes import pair_router
 from clue_ros.console.review import review_router
 from clue_ros.console.robot import Diagnostics, ShownObject, State, Status
 from clue_ros.console.server import create_app, serve
-from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadImageError, ClueError, EmptyExpressionError
 from clue_ros.nodes.camera import FOLLOW, image_topic
 from clue_ros.nodes.camera_subscription import CameraSubscription
 from clue_ros.nodes.client import Caller, GroundingError, GroundingTask, error_name
 from clue_ros.nodes.diagnostics import latency
 from clue_ros.nodes.image_conversion import compressed_to_rgb, fill_image, jpeg_size, to_rgb
-from clue_ros.nodes.messages import seconds
+from clue_ros.nodes.messages import box_of, seconds
 from clue_ros.nodes.parameter_tables import CONSOLE
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.perception_settings import PerceptionSettings
@@ -430,9 +429,9 @@ def make_folder(folder: Path) -> None:
 
 def _shown(found: GroundedObject) -> ShownObject:
     """Return an object of a message as the page shows it."""
-    box, at = found.box, found.pose.pose.position
+    at = found.pose.pose.position
     return ShownObject(
-        Box(box.x_min, box.y_min, box.x_max, box.y_max),
+        box_of(found.box),
         found.label,
         float(found.score),
         (at.x, at.y, at.z) if found.has_pose else None,

@@ -19,7 +19,7 @@ from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.protocol import ClearRequest, DialogueRequest, EvalSample, evaluate
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
 from clue_ros.lab.language.simulated_user import PlainUser, question_axis
-from clue_ros.lab.metrics import center_inside, center_near, count, ratio, wilson
+from clue_ros.lab.metrics import center_near, count, ratio, wilson
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
 IMAGE = np.zeros((250, 250, 3), np.uint8)
@@ -51,11 +51,24 @@ def test_iou_by_hand() -> None:
     assert Box(10, 10, 0, 0).iou(Box(0, 0, 10, 10)) == 0.0
 
 
+def test_boxes_of_an_image_in_other_units_and_places() -> None:
+    box = Box(-20, 10, 60, 30)
+    assert (box.width, box.height, box.area) == (80, 20, 1600)
+    assert box.in_fractions(200, 100) == Box(-0.1, 0.1, 0.3, 0.3)
+    assert box.in_fractions(200, 100).in_pixels(200, 100) == box
+    assert box.clipped(50, 25) == Box(0, 10, 50, 25)
+    assert box.in_fractions(200, 100).clipped() == Box(0, 0.1, 0.3, 0.3)
+    assert box.moved(20, -10) == Box(0, 0, 80, 20)
+    assert box.grown(1, 2) == Box(-21, 8, 61, 32)
+    assert box.shared(Box(50, 20, 90, 90)) == 100
+    assert (box.gap(Box(63, 34, 70, 40)), box.gap(Box(60, 0, 70, 40))) == (5, 0)
+
+
 def test_centres() -> None:
     assert center_near(RIGHT, (112, 116), 20.0)
     assert not center_near(RIGHT, (112, 117), 20.0)
-    assert center_inside(RIGHT, Box(100, 100, 101, 101))
-    assert not center_inside(RIGHT, Box(80, 80, 100, 120))
+    assert Box(100, 100, 101, 101).contains(RIGHT.center)
+    assert not Box(80, 80, 100, 120).contains(RIGHT.center)
 
 
 def test_wilson_interval_by_hand() -> None:

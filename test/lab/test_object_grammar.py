@@ -11,6 +11,7 @@ import pytest
 from object_scenes import random_table, real_thing
 from scene_helpers import random_objects, thing
 
+from clue_ros.dialogue.inflection import indefinite, plural
 from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
@@ -21,7 +22,6 @@ from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import Landmark, Reference, has_color, is_called, referents
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH, WORLDS

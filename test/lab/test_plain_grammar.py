@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from clue_ros.dialogue.inflection import indefinite
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.plain_grammar import (
     NOUNS,
@@ -26,7 +27,6 @@ from clue_ros.lab.language.words import (
     PLACE_AFTER_NOUN,
     PLACE_BEFORE_NOUN,
     WHERE,
-    indefinite,
     mirrored_text,
 )
 from clue_ros.lab.simulator.scene import COLORS, KINDS, SceneObject

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scene_helpers import random_objects, thing
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of, rich_grammar
@@ -27,7 +28,7 @@ from clue_ros.lab.language.references import (
 from clue_ros.lab.language.rich_grammar import BALANCED_SORTS, BALANCED_WANTS, SORTS, WANTS
 from clue_ros.lab.language.simulated_user import RichUser, read_question
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import REQUESTS, plural
+from clue_ros.lab.language.words import REQUESTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH
 

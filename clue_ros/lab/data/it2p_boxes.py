@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from clue_ros.dialogue.types import Box
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import It2pImage, Point
 from clue_ros.lab.simulator.optics import instance_grid
@@ -131,7 +132,6 @@ def it2p_scene(record: It2pImage) -> Scene:
         if block.color not in COLORS:
             raise ValueError(f"{record.path}: the block at {block.point} has no known colour")
         instances[region.mask] = len(objects) + 1
-        x0, y0, x1, y1 = region.box
-        box = (x0 / width, y0 / height, x1 / width, y1 / height)
+        box = Box(*region.box).in_fractions(width, height).as_tuple()
         objects.append(SceneObject("block", block.color, box))
     return Scene(image, tuple(objects), instance_grid(instances))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
+from clue_ros.dialogue.types import MAX_QUESTIONS, SAME_BOX, Box, Dialogue, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.data.episodes import load_episodes
@@ -92,7 +92,6 @@ LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 RATIONALITY = 4.0
 """How much an answer of the oracle should fit its box better than the other proposals. Chosen on
 simulated validation scenes."""
-SAME = 0.5  # IoU from which on a proposal is the oracle's own object
 MOST_OTHERS = 15
 """Other proposals that an answer is told from: each takes as long as the answer's own prompt."""
 
@@ -220,7 +219,7 @@ def measure_grounding(
             dialogue = replace(sample, exchanges=kept).dialogue()
             reply = clue.reply(view, dialogue, force_grounding=True)
             assert isinstance(reply, Grounding)
-            box = _in_fractions(reply.box.as_list(), view.width, view.height)
+            box = reply.box.in_fractions(view.width, view.height)
             chosen = 0.0
             if boxes:
                 best = choose_box(clue, view.features, dialogue.context(), boxes)
@@ -324,7 +323,7 @@ class OracleUser:
         def distance(other: Box) -> float:
             return math.dist(self._box.center, other.center)
 
-        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME), key=distance)
+        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME_BOX), key=distance)
         return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
 
 
@@ -377,11 +376,6 @@ def play_samples(
     return out
 
 
-def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
-    x0, y0, x1, y1 = box
-    return Box(x0 / width, y0 / height, x1 / width, y1 / height)
-
-
 def _levels(iou: Callable[[Box], float]) -> dict[str, Grade]:
     """Tests of a box at each IoU of LEVELS."""
     return {str(level): partial(_reaches, iou, level) for level in LEVELS}
@@ -408,7 +402,7 @@ def _game(
 
     def iou(box: Box) -> float:
         height, width = shape
-        return _in_fractions(box.as_list(), width, height).iou(truth)
+        return box.in_fractions(width, height).iou(truth)
 
     user = OracleUser(
         oracle,
@@ -463,8 +457,7 @@ def _in_scene(scene: Scene, position: int, truth: Sequence[float], request: str)
     """A request about a simulated scene, without its dialogue. truth: the target's box, pixels."""
     image = scene.image
     height, width = image.shape[:2]
-    box = _in_fractions(truth, width, height)
-    corners = box.x_min, box.y_min, box.x_max, box.y_max
+    corners = Box(*truth).in_fractions(width, height).as_tuple()
     name = f"scene {position}"
     return InvigSample(name, name, lambda: image, request, (), corners)
 
@@ -480,7 +473,7 @@ def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> Proposal
 
         def detected(_: int, __: InvigSample, image: npt.NDArray[np.uint8]) -> list[Box]:
             height, width = image.shape[:2]
-            return [_in_fractions(c.box.as_list(), width, height) for c in detect(image)]
+            return [c.box.in_fractions(width, height) for c in detect(image)]
 
         return detected
 

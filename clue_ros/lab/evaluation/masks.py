@@ -34,7 +34,7 @@ from clue_ros.lab.evaluation.localisation import HITS, matches
 from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
 from clue_ros.lab.evaluation.tabletop import pixel_box, rich_requests
 from clue_ros.lab.language.grammars import rich_grammar
-from clue_ros.lab.metrics import mean, ratio, rounded
+from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
@@ -44,7 +44,6 @@ from clue_ros.lab.simulator.shards import SPLITS
 Mask = npt.NDArray[np.bool_]
 RICH = ("rich", "rich-unseen")  # the worlds that keep masks at the pictures' own size
 TRUE, MODEL, RIGHT, CANDIDATE = "true box", "model's box", "model's box, right", "candidate"
-MIN_IOU = 0.5  # of a right box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +126,6 @@ class MaskResults:
     def _ordered(self) -> list[tuple[tuple[str, str], list[float]]]:
         groups = (TRUE, MODEL, RIGHT, CANDIDATE)
         return sorted(self.ious.items(), key=lambda item: groups.index(item[0][0]))
-
-
-def mask_iou(found: Mask, truth: Mask) -> float:
-    """Intersection over union of two masks of one shape, 0..1; NaN where both are empty."""
-    return ratio(int((found & truth).sum()), int((found | truth).sum()))
 
 
 def measure(clue: Any, scenes: Iterable[Scene], options: MaskOptions) -> MaskResults:

@@ -222,14 +222,13 @@ def order_changes(
     finder: Wrapper,
     items: Sequence[ReferringItem],
     orders: int,
-    seed: int = 0,
 ) -> tuple[float, int]:
     """Share of answers that point at another box when the boxes come in another order.
 
     And how many answers these are: of clear items with two candidates or more.
     """
     changed: list[bool] = []
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for item in items:
         view = finder.look(item.picture.load())
         candidates = finder.candidates(view, item.dialogue)

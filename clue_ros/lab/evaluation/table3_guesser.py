@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from clue_ros.dialogue.grounder import Grounder
-from clue_ros.dialogue.types import Box, Grounding
+from clue_ros.dialogue.types import Box, Fractions, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
@@ -37,7 +37,6 @@ from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
 from clue_ros.lab.language.simulated_user import question_axis
 from clue_ros.lab.metrics import (
     MIN_IOU,
-    center_inside,
     center_near,
     mean,
     ratio,
@@ -274,15 +273,10 @@ class _Photograph:
     def _block(self, point: Point) -> int:
         return self._image.blocks.index(nearest(self._image.blocks, point))
 
-    def _box(self, block: int) -> tuple[float, float, float, float]:
+    def _box(self, block: int) -> Fractions:
         """The box of a block as fractions of the image."""
-        x_min, y_min, x_max, y_max = self._regions[block].box
-        return (
-            max(x_min, 0.0) / self._width,
-            max(y_min, 0.0) / self._height,
-            min(x_max, self._width) / self._width,
-            min(y_max, self._height) / self._height,
-        )
+        found = Box(*self._regions[block].box).clipped(self._width, self._height)
+        return found.in_fractions(self._width, self._height).as_tuple()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -328,8 +322,7 @@ def guess_all(
         reply = clue.reply(view, dialogue, force_grounding=True)
         if not isinstance(reply, Grounding):
             raise ClueError("the model asked although it had to point")
-        x_min, y_min, x_max, y_max = item.sample.box
-        truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
+        truth = Box(*item.sample.box).in_pixels(width, height)
         near = None
         if item.point is not None:
             near = center_near(reply.box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
@@ -342,7 +335,7 @@ def guess_all(
                 box=reply.box.as_list(),
                 truth=truth.as_list(),
                 iou=reply.box.iou(truth),
-                center=center_inside(reply.box, truth),
+                center=truth.contains(reply.box.center),
                 near=near,
                 estimated=item.estimated,
             )

@@ -49,7 +49,7 @@ from clue_ros.lab.language.plain_grammar import (
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import PlainUser, RichUser
-from clue_ros.lab.metrics import MIN_IOU, center_inside, ratio, wilson
+from clue_ros.lab.metrics import MIN_IOU, ratio, wilson
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.object_catalogue import OBJECTS
@@ -76,8 +76,7 @@ def load_scenes(
 def pixel_box(scene: Scene, target: int) -> Box:
     """The box of an object in pixels of the scene's image."""
     height, width = scene.image.shape[:2]
-    x0, y0, x1, y1 = scene.objects[target].box
-    return Box(x0 * width, y0 * height, x1 * width, y1 * height)
+    return Box(*scene.objects[target].box).in_pixels(width, height)
 
 
 def grades_of(scene: Scene, target: int) -> dict[str, Grade]:
@@ -85,7 +84,7 @@ def grades_of(scene: Scene, target: int) -> dict[str, Grade]:
     truth = pixel_box(scene, target)
     return {
         "accuracy": lambda box: box.iou(truth) >= MIN_IOU,
-        "center": lambda box: center_inside(box, truth),
+        "center": lambda box: truth.contains(box.center),
     }
 
 
@@ -260,8 +259,7 @@ def _rounded_box(scene: Scene, target: int) -> list[float]:
 
 
 def _side(o: SceneObject) -> float:
-    x0, y0, x1, y1 = o.box
-    return math.sqrt((x1 - x0) * (y1 - y0))
+    return math.sqrt(Box(*o.box).area)
 
 
 def _bucket(value: float, limits: Iterable[tuple[float, str]]) -> str:

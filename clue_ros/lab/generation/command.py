@@ -270,8 +270,7 @@ def true_objects(picture: Picture, image: Image, view: Any) -> list[Candidate]:
     height, width = image.shape[:2]
     out = []
     for o in picture.objects or ():
-        x0, y0, x1, y1 = o.box
-        box = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+        box = Box(*o.box).in_pixels(width, height)
         out.append(Candidate(box, o.kind).known(**{COLOR: o.color}))
     return out
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from clue_ros.dialogue.inflection import indefinite
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState, Grammar
 from clue_ros.lab.language.questions import (
     MAX_OPTIONS,
@@ -37,7 +38,6 @@ from clue_ros.lab.language.words import (
     PLAIN_BY_COLOR,
     WHERE,
     Rng,
-    indefinite,
     pick,
 )
 from clue_ros.lab.simulator.worlds import BLOCKS, DEFAULT_WORLD, WORLDS

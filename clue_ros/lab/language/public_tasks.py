@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from clue_ros.dialogue.inflection import indefinite
+from clue_ros.dialogue.inflection import plural as plural_of
 from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
-from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, indefinite, pick
-from clue_ros.lab.language.words import plural as plural_of
+from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, pick
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.worlds import world_spec

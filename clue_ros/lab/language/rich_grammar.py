@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clue_ros.dialogue.inflection import plural
+from clue_ros.dialogue.places import RELATION_DIRECTIONS
 from clue_ros.lab.language import words
 from clue_ros.lab.language.answers import Respondent, unique_references
 from clue_ros.lab.language.dialogues import DialogueState, Grammar
@@ -26,7 +28,7 @@ from clue_ros.lab.language.references import (
     counted_before,
     referents,
 )
-from clue_ros.lab.language.words import DIRECTIONS, SIZES, Rng, pick
+from clue_ros.lab.language.words import SIZES, Rng, pick
 from clue_ros.lab.simulator.spec import WorldSpec
 
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
@@ -99,7 +101,9 @@ def random_reference(objects: Objects, rng: Rng, form: RequestForm | None = None
     if sort == "relation":
         other = objects[int(rng.integers(len(objects)))]
         landmark = Landmark(other.kind, other.color if rng.uniform() < 0.4 else None)
-        return Reference(kind, color, relation=(pick(rng, [*DIRECTIONS, "next"]), landmark))
+        return Reference(
+            kind, color, relation=(pick(rng, [*RELATION_DIRECTIONS, "next"]), landmark)
+        )
     if sort == "order":
         side = str(rng.choice(["left", "right", "top", "bottom"], p=[0.4, 0.4, 0.1, 0.1]))
         return Reference(kind, color, order=(int(rng.integers(1, HIGHEST + 1)), side))
@@ -273,7 +277,7 @@ class RichGrammar(Grammar):
         texts += words.NUMBERS.values()
         texts += [wrong for table in self.phrasing.misspellings.values() for wrong in table]
         nouns = [noun for names in self.phrasing.nouns.values() for noun in names]
-        texts += [*nouns, *map(words.plural, nouns), *self._kinds, *self._colors]
+        texts += [*nouns, *map(plural, nouns), *self._kinds, *self._colors]
         return [re.sub(r"\{\w*\}", " ", text) for text in texts]
 
 
@@ -281,7 +285,7 @@ def _content_words(spec: WorldSpec) -> set[str]:
     """The words that can be misspelt: kinds, colours, sizes, relations, places and numbers."""
     texts = [*spec.colors]
     for nouns in spec.nouns.values():
-        texts += [*nouns, *map(words.plural, nouns)]
+        texts += [*nouns, *map(plural, nouns)]
     for table in (words.SIZES, words.RELATIONS, words.PLACES, words.ORDER_SIDES):
         texts += [form.replace("{}", "") for forms in table.values() for form in forms]
     texts += words.ORDINALS

@@ -430,9 +430,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter B and write its folder."""
+    return run_training(args, ADAPTER_B)
+
+
+def run_training(args: argparse.Namespace, learner: DialogueAdapter) -> int:
+    """Train an adapter of dialogues from the options of ``clue train ivg``; the exit status."""
     options = read_options(IvgOptions, args)
     processes = start_processes(str(options.start_device()), options.precision)
-    train_ivg(options, processes)
+    train_ivg(options, processes, learner)
     processes.close()
     return 0
 
