@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 
 # Before torch is imported anywhere: small models run slower on many threads, and a model that is
 # not on this machine must fail at once instead of asking the hub.
@@ -69,6 +70,13 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_model import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("random_model"))
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without Java: METEOR is nltk's, and no test waits for a virtual machine."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "java" else which(name))
 
 
 @pytest.fixture
