@@ -47,6 +47,8 @@ from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.model.location_tokens import Codes, encode_box, to_text
 
+pytestmark = pytest.mark.usefixtures("no_java")
+
 
 def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
     def load() -> Any:

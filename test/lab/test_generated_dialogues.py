@@ -16,6 +16,8 @@ from clue_ros.cli import main as clue
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 
+pytestmark = pytest.mark.usefixtures("no_java")
+
 
 def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

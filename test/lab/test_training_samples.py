@@ -207,8 +207,8 @@ def test_the_place_in_the_picture_is_a_third_of_it(
     box: tuple[int, int, int, int], place: str
 ) -> None:
     (block,) = draw_scene(64, [("block", "red", box)]).objects
-    assert samples._place_in_picture(block, ("upper", "middle", "lower")) == place
-    assert samples._place_in_picture(block, ("left", "right")) == "left"
+    assert samples.place_in_picture(block, ("upper", "middle", "lower")) == place
+    assert samples.place_in_picture(block, ("left", "right")) == "left"
 
 
 def test_the_oracle_says_no_size_of_what_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:

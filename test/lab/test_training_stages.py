@@ -296,7 +296,7 @@ def whole(work: Work, base: Path) -> Path:
         assert detector.run(options(detector, work, *quick, *weight)) == 0
         taught = ("--look-weight", "0.15", "--point-weight", "0.15", "--location-sigma", "1.5")
         more = ("--average", "token", "--lr", "3e-3")
-        longer = ("--steps", "120", "--batch", "2")  # augmented pictures differ much
+        longer = ("--steps", "60", "--batch", "2")  # augmented pictures differ much
         assert ivg.run(options(ivg, work, *longer, *taught, *more)) == 0
     return base
 

@@ -348,7 +348,7 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
 ) -> None:
     out = tmp_path / "speed.json"
     words = ["bench", "--model", str(pointing), "--repeats", "1", "--starts", "0", "--markdown"]
-    assert main([*words, "--out", str(out)]) == 0
+    assert main([*words, "--requests", "1", "--out", str(out)]) == 0
     result = json.loads(out.read_text())
     assert result["versions"]["torch"] == torch.__version__
     assert "gpu_memory" not in result

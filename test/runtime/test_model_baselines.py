@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
+from clue_ros.model import detector_baselines
 from clue_ros.model.adapters import IVG, Adapters
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.checkpoint import load_checkpoint
@@ -86,13 +88,16 @@ def test_a_tokenizer_without_yes_and_no_has_no_answers() -> None:
         ("<loc0001><loc0002><loc0003><loc0004><loc0001><loc0002><loc0003><loc0004>", 2),
     ],
 )
-def test_candidates_are_whole_boxes(
-    parts: tuple[Backbone, Adapters, Any], said: str, boxes: int
+def test_whole_boxes_are_counted_and_one_is_clear(
+    parts: tuple[Backbone, Adapters, Any], monkeypatch: pytest.MonkeyPatch, said: str, boxes: int
 ) -> None:
     backbone, adapters, processor = parts
     detector = CandidateCount(backbone, adapters, processor.tokenizer)
     tokens = processor.tokenizer(said, add_special_tokens=False)["input_ids"]
-    assert detector._boxes(tokens) == boxes
+    spoken = [SimpleNamespace(tokens=tokens)]
+    monkeypatch.setattr(detector_baselines, "generate", lambda *_, **__: spoken)
+    prompts = detector.prompts(processor, ["the red block"])
+    assert detector.chance(torch.empty(0), prompts).tolist() == [float(boxes != 1)]
 
 
 def test_candidates_are_asked_for_by_name_alone(parts: tuple[Backbone, Adapters, Any]) -> None:

@@ -1,8 +1,6 @@
 """The full model's layout, small: our path is transformers' own, and the comparison can fail."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from benchmarks import equivalence
 from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, EquivalenceReport, compare
 from benchmarks.full_size import (
     full_config,
@@ -19,12 +18,9 @@ from benchmarks.full_size import (
     small_config,
     stand_in_processor,
 )
-from clue_ros.model import backbone as backbone_module
 from clue_ros.model.backbone import Backbone
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.prompts import LOCATIONS, SEGMENTS
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "equivalence.py"
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +47,18 @@ def test_ours_is_theirs(processor: Any, dtype: torch.dtype, seed: int) -> None:
 
 
 def _zero_based(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def prepare(self: Backbone, *arguments: Any) -> Any:
-        embedded, extra = plain(self, *arguments)
-        extra.shared["position_ids"] = extra.shared["position_ids"] - 1
-        return embedded, extra
+    def attend(self: Backbone, *arguments: Any) -> Any:
+        def shift(_layer: Any, given: Any, named: dict[str, Any]) -> Any:
+            return given, {**named, "position_ids": named["position_ids"] - 1}
 
-    return prepare
+        first = self.model.model.language_model.layers[0]
+        handle = first.register_forward_pre_hook(shift, prepend=True, with_kwargs=True)
+        try:
+            return plain(self, *arguments)
+        finally:
+            handle.remove()
+
+    return attend
 
 
 def _uncapped(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,18 +82,18 @@ def _one_less(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("method", "wrong", "noticed"),
+    ("wrong", "noticed"),
     [
-        ("_prepare", _zero_based, "positions"),
-        ("attention_at", _uncapped, "block 3 map, 0 to 1"),
-        ("attention_at", _one_less, "block 3 map, 0 to 1"),
+        (_zero_based, "positions"),
+        (_uncapped, "block 3 map, 0 to 1"),
+        (_one_less, "block 3 map, 0 to 1"),
     ],
 )
 def test_a_wrong_path_is_noticed(
-    processor: Any, monkeypatch: pytest.MonkeyPatch, method: str, wrong: Any, noticed: str
+    processor: Any, monkeypatch: pytest.MonkeyPatch, wrong: Any, noticed: str
 ) -> None:
     backbone = random_backbone(small_config())
-    monkeypatch.setattr(backbone_module.Backbone, method, wrong(getattr(Backbone, method)))
+    monkeypatch.setattr(Backbone, "attention_at", wrong(Backbone.attention_at))
     report = compare(backbone, processor, random_adapters(backbone), new_tokens=1)
     assert not report.holds
     assert noticed in {check.name for check in report.checks if not check.holds}
@@ -140,19 +142,15 @@ def test_weights_may_live_in_a_file(tmp_path: Path) -> None:
     )
 
 
-def benchmark(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), "--config", "tiny", "--tokens", "2", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_the_command_prints_json_and_its_status_says_whether_all_holds(tmp_path: Path) -> None:
-    done = benchmark("--dtype", "bfloat16", "--json", "--scratch", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+def test_the_command_prints_json_and_its_status_says_whether_all_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--config", "tiny", "--tokens", "2", "--dtype", "bfloat16", "--json"]
+    assert equivalence.main([*words, "--scratch", str(tmp_path)]) == 0
+    content = json.loads(capsys.readouterr().out)
     assert content["holds"] is True
     assert all(check["holds"] for check in content["checks"])
     assert content["measured"]["map: fused tower from float32"] > 0
     assert list(tmp_path.iterdir()) == []
-    refused = benchmark("--config", "no-such-folder")
-    assert refused.returncode == 2
-    assert len(refused.stderr.strip().splitlines()) == 1
+    assert equivalence.main(["--config", "no-such-folder"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -288,7 +288,7 @@ def test_nonsense_on_the_topics_does_no_harm(client: Client, robot: Robot) -> No
     for _ in range(100):
         image.width, image.height, image.step = (int(n) for n in rng.integers(0, 2**32, 3))
         image.encoding = str(rng.choice(["rgb8", "bayer_rggb8", "nv12", "", "\x07"]))
-        client._image.publish(image)
+        client.images.publish(image)
         points = rng.integers(1, 0x10FFFF, int(rng.integers(0, 2000)))
         client.speak("".join(chr(p) for p in points if not 0xD800 <= p < 0xE000))
     client.speak("stop")

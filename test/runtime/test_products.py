@@ -85,14 +85,14 @@ def test_attention_is_that_of_pytorch(
 
 def test_operations_that_are_missing_or_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_arguments: object) -> torch.Tensor:
-        raise AttributeError("_linear_pointwise")
+        raise AttributeError("no such operation")
 
     def wrong(rows: torch.Tensor, weight: torch.Tensor, *_arguments: object) -> torch.Tensor:
         return rows @ weight.T
 
     for fake in (missing, wrong):
         with monkeypatch.context() as patch:
-            patch.setattr(products, "_onednn", fake)
+            patch.setattr(torch.ops.mkldnn, "_linear_pointwise", fake)
             products.is_fused.cache_clear()
             assert not products.is_fused(torch.float32)
         products.is_fused.cache_clear()

@@ -362,7 +362,7 @@ def _question_by_weight(
         return None
     weights = {axis: DRAWN_AXES[axis] for axis in splits}
     places = [word for word, group in splits.get("place", {}).items() if target in group]
-    if places and places[0] != _place_in_picture(objects[target], list(splits["place"])):
+    if places and places[0] != place_in_picture(objects[target], list(splits["place"])):
         weights["place"] = FAR_PLACE
     shares = np.array(list(weights.values()))
     axis = str(rng.choice(list(weights), p=shares / shares.sum()))
@@ -373,7 +373,7 @@ def _question_by_weight(
     return _listing(axis, options)
 
 
-def _place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
+def place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
     """Which of "left", ("middle",) "right" or "upper", ("middle",) "lower" the picture alone gives.
 
     The picture is divided in as many equal parts as there are options.
