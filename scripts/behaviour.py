@@ -552,6 +552,7 @@ def _launch() -> dict[str, Record]:
         LifecycleNode=node,
         Node=node,
         OpaqueFunction=lambda function: function,
+        ParameterValue=lambda value, **_: value,
     )
     modules = (
         "launch",
@@ -559,6 +560,7 @@ def _launch() -> dict[str, Record]:
         "launch.substitutions",
         "launch_ros",
         "launch_ros.actions",
+        "launch_ros.parameter_descriptions",
     )
     for path in sorted((ROOT / "launch").glob("*.launch.py")):
         with mock.patch.dict(sys.modules, dict.fromkeys(modules, launch)):
