@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.common import parse
 from clue_ros.dialogue.types import Box
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.references import Reference, referents
 from clue_ros.lab.language.rich_grammar import SORTS, RichGrammar, random_reference, request_form
 from clue_ros.lab.options import at_least, option, required
@@ -116,7 +116,7 @@ def main() -> None:
     """Print a table with one row for each sort."""
     options = parse(BoxesOptions, __doc__)
     pointer = Pointer(options)
-    grammar = rich_grammar(options.world)
+    grammar = grammar_of(options.world)
     rng = np.random.default_rng(options.seed)
     right: dict[str, list[bool]] = defaultdict(list)
     pool = ScenePool(

@@ -34,7 +34,7 @@ from clue_ros.lab.evaluation.speed import (
     quarters,
     time_to_first_line,
 )
-from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples
+from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.report import table
 from clue_ros.lab.simulator.shards import SPLITS
@@ -160,7 +160,7 @@ def compare_starts(models: dict[str, tuple[str, str]], count: int) -> str:
 def compare_replies(clues: dict[str, Clue], options: ExportOptions) -> str:
     """How far the replies about simulated scenes agree; requests clear, ambiguous and absent."""
     assert options.tabletop is not None
-    samples = rich_samples(
+    samples = tabletop_samples(
         load_scenes(options.tabletop, options.split, options.scenes, options.world), options.world
     )
     for clue in clues.values():

@@ -9,7 +9,7 @@ import torch
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.lab.simulator.worlds import world_spec
 from clue_ros.lab.training.options import AdapterOptions
 from clue_ros.model.backbone import Backbone, load_backbone
 from clue_ros.model.prompts import load_processor
@@ -37,8 +37,6 @@ def check_words(tokenizer: Any, world: str, model: str) -> None:
 
     Any other tokenizer splits the words that it lacks.
     """
-    if world == DEFAULT_WORLD:  # every base of ours has them
-        return
     missing = [
         word
         for word in vocabulary(world)
