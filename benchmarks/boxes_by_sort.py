@@ -66,7 +66,7 @@ class BoxesOptions:
     """The options of this benchmark."""
 
     tabletop: Path = required("folder of simulated scenes")
-    model: str = option("household", "an embedded model's name, a folder or a hub id")
+    model: str = option("household", "household, a folder or a hub id")
     world: str = option("rich", "simulated world", choices=tuple(WORLDS))
     split: str = option("val", "which scenes", choices=SPLITS)
     scenes: int = option(300, "largest number of scenes", type=at_least(1))

@@ -49,7 +49,7 @@ Timed = Callable[[Clue, Image, Request], float]  # seconds
 class ExportOptions:
     """The options of this benchmark."""
 
-    model: str = option("household", "an embedded model's name, a folder or a hub id")
+    model: str = option("household", "household, a folder or a hub id")
     dtype: str = option("auto", "number format of the model")
     export_dtype: str = option("auto", "number format of the export")
     cpu_time: bool = option(False, "count CPU time in the rows, where other work shares the cores")

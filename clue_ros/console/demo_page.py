@@ -28,7 +28,7 @@ from clue_ros.ground import (
 )
 from clue_ros.grounders import add_wrapper_arguments
 from clue_ros.images import image_size
-from clue_ros.model.loading import EMBEDDED, demo_folder
+from clue_ros.model.loading import DEFAULT_MODEL, demo_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return load_as_told(argparse.Namespace(**{**vars(args), "model": model}))
 
     page = LivePage()
-    robot = PictureRobot(page, pictures, load, [str(args.model), *EMBEDDED])
+    robot = PictureRobot(page, pictures, load, [str(args.model), DEFAULT_MODEL])
     app = create_app(page, robot, token=token_for(args.host, args.token))
     with served(app, args), contextlib.closing(robot):
         robot.start()

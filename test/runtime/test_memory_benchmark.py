@@ -43,7 +43,7 @@ def test_the_full_models_forms() -> None:
 
 @needs_bitsandbytes
 def test_a_model_is_compared_with_itself(random_model: Path, tmp_path: Path) -> None:
-    found = rows("--model", "tabletop", "--data", write_it2p(tmp_path), "--images", 1)
+    found = rows("--model", "household", "--data", write_it2p(tmp_path), "--images", 1)
     exact = found["float32", "none"]
     assert exact["requests"] > 0
     assert (exact["same decision"], exact["map error, largest"]) == (1.0, 0.0)
