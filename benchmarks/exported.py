@@ -34,7 +34,7 @@ from clue_ros.lab.evaluation.speed import (
     quarters,
     time_to_first_line,
 )
-from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples
+from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.report import table
 from clue_ros.lab.simulator.shards import SPLITS
@@ -49,7 +49,7 @@ Timed = Callable[[Clue, Image, Request], float]  # seconds
 class ExportOptions:
     """The options of this benchmark."""
 
-    model: str = option("household", "an embedded model's name, a folder or a hub id")
+    model: str = option("household", "household, a folder or a hub id")
     dtype: str = option("auto", "number format of the model")
     export_dtype: str = option("auto", "number format of the export")
     cpu_time: bool = option(False, "count CPU time in the rows, where other work shares the cores")
@@ -160,7 +160,7 @@ def compare_starts(models: dict[str, tuple[str, str]], count: int) -> str:
 def compare_replies(clues: dict[str, Clue], options: ExportOptions) -> str:
     """How far the replies about simulated scenes agree; requests clear, ambiguous and absent."""
     assert options.tabletop is not None
-    samples = rich_samples(
+    samples = tabletop_samples(
         load_scenes(options.tabletop, options.split, options.scenes, options.world), options.world
     )
     for clue in clues.values():

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the error of 3D positions on simulated tables with a noisy depth camera.
 
-    scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model tabletop] [--json]
+    scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model household] [--json]
 
 Every object of every scene is placed from its true box, and, where its colour and kind name it
 alone, from the box that the model grounds ("pick up the red block"; boxes with an IoU under 0.5 are

@@ -3,7 +3,8 @@
 """What people say to the robot, language by language: the words of commands and of answers.
 
 The recognizer's grammar is made of these (grammar.py). What an utterance asks for is read in
-reading.py. English covers what `clue_ros.lab.language.plain_grammar` says; a test compares.
+reading.py. English covers most of what `clue_ros.lab.language` says of blocks; a test
+compares.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.it2p import it2p_samples
 from clue_ros.lab.evaluation.protocol import ClearRequest, DialogueRequest, EvalSample, evaluate
 from clue_ros.lab.evaluation.tabletop import tabletop_samples
-from clue_ros.lab.language.simulated_user import PlainUser, question_axis
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.simulated_user import RichUser, question_axis
 from clue_ros.lab.metrics import center_near, count, ratio, wilson
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 
@@ -348,13 +349,15 @@ def test_tabletop_grades_overlap_and_centre() -> None:
 @pytest.mark.parametrize(
     ("question", "axis"),
     [
-        ("do you mean the red one or the blue one ?", "color"),
-        ("which color is it ?", "color"),
-        ("do you mean the ball or the cylinder ?", "kind"),
-        ("do you mean the left one or the right one ?", "place"),
+        ("the red one or the silver one ?", "color"),
+        ("which color ?", "color"),
+        ("the big one or the small one ?", "size"),
+        ("the ball or the cylinder ?", "kind"),
+        ("the left one or the right one ?", "place"),
         ("where is it ?", "place"),
-        ("i do not see a red ball . which one do you mean ?", "nothing"),
-        ("eh ?", "color"),
+        ("is it the upper one ?", "place"),
+        ("i don ' t see a red ball .", "nothing"),
+        ("I do not see a red ball. Which one do you mean?", "nothing"),
     ],
 )
 def test_what_a_question_asks_for(question: str, axis: str) -> None:
@@ -364,7 +367,7 @@ def test_what_a_question_asks_for(question: str, axis: str) -> None:
 def test_the_person_says_what_tells_the_target_apart_and_repeats_it() -> None:
     made = scene(("block", "red", 0.1), ("block", "red", 0.9), ("block", "blue", 0.5))
     for seed in range(20):
-        person = PlainUser(made.objects, 1, (0, 1), seed)
-        first = person("do you mean the left one or the right one ?")
-        assert "right" in first
-        assert person("which color is it ?") == first
+        person = RichUser(grammar_of(), made.objects, 1, (0, 1), seed)
+        first = person("the left one or the right one ?")
+        assert person.candidates == (1,)
+        assert person("which color ?") == first

@@ -227,7 +227,7 @@ def test_the_heads_of_the_vision_stage_go_on_with_what_they_learned(
     first = {}
     for name, heads in (
         ("taught", teacher(work, tower).heads),
-        ("new", VisionTeacher(work.config.vision_config).heads),
+        ("new", VisionTeacher(work.config.vision_config, work.data.kinds, work.data.colors).heads),
     ):
         model: Any = load_backbone(base).model
         folder = work.run / f"heads_{name}"

@@ -20,7 +20,7 @@ from clue_ros.model.backbone import load_config
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 from clue_ros.model.config import LeanConfig, lean_config
 from clue_ros.model.lean import LeanBackbone
-from clue_ros.model.loading import EMBEDDED, find_model, read_json
+from clue_ros.model.loading import DEFAULT_MODEL, find_model, read_json
 from clue_ros.model.prompts import (
     IMAGE,
     LeanProcessor,
@@ -141,7 +141,7 @@ def random_texts(words: list[str], count: int, seed: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("model", [*EMBEDDED, "random"])
+@pytest.mark.parametrize("model", [DEFAULT_MODEL, "random"])
 def test_texts_get_the_tokens_of_transformers(
     model: str, random_model: Path, fresh_seed: int
 ) -> None:
@@ -187,7 +187,7 @@ def test_what_is_no_plain_tokenizer_is_left_to_transformers(
     assert not isinstance(processor.tokenizer, LeanTokenizer)
 
 
-@pytest.mark.parametrize("model", [*EMBEDDED, "random"])
+@pytest.mark.parametrize("model", [DEFAULT_MODEL, "random"])
 def test_sizes_are_those_that_transformers_reads(model: str, random_model: Path) -> None:
     folder = random_model if model == "random" else find_model(model)
     content = read_json(folder / "config.json")

@@ -40,7 +40,7 @@ def test_the_full_models_forms(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_is_compared_with_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = rows(capsys, "--model", "tabletop", "--data", write_it2p(tmp_path), "--images", 1)
+    found = rows(capsys, "--model", "household", "--data", write_it2p(tmp_path), "--images", 1)
     exact = found["float32", "none"]
     assert exact["requests"] > 0
     assert (exact["same decision"], exact["map error, largest"]) == (1.0, 0.0)

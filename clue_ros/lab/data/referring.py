@@ -20,7 +20,7 @@ from clue_ros.lab.data.episodes import load_episodes
 from clue_ros.lab.data.invig import Invig, load_invig
 from clue_ros.lab.data.it2p import It2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
-from clue_ros.lab.language.dialogues import Grammar
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.scene import Scene
 
 Image = npt.NDArray[np.uint8]
@@ -90,7 +90,7 @@ def turns_of(context: str) -> tuple[Turn, ...]:
 
 
 def simulated_items(
-    scenes: Iterable[Scene], grammar: Grammar, *, per_picture: int, seed: int
+    scenes: Iterable[Scene], grammar: RichGrammar, *, per_picture: int, seed: int
 ) -> Iterator[ReferringItem]:
     """Moments of random dialogues about simulated scenes, the same for the same seed."""
     for number, scene in enumerate(scenes):

@@ -59,8 +59,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
     LastImage,
     measure_sentences,
 )
-from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
-from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
+from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import ratio, rounded
@@ -77,7 +76,7 @@ from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.model.location_tokens import BETWEEN, Codes, encode_box, to_text
 from clue_ros.wrapper.sources import DetectedObjects
 
@@ -162,11 +161,6 @@ def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list
     Those of InViG and GuessWhat?! stay on disk, and so do their pictures.
     """
     if options.data == "tabletop":
-        if world_spec(options.world).language == "plain":
-            found = tabletop_dialogues(
-                options.scenes, per_image=options.per_image, seed=options.seed
-            )
-            return found, []
         told = sample_dialogues(
             options.scenes,
             grammar_of(options.world),
@@ -340,11 +334,9 @@ def play_samples(
             _game(oracle, images, s, position, proposals, options.rationality)
             for position, s in known
         )
-    many = {"per_image": options.per_image, "seed": options.seed}
-    if world_spec(options.world).language == "plain":
-        games = tabletop_samples(options.scenes, **many)
-    else:
-        games = rich_samples(options.scenes, options.world, **many)
+    games = tabletop_samples(
+        options.scenes, options.world, per_image=options.per_image, seed=options.seed
+    )
     out = []
     for position, (scene, game) in enumerate(zip(options.scenes, games, strict=True)):
         requests = tuple(

@@ -26,6 +26,7 @@ from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
 from clue_ros.lab.evaluation.options import DataOptions, DetectorModelOptions, RecordsOptions, note
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import mask_iou, mean, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
@@ -90,10 +91,12 @@ def _simulated(scene: Scene, index: int, per_image: int, seed: int) -> LabelledS
     candidates = [
         Candidate(pixel_box(scene, i), scene.instances == i + 1) for i in range(len(scene.objects))
     ]
-    drawn = requests_about(scene.objects, rng, per_image, ambiguous=False)
-    drawn += requests_about(scene.objects, rng, per_image, ambiguous=True)
-    requests = [LabelledRequest(text, tuple(candidates[i] for i in meant)) for text, meant in drawn]
-    return LabelledScene(f"scene {index}", lambda: scene.image, tuple(requests))
+    requests = tuple(
+        LabelledRequest(drawn.text, tuple(candidates[i] for i in drawn.candidates))
+        for want in ("clear", "ambiguous")
+        for drawn in requests_about(scene, grammar_of(), want, per_image, rng)
+    )
+    return LabelledScene(f"scene {index}", lambda: scene.image, requests)
 
 
 def it2p_truth(options: LocalisationOptions) -> tuple[list[LabelledScene], list[str]]:

@@ -187,15 +187,15 @@ class ObjectGrammar(RichGrammar):
     def dialogue(
         self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
-        """See `Grammar.dialogue`."""
+        """See `RichGrammar.dialogue`."""
         return super().dialogue(self.known(objects), rng, want, balanced=balanced)
 
     def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
-        """See `Grammar.dialogue_of_sort`."""
+        """See `RichGrammar.dialogue_of_sort`."""
         return super().dialogue_of_sort(self.known(objects), rng, sort)
 
     def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
-        """See `Grammar.noun_phrase`; no "something to cut with"."""
+        """See `RichGrammar.noun_phrase`; no "something to cut with"."""
         objects = self.known(objects)
         want = "clear" if rng.uniform() < 0.5 else "ambiguous"
         shares = {k: v for k, v in self.balanced_sorts[want].items() if k != "use"}
@@ -299,7 +299,7 @@ class ObjectGrammar(RichGrammar):
         return text, words.NOTHING.format(self.phrasing.missing(reference))
 
     def words(self) -> list[str]:
-        """See `Grammar.words`; with every misspelling."""
+        """See `RichGrammar.words`; with every misspelling."""
         several = [plural(noun) for noun in self.all_nouns if noun not in self.single]
         texts = [*super().words(), *self.all_nouns, *several]
         texts += [*ABSENT_NOUNS, *USE_REQUESTS, *POLITE_REQUESTS, *CORRECTIONS]

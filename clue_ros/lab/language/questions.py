@@ -38,10 +38,9 @@ def nothing(missing: str) -> ClarifyingQuestion:
     return ClarifyingQuestion(NOTHING.format(missing), "nothing", {})
 
 
-def list_options(axis: str, groups: Groups, opening: str = "") -> ClarifyingQuestion:
+def list_options(axis: str, groups: Groups) -> ClarifyingQuestion:
     """For example "the red one , the blue one or the green one ?"."""
-    tokens = opening.split()
-    options = []
+    tokens, options = list[str](), list[tuple[int, int]]()
     for i, (word, owners) in enumerate(groups.items()):
         if i > 0:
             tokens.append("or" if i == len(groups) - 1 else ",")

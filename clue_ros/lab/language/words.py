@@ -1,4 +1,4 @@
-"""Word tables of both grammars, and texts about a mirrored picture."""
+"""Word tables of the grammars, and texts about a mirrored picture."""
 
 from __future__ import annotations
 
@@ -68,11 +68,10 @@ INSTEAD: tuple[str, ...] = (
 )  # fmt: skip
 RENAMED: tuple[str, ...] = ("{}", "i mean {}", "then {}", "{} then", "sorry , {}", "ok , {}")
 
-PLAIN_BY_COLOR: tuple[str, ...] = (
+BY_COLOR: tuple[str, ...] = (
     "{c}", "{c}", "the {c} one", "the {c} one", "{c} please", "the {c} {n}", "i mean the {c} one",
-    "it is {c}", "the {c}",
+    "it is {c}", "the {c}", "that {c} one", "the one that is {c}",
 )  # fmt: skip
-BY_COLOR: tuple[str, ...] = (*PLAIN_BY_COLOR, "that {c} one", "the one that is {c}")
 BY_NOT: tuple[str, ...] = ("not the {c} one", "not {c}", "the one that is not {c}")
 BY_SIZE: tuple[str, ...] = ("{s}", "the {s} one", "the {s} one please", "the {s} {n}")
 BY_KIND: tuple[str, ...] = ("{n}", "the {n}", "the {n} please", "i mean the {n}")

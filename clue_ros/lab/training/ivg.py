@@ -476,7 +476,7 @@ def train_ivg(
     options.check_shares(processes.count)
     name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
-    backbone, processor = frozen_base(options, base, processes.device)
+    backbone, processor = frozen_base(options, base, processes.device, options.data)
     learner.check(processor.tokenizer)
     adapters = _first_adapter(options, backbone, name, out)
     decoder = PackedDecoder(
