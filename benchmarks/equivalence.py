@@ -7,7 +7,7 @@
 
 "3b" is the configuration of google/paligemma2-3b-mix-448, "3b-224" that of its sister for smaller
 images (a third of the work) and "tiny" a small one of the same family, all with random weights and
-a stand-in tokenizer at the real ids; a folder, "tabletop" or a hub id is a model with its own
+a stand-in tokenizer at the real ids; a folder, "household" or a hub id is a model with its own
 weights. Adapters are random. "3b" takes 13 GB or more (with --dtype bfloat16 too: at the end the
 same weights are compared in float32); --scratch needs less memory and more time.
 Exit status: 0 everything holds, 1 something does not, 2 bad input.

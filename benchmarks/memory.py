@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the memory of a model's weights in each form, and what smaller weights change.
 
-    scripts/run python benchmarks/memory.py [--model 3b|tabletop|FOLDER] [--data IT2P] [--json]
+    scripts/run python benchmarks/memory.py [--model 3b|household|FOLDER] [--data IT2P] [--json]
 
 Forms: float32, bfloat16, and bfloat16 with an int8 or NF4 decoder (requirements-quantization.txt).
 "3b" is google/paligemma2-3b-mix-448's configuration: one of its decoder blocks is built with random

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the error of 3D positions on simulated tables with a noisy depth camera.
 
-    scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model tabletop] [--json]
+    scripts/run python benchmarks/spatial_accuracy.py [--scenes 60] [--model household] [--json]
 
 Every object of every scene is placed from its true box, and, where its colour and kind name it
 alone, from the box that the model grounds ("pick up the red block"; boxes with an IoU under 0.5 are
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import NoPoseError
-from clue_ros.lab.evaluation.masks import mask_iou
+from clue_ros.lab.metrics import mask_iou
 from clue_ros.lab.simulator.render import TabletopWorld
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.worlds import BLOCKS

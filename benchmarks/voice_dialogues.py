@@ -30,6 +30,7 @@ from std_msgs.msg import String
 
 from benchmarks.voice_roundtrip import VOICES, questions, say
 from benchmarks.word_error_rate import word_error_rate
+from clue_ros.dialogue.types import Box
 from clue_ros.dialogue.words import plain
 from clue_ros.model.loading import add_model_argument
 from clue_ros.nodes import messages
@@ -261,11 +262,9 @@ class Person:
         run.seconds.append(dict(zip(STAGES, (round(t, 3) for t in times), strict=True)))
 
     def _judge(self, run: Run, script: Script, message: GroundingResult) -> None:
-        box = message.target.box
-        run.box = tuple(round(v, 1) for v in (box.x_min, box.y_min, box.x_max, box.y_max))
-        x, y = (box.x_min + box.x_max) / 2, (box.y_min + box.y_max) / 2
-        left, top, right, bottom = script.target
-        run.right = bool(left <= x < right and top <= y < bottom)
+        box = messages.box_of(message.target.box)
+        run.box = tuple(round(v, 1) for v in box.as_tuple())
+        run.right = Box(*script.target).contains(box.center)
 
     def _leave(self) -> None:
         """End an open dialogue."""

@@ -74,12 +74,17 @@ def freeze_garbage() -> None:
 
 @contextlib.contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """`freeze_garbage` for as long as something runs, however it ends."""
-    freeze_garbage()
+    """`freeze_garbage` for as long as something runs, however it ends.
+
+    Where the process has frozen what it loaded already, that stays frozen, and nothing else is.
+    """
+    frozen = gc.get_freeze_count() > 0
+    if not frozen:
+        freeze_garbage()
     try:
         yield
     finally:
-        trim(everything=True)
+        trim(everything=not frozen)
 
 
 def trim(*, everything: bool = False) -> None:

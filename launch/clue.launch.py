@@ -72,7 +72,7 @@ ANY = Rule("anything", lambda _text: True)
 # name, default, what it is, what it may be. An empty default leaves the value of the parameter
 # file, and an empty value is allowed where the default is empty.
 ARGUMENTS = (
-    ("model", "", "household or tabletop (embedded), a folder, a hub id, or wrapper", ANY),
+    ("model", "", "household (embedded), a folder, a hub id, or wrapper", ANY),
     (
         "candidates",
         "",

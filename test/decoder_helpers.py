@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from drawn_scenes import random_scenes
 
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.samples import Query, scene_queries
@@ -20,7 +21,7 @@ Batch = list[tuple[Scene, list[Query]]]
 def new_batch() -> Batch:
     """Five pictures with three queries each, always the same."""
     rng = np.random.default_rng(0)
-    return [(scene, scene_queries(scene, 3, rng)) for scene in random_scenes(5, 7)]
+    return [(scene, scene_queries(scene, 3, rng, grammar_of())) for scene in random_scenes(5, 7)]
 
 
 def new_decoder(folder: Path) -> PackedDecoder:

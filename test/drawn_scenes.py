@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.worlds import BASIC_COLORS
 
 RGB: dict[str, tuple[int, int, int]] = {
     "red": (220, 30, 30),
@@ -18,7 +19,7 @@ RGB: dict[str, tuple[int, int, int]] = {
     "purple": (120, 50, 150),
     "orange": (240, 130, 20),
     "white": (240, 240, 240),
-    "pink": (250, 120, 190),  # and others that the default world lacks
+    "pink": (250, 120, 190),  # and others that the world blocks lacks
     "gray": (120, 120, 120),
 }
 TABLE = (70, 60, 55)
@@ -58,7 +59,7 @@ def draw_scene(
 
 
 def random_scenes(
-    count: int, seed: int, *, size: int = 64, colors: Sequence[str] = COLORS
+    count: int, seed: int, *, size: int = 64, colors: Sequence[str] = tuple(BASIC_COLORS)
 ) -> list[Scene]:
     """Two to four blocks and balls a scene, in different corners, well inside the picture."""
     rng = np.random.default_rng(seed)

@@ -118,7 +118,7 @@ def ask(client: Client, text: str, **fields: Any) -> Any:
     from clue_msgs.srv import Ground
 
     def once() -> Any:
-        future = client._ground.call_async(Ground.Request(expression=text, **fields))
+        future = client.ground_service.call_async(Ground.Request(expression=text, **fields))
         end = time.monotonic() + 5.0
         while time.monotonic() < end and not future.done():
             time.sleep(0.01)

@@ -272,13 +272,13 @@ class Client:
             (DiagnosticArray, "/diagnostics", 10),
         ):
             self.listen(kind, topic, qos)
-        self._image = self.node.create_publisher(Image, "image", qos_profile_sensor_data)
+        self.images = self.node.create_publisher(Image, "image", qos_profile_sensor_data)
         self._jpeg = self.node.create_publisher(
             CompressedImage, "image/compressed", qos_profile_sensor_data
         )
         self._speech = self.node.create_publisher(String, "speech", 10)
         client = self.node.create_client
-        self._ground = client(Ground, "ground", callback_group=group)
+        self.ground_service = client(Ground, "ground", callback_group=group)
         self._answer = client(AnswerClarification, "answer", callback_group=group)
         self._change = client(ChangeState, "perception/change_state", callback_group=group)
         self._get_state = client(GetState, "perception/get_state", callback_group=group)
@@ -374,7 +374,7 @@ class Client:
         """Publish a picture 20 times a second, and wait until the node must have one."""
         self.stop_camera()
         self._camera_stop.clear()
-        show = publish or (lambda: self._image.publish(self.image()))
+        show = publish or (lambda: self.images.publish(self.image()))
 
         def run() -> None:
             while not self._camera_stop.wait(0.05):
@@ -407,14 +407,14 @@ class Client:
         wait_until(lambda: self._speech.get_subscription_count() > 0, "a listener on speech")
         self._speech.publish(String(data=text))
 
-    def ground(self, text: str, image: Any = None, force: bool = False) -> Any:
+    def ground(self, text: str, image: Any = None, force: bool = False, **fields: Any) -> Any:
         """Call the service `ground`."""
         from clue_msgs.srv import Ground
 
-        request = Ground.Request(expression=text, force_grounding=force)
+        request = Ground.Request(expression=text, force_grounding=force, **fields)
         if image is not None:
             request.image = image
-        return self.call(self._ground, request)
+        return self.call(self.ground_service, request)
 
     def answer(self, text: str, dialogue_id: str = "") -> Any:
         """Call the service `answer`."""

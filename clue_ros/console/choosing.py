@@ -21,11 +21,11 @@ from clue_ros.dialogue.candidates import (
     COLOR,
     MAX_NAMED,
     Candidate,
-    spread_axis,
     with_label_attributes,
 )
 from clue_ros.dialogue.narrowing import ANSWER_GAP, narrow
-from clue_ros.dialogue.noun_phrases import Phrase, read_phrase
+from clue_ros.dialogue.noun_phrases import ORDINALS, Phrase, read_phrase
+from clue_ros.dialogue.places import CORNERS, SIDES, spread_axis
 from clue_ros.wrapper.colors import color_name
 
 COLORS = (
@@ -42,10 +42,7 @@ COLORS = (
 colours differ in lightness too, for eyes that do not tell red from green. A candidate beyond them
 has its number alone."""
 CLEAR_GAP = 0.06  # parts of the image's side that the left one must be left of all others
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-_SIDES = ("left", "right", "upper", "lower", "middle")
-_ENDS = ("leftmost", "rightmost")  # in place of _SIDES among more than three
-_CORNERS = ("upper left", "upper right", "lower left", "lower right")
+_ENDS = ("leftmost", "rightmost")  # in place of sides among more than three
 _UNKNOWN = "unknown"  # a colour that has no name
 _SAID = re.compile(
     r"^(?:(?:i mean|no|yes|it is|it's|please)[,\s]+)*"
@@ -79,7 +76,7 @@ class ShownQuestion:
         for words in self._phrases(candidate):
             if self._named(words, CLEAR_GAP) == (index,):
                 return words
-        axis = spread_axis(self._known)
+        axis = spread_axis(c.box.center for c in self._known)
         side = "top" if axis else "left"
         ordered = sorted(range(len(self._known)), key=lambda n: self._known[n].box.center[axis])
         return f"the {_ordinal(ordered.index(index) + 1)} one from the {side}"
@@ -147,8 +144,8 @@ class ShownQuestion:
         """Phrases to try, the shortest first; a colour before a place if the question asks so."""
         color = candidate.attributes[COLOR]
         by_color = [] if color == _UNKNOWN else [f"the {color} one"]
-        sides = _SIDES if len(self.candidates) <= MAX_NAMED else _ENDS
-        by_place = [f"the {place} one" for place in (*sides, *_CORNERS)]
+        sides = (*SIDES, "middle") if len(self.candidates) <= MAX_NAMED else _ENDS
+        by_place = [f"the {place} one" for place in (*sides, *CORNERS)]
         asks_color = re.search(r"\bcolou?r\b", self.text, re.IGNORECASE) is not None
         yield from (*by_color, *by_place) if asks_color else (*by_place, *by_color)
 
@@ -176,7 +173,7 @@ def color_of(index: int) -> tuple[str, str]:
 
 
 def _ordinal(number: int) -> str:
-    return _ORDINALS[number - 1] if number <= len(_ORDINALS) else f"{number}th"
+    return ORDINALS[number - 1] if number <= len(ORDINALS) else f"{number}th"
 
 
 def _same_words(text: str, answers: Sequence[str]) -> bool:

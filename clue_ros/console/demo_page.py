@@ -29,7 +29,7 @@ from clue_ros.grounders import (
     quieten_libraries,
 )
 from clue_ros.images import image_size
-from clue_ros.model.loading import EMBEDDED, demo_folder
+from clue_ros.model.loading import DEFAULT_MODEL, demo_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return load_grounder(replace(options, model=model))
 
     page = LivePage()
-    robot = PictureRobot(page, pictures, load, [str(args.model), *EMBEDDED])
+    robot = PictureRobot(page, pictures, load, [str(args.model), DEFAULT_MODEL])
     app = create_app(page, robot, token=token_for(args.host, args.token))
     with served(app, args), contextlib.closing(robot):
         robot.start()

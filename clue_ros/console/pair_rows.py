@@ -33,7 +33,6 @@ from PIL import Image
 
 from clue_ros.console import SENT_SIDE
 from clue_ros.console.pairs import PairError, PairSession, Role, Verdict
-from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.files import open_private, replace_file
 from clue_ros.images import decode_image
@@ -275,7 +274,7 @@ class RowStore:
         assert session.answer is not None
         texts = ["", *session.turns]
         ref = {
-            "bbox": _fractions(session.target, picture.size),
+            "bbox": session.target.in_fractions(*picture.size).as_list(),
             "category": "",
             "dialog": [list(pair) for pair in zip(texts[::2], texts[1::2], strict=True)],
             "dialog_cn": [],
@@ -291,7 +290,7 @@ class RowStore:
         kept = {
             "outcome": "ACCEPTED" if verdict.right else "REJECTED",
             "reason": verdict.reason,
-            "answer": _fractions(session.answer, picture.size),
+            "answer": session.answer.in_fractions(*picture.size).as_list(),
             "iou": round(verdict.iou, 4),
             "resets": session.resets,
             "date": today(),
@@ -321,9 +320,3 @@ class RowStore:
 def today() -> str:
     """The date in UTC, such as 2026-11-24."""
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-
-
-def _fractions(box: Box, size: tuple[int, int]) -> list[float]:
-    """As InViG has boxes."""
-    width, height = size
-    return [box.x_min / width, box.y_min / height, box.x_max / width, box.y_max / height]

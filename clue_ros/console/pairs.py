@@ -256,8 +256,7 @@ class PairSession:
         if len(numbers) != 4 or len(sides) != 4:
             raise PairError("a box is four numbers: left, top, right and bottom, in pixels")
         width, height = self.size
-        left, right = (min(max(side, 0.0), float(width)) for side in numbers[::2])
-        top, bottom = (min(max(side, 0.0), float(height)) for side in numbers[1::2])
-        if right - left < min(MIN_SIDE, width) or bottom - top < min(MIN_SIDE, height):
+        box = Box(*numbers).clipped(float(width), float(height))
+        if box.width < min(MIN_SIDE, width) or box.height < min(MIN_SIDE, height):
             raise PairError(f"the box is too small: its sides need {MIN_SIDE} pixels or more")
-        return Box(left, top, right, bottom)
+        return box

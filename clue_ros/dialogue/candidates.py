@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from clue_ros.dialogue.noun_phrases import LAST_ONE, phrase_words, read_phrase
+from clue_ros.dialogue.noun_phrases import LAST_ONE, read_phrase
 from clue_ros.dialogue.object_names import KIND_NAMES
+from clue_ros.dialogue.places import row_of_places, spread_axis
 from clue_ros.dialogue.types import Box
-from clue_ros.dialogue.words import ASKS_WHERE, plain
+from clue_ros.dialogue.words import ASKS_WHERE, base_language, plain
 
 MAX_NAMED = 3  # options that a question lists at most
 COLOR, KIND, SIZE = "color", "kind", "size"
@@ -49,7 +50,7 @@ class Candidate:
         return replace(self, attributes=MappingProxyType({**attributes, **self.attributes}))
 
 
-def with_label_attributes(candidate: Candidate, language: str = "en") -> Candidate:
+def with_label_attributes(candidate: Candidate) -> Candidate:
     """The candidate with the colour and the kind that its label says.
 
     >>> dict(with_label_attributes(Candidate(Box(0, 0, 1, 1), "brown pen")).attributes)
@@ -57,7 +58,7 @@ def with_label_attributes(candidate: Candidate, language: str = "en") -> Candida
     """
     if not plain(candidate.label):
         return candidate
-    phrase = read_phrase(f"the {candidate.label}", phrase_words(language))  # "can opener": no verb
+    phrase = read_phrase(f"the {candidate.label}")  # "can opener": no verb
     if not phrase.noun and phrase.text in KIND_NAMES:
         return candidate.known(**{KIND: phrase.text})  # a fruit, the orange
     found = {COLOR: phrase.colors[0]} if phrase.colors else {}
@@ -107,12 +108,10 @@ def is_same(a: Candidate, b: Candidate) -> bool:
 
     A second box of the same name inside the first is mostly a part of the thing.
     """
-    iou = a.box.iou(b.box)
-    if iou >= SAME_OBJECT:
+    if a.box.iou(b.box) >= SAME_OBJECT:
         return True
-    shared = iou / (1 + iou) * (a.box.area + b.box.area)
     smaller = min(a.box.area, b.box.area)
-    return a.label == b.label and smaller > 0 and shared >= INSIDE * smaller
+    return a.label == b.label and smaller > 0 and a.box.shared(b.box) >= INSIDE * smaller
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ _WORDS = {"en": ENGLISH}
 
 def question_words(language: str) -> QuestionWords:
     """The robot's words; English for a language without a table."""
-    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
+    return _WORDS.get(base_language(language), ENGLISH)
 
 
 def question_about(
@@ -210,7 +209,7 @@ def _partitions(candidates: Sequence[Candidate], words: QuestionWords) -> list[G
         lambda n: None if kinds[n] is None else words.the_kind.format(kinds[n]),
     ]
     if len(ordered) <= MAX_NAMED:
-        places = places_of(ordered)
+        places = row_of_places([c.box.center for c in ordered])
         readings.append(lambda n: _adjective(places[n], words))
     readings.append(lambda n: _adjective(sizes[n], words))  # boxes tell sizes badly
     found = []
@@ -242,20 +241,8 @@ def name_of(candidate: Candidate, words: QuestionWords) -> str:
 
 def in_reading_order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """From left to right, or from the top where they are spread more from top to bottom."""
-    axis = spread_axis(candidates)
+    axis = spread_axis(c.box.center for c in candidates)
     return sorted(candidates, key=lambda c: c.box.center[axis])
-
-
-def spread_axis(candidates: Sequence[Candidate]) -> int:
-    """0 if the centres are spread more in x, 1 if in y, in pixels."""
-    xs, ys = zip(*(c.box.center for c in candidates), strict=True)
-    return int(max(ys) - min(ys) > max(xs) - min(xs))
-
-
-def places_of(ordered: Sequence[Candidate]) -> list[str]:
-    """A different place for each of at most `MAX_NAMED` candidates in reading order."""
-    ends = ("upper", "lower") if spread_axis(ordered) else ("left", "right")
-    return [ends[0], *["middle"] * (len(ordered) - 2), ends[1]] if len(ordered) > 1 else [ends[0]]
 
 
 def sizes_of(candidates: Sequence[Candidate]) -> list[str | None]:

@@ -11,7 +11,7 @@ with labels (`LabelledObjects`). `question_for` words the robot's next question.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from clue_ros.dialogue.candidates import (
@@ -26,32 +26,27 @@ from clue_ros.dialogue.candidates import (
     question_words,
     with_label_attributes,
 )
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.narrowing import (
     ANSWER_GAP,
     REQUEST_GAP,
-    SAME_BOX,
     Finder,
     called,
     is_among,
     narrow,
 )
 from clue_ros.dialogue.noun_phrases import (
-    ENGLISH,
     SHORTEST,
     Phrase,
-    PhraseWords,
     read_phrase,
     slip_of,
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
-from clue_ros.dialogue.types import Dialogue
-from clue_ros.dialogue.words import (
-    asks_yes_or_no,
-    missing_thing,
-    offered_answers,
-    plain,
-)
+from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, NotFound
+from clue_ros.dialogue.utterances import NO, YES
+from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
+from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
 
 
 @dataclass(frozen=True)
@@ -77,46 +72,37 @@ class Standing:
     guessed: bool = False
 
 
-@dataclass(frozen=True)
-class AnswerWords:
-    """Sentences that say how to choose, language by language; patterns of plain text."""
-
-    yes: str
-    no: str
-    other: str
-    any_of_them: str
-    all_of_them: str
-    none_of_them: str
-    request: str
+def _one_of(phrases: Iterable[str]) -> str:
+    longest_first = sorted(map(plain, phrases), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, longest_first))})"
 
 
-ENGLISH_ANSWERS = AnswerWords(
-    yes=r"(?:yes|yeah|yep|right|exactly|correct|sure|ok|okay|that one|this one|that is it|"
-    r"that's it|that's right|that is right|that's the one)(?: please| that one)*",
-    no=r"(?:no|nope|nah|wrong)(?: please| thanks| not that one| not this one)*|"
-    r"not (?:that|this) one",
-    other=r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?",
-    any_of_them=r"any|any of (?:them|those|these)|any one|either|either one|either of them|"
-    r"whatever|whichever|you choose|you decide|it does not matter|it doesn't matter|"
-    r"does not matter|doesn't matter|i do not care|i don't care|i do not know|i don't know|"
-    r"don't know|one of (?:them|those|these)",
-    all_of_them=r"both|both of them|both please|all|all of them|all please|the two|all of those",
-    none_of_them=r"neither|neither one|neither of them|none|none of (?:them|those|these)",
-    request=r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
-    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$",
-)  # fmt: skip
+# Patterns of plain text: sentences that say how to choose.
+_YES = rf"{_one_of((*YES, *COMMAND_WORDS.yes_to_proposal))}(?: please| that one)*"
+_NO = rf"{_one_of(NO)}(?: please| thanks| not that one| not this one)*"
+_OTHER = r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?"
+_ANY_OF_THEM = (
+    r"any|any of (?:them|those|these)|any one|either|either one|either of them|whatever|whichever|"
+    r"you choose|you decide|it does not matter|it doesn't matter|does not matter|doesn't matter|"
+    r"i do not care|i don't care|i do not know|i don't know|don't know|one of (?:them|those|these)"
+)
+_ALL_OF_THEM = r"both|both of them|both please|all|all of them|all please|the two|all of those"
+_REQUEST = (
+    r"^(?:no |sorry |wait |please )*(?:i mean|i meant|i want|i need|pick|grab|take|get|"
+    r"give|hand me|pass|bring|fetch|find|show|point)\b|\binstead$"
+)
 
 
-def follow(dialogue: Dialogue, finder: Finder, words: PhraseWords = ENGLISH) -> Standing:
+def follow(dialogue: Dialogue, finder: Finder) -> Standing:
     """Read a dialogue from its request on, and return what it leaves."""
     turns = dialogue.turns
-    standing = begin(read_phrase(turns[0].text, words), finder)
+    standing = begin(read_phrase(turns[0].text), finder)
     question = ""
     for turn in turns[1:]:
         if turn.speaker == "robot":
             question = turn.text
         else:
-            standing = hear(standing, question, turn.text, finder, words)
+            standing = hear(standing, question, turn.text, finder)
             question = ""
     return standing
 
@@ -137,42 +123,39 @@ def begin(phrase: Phrase, finder: Finder) -> Standing:
     return Standing(phrase, kept, found, rules=len(kept) < len(found), guessed=partly)
 
 
-def hear(
-    before: Standing, question: str, answer: str, finder: Finder, words: PhraseWords = ENGLISH
-) -> Standing:
+def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standing:
     """Take one answer to a question."""
-    said, table, kind = plain(answer), ENGLISH_ANSWERS, read(answer).kind
+    said, kind = plain(answer), read(answer).kind
     options = offered_answers(question)
     proposal = asks_yes_or_no(options)
-    offered = () if proposal else tuple(_meant(o, before, finder, words) for o in options)
-    proposed = _meant(question, before, finder, words) if proposal else ()
+    offered = () if proposal else tuple(_meant(o, before, finder) for o in options)
+    proposed = _meant(question, before, finder) if proposal else ()
     after = replace(before, narrowed=False, one_by_one=False, guessed=False)
     if not before.candidates or missing_thing(question) is not None:
-        return _renamed(after, said, finder, words)
-    if re.fullmatch(table.any_of_them, said):
+        return _renamed(after, said, finder)
+    if re.fullmatch(_ANY_OF_THEM, said):
         first = next((group for group in offered if group), before.candidates)
         best = max(first, key=lambda c: c.score) if first is before.candidates else first[0]
         return _left(after, (best,), confirmed=True)
-    if re.fullmatch(table.all_of_them, said):
+    if re.fullmatch(_ALL_OF_THEM, said):
         return replace(after, one_by_one=True)
-    says_yes = re.fullmatch(table.yes, said) or kind is Kind.YES
+    says_yes = kind is Kind.YES or re.fullmatch(_YES, said)
     if says_yes and proposed:
         return _left(after, proposed, confirmed=len(proposed) == 1)
-    if says_yes and read_phrase(said, words).place is None:  # "right" is a place
+    if says_yes and read_phrase(said).place is None:  # "right" is a place
         return after
-    if re.fullmatch(table.other, said):
+    if re.fullmatch(_OTHER, said):
         return _without(after, proposed)
-    no = re.fullmatch(table.none_of_them, said) or re.fullmatch(table.no, said)
-    if no or kind in (Kind.NO, Kind.NONE):
+    if kind in (Kind.NO, Kind.NONE) or re.fullmatch(_NO, said):
         return _without(after, proposed or tuple(c for group in offered for c in group))
-    if proposed and re.match(rf"(?:{table.no})\b", said):
+    if proposed and re.match(rf"{_NO}\b", said):
         after = _without(after, proposed)
-    phrase = read_phrase(said, words)
+    phrase = read_phrase(said)
     order = phrase.order
     if order is not None and order[1] is None and len(offered) > 1:
         at = option_of(order[0], len(offered))
         return _left(after, offered[at]) if at is not None and offered[at] else after
-    return _answered(after, phrase, finder, is_request=bool(re.search(table.request, said)))
+    return _answered(after, phrase, finder, is_request=bool(re.search(_REQUEST, said)))
 
 
 def _answered(
@@ -216,9 +199,9 @@ def _other_noun(after: Standing, phrase: Phrase, finder: Finder, *, is_request: 
     return begin(phrase, finder)
 
 
-def _renamed(after: Standing, said: str, finder: Finder, words: PhraseWords) -> Standing:
+def _renamed(after: Standing, said: str, finder: Finder) -> Standing:
     """The person names something else, once nothing was found."""
-    phrase = read_phrase(said, words)
+    phrase = read_phrase(said)
     if not phrase.says_anything:
         return after
     if not phrase.noun:
@@ -232,11 +215,9 @@ def _names(noun: str, standing: Standing) -> bool:
     return any(same_noun(noun, other) for other in known if other)
 
 
-def _meant(
-    text: str, standing: Standing, finder: Finder, words: PhraseWords
-) -> tuple[Candidate, ...]:
+def _meant(text: str, standing: Standing, finder: Finder) -> tuple[Candidate, ...]:
     """The candidates that an option of a question names."""
-    phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)), words)
+    phrase = read_phrase(re.sub(r"^(?:do you mean|is it|you mean)\b", "", plain(text)))
     pool = standing.candidates
     if phrase.colors:
         pool = finder.described(pool, COLOR, standing.phrase.noun)
@@ -280,6 +261,13 @@ def question_for(standing: Standing, finder: Finder, language: str = "en") -> As
     else:
         candidates = finder.described(candidates, KIND, "")
     return question_about(candidates, language, one_by_one=standing.one_by_one)
+
+
+def not_found(name: str, estimate: AmbiguityEstimate, *, another: bool) -> NotFound:
+    """What is said of a thing that is not there. another: there were some, and none was meant."""
+    words = question_words("en")
+    missing = words.another.format(name) if another else with_article(name)
+    return NotFound(words.missing.format(missing), (), (), estimate, missing)
 
 
 class LabelledObjects:

@@ -35,14 +35,13 @@ from clue_ros.dialogue.reviews import (
     reviewed_row,
     robot_box,
 )
-from clue_ros.dialogue.types import Box, Turn, clean_text
+from clue_ros.dialogue.types import SAME_BOX, Box, Turn, clean_text
 from clue_ros.dialogue.utterances import FUNCTION
 from clue_ros.dialogue.words import named_object, offered_answers
 from clue_ros.errors import ClueError
 
 INVIG, DETECTOR = "invig", "detector"
 LAYOUTS = (INVIG, DETECTOR)
-SAME_OBJECT = 0.5  # IoU of the robot's box and a corrected one from which both mean one object
 
 
 class ExportError(ClueError):
@@ -55,7 +54,7 @@ def judge_request(row: Mapping[str, Any], review: Review) -> bool:
     """Whether the first request was ambiguous, as the person's answers and the review show.
 
     Clear: the robot pointed without a question, and the person confirmed its box (or corrected it
-    to one with an IoU of at least SAME_OBJECT). Ambiguous: the robot asked about two candidates or
+    to one with an IoU of at least SAME_BOX). Ambiguous: the robot asked about two candidates or
     more, the person's answer to this first question chose among them in words that the request
     does not have, and the final box was confirmed or corrected.
 
@@ -95,9 +94,8 @@ def detector_row(row: Mapping[str, Any], review: Review) -> dict[str, Any]:
     request = clean_text(_turns(row)[0].text)
     out: dict[str, Any] = {"sentence": request, "ambiguous": ambiguous}
     if not ambiguous:
-        info, (x_min, y_min, x_max, y_max) = row["image_info"], kept["ref_list"][0]["bbox"]
-        width, height = info["width"], info["height"]
-        out["boxes"] = [[x_min * width, y_min * height, x_max * width, y_max * height]]
+        info, box = row["image_info"], Box(*kept["ref_list"][0]["bbox"])
+        out["boxes"] = [box.in_pixels(info["width"], info["height"]).as_list()]
     return out
 
 
@@ -204,7 +202,7 @@ def _first_candidates(row: Mapping[str, Any]) -> int:
 
 
 def _same_object(one: tuple[float, ...] | None, other: tuple[float, ...]) -> bool:
-    return one is not None and Box(*one).iou(Box(*other)) >= SAME_OBJECT
+    return one is not None and Box(*one).iou(Box(*other)) >= SAME_BOX
 
 
 def _content(text: str) -> set[str]:

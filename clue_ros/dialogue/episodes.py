@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Question, Turn
+from clue_ros.dialogue.types import AmbiguityEstimate, Box, Fractions, Grounding, Question, Turn
 from clue_ros.errors import ClueError
 
 OPEN, GROUNDED = "OPEN", "GROUNDED"
@@ -100,8 +100,7 @@ def episode_row(episode: Episode, file_name: str) -> dict[str, Any]:
 
 def _fractions(box: Box, width: int, height: int) -> list[float]:
     """As InViG has boxes, cut to the image."""
-    sides = box.x_min / width, box.y_min / height, box.x_max / width, box.y_max / height
-    return [min(max(float(side), 0.0), 1.0) for side in sides]
+    return [float(side) for side in box.in_fractions(width, height).clipped().as_tuple()]
 
 
 def _pairs(turns: Sequence[Turn]) -> list[list[str]]:
@@ -165,7 +164,7 @@ def _row_of(path: Path, content: bytes) -> dict[str, Any]:
     return dict(row)
 
 
-def fractions_of(value: Any) -> tuple[float, float, float, float] | None:
+def fractions_of(value: Any) -> Fractions | None:
     """A JSON value as a box in fractions of the image; None unless it is one with an area."""
     if not isinstance(value, (list, tuple)) or len(value) != 4:
         return None

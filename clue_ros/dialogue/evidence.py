@@ -19,27 +19,32 @@ Words are in the spelling of reading.py: lower case, no accents, "," for a pause
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from clue_ros.dialogue.inflection import is_plural, plural
 from clue_ros.dialogue.noun_phrases import ENGLISH as PHRASES
 from clue_ros.dialogue.noun_phrases import is_one_slip
 from clue_ros.dialogue.object_names import KNOWN_NAMES, PERSONS
-from clue_ros.dialogue.utterances import DESCRIBING, FUNCTION, NO_THING, REQUEST_VERBS, SIGNS
-from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES
+from clue_ros.dialogue.utterances import (
+    DESCRIBING,
+    FRENCH_PLACING,
+    FUNCTION,
+    NO_THING,
+    PLACING,
+    REQUEST_VERBS,
+    SIGNS,
+    word_set,
+)
+from clue_ros.dialogue.words import LANGUAGES, THANKS, VOCATIVES, unaccented
 
 MAX_WORDS = 60  # a longer utterance is no answer
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 # Nouns of things on a table, beside those that the recognizer's grammar has. A bare noun ("mug")
 # is known only by a table; after an article ("the stapler") any word is one.
-NOUNS = _set(
+NOUNS = word_set(
     "apple ball banana bar basket bean block book bottle bowl box brick brush bucket bulb "
     "calculator can candle candy carafe card carrot carton case cereal charger cheese chip chips "
     "chocolate clock cloth coffee coin coke cookie cord cracker cube cup cupcake cutter cylinder "
@@ -60,7 +65,7 @@ NOUNS = _set(
     "telephone serviette jouet orange gobelet"
 )
 # Adjectives that tell things apart, beside colours, places, sizes and orders.
-ADJECTIVES = _set(
+ADJECTIVES = word_set(
     "dark darker darkest light lighter lightest pale bright brighter striped dotted spotted plain "
     "checkered patterned wooden plastic metal metallic ceramic paper steel glass leather rubber "
     "golden silver shiny matt transparent clear round rounded square flat long longer longest "
@@ -73,7 +78,7 @@ ADJECTIVES = _set(
     "moins tres cote coin bout bord partie fond autre autres extremite etroit large"
 )
 # States that are a reason to leave a thing alone; in a name ("the broken mug") they are none.
-STATES = _set(
+STATES = word_set(
     "clean mine yours his hers theirs ours taken broken cracked chipped glued stuck hot wet "
     "dirty filthy "
     "dusty sticky sharp fragile delicate dangerous unsafe poisonous toxic burning boiling "
@@ -82,20 +87,20 @@ STATES = _set(
     "dangereux dangereuse mouille mouillee mien mienne tien tienne sien sienne notre votre prive "
     "interdit coupant collee colle moi toi"
 )
-_NUMBERS = _set(
+_NUMBERS = word_set(
     "one two three four five six seven eight nine ten un deux trois quatre cinq six 1 2 3 4 5 6"
 )
-_NEGATORS = _set(
+_NEGATORS = word_set(
     "nobody noone nothing never none neither nor without unnecessary needless pointless forbidden "
     "prohibited useless dont mustnt shouldnt neednt cant wont inutile personne jamais rien "
     "interdit interdite defense aucun aucune ni sans pas not no"
 )
-_BODY = _set(
+_BODY = word_set(
     "hand hands paw paws claw claws gripper grippers arm arms finger fingers fist mitts mother "
     "pince pinces main mains patte pattes bras doigt doigts griffes"
 )
-_AWAY = _set("off away back down clear out alone")
-_PUTTING = _set(
+_AWAY = word_set("off away back down clear out alone")
+_PUTTING = word_set(
     "put set place keep stay steer stand step get move back go pull push hold turn leave let drop "
     "release remove withdraw retract range remets remettez repose reposez pose posez recule "
     "reculez retire retirez enleve enlevez ote otez ecarte ecartez eloigne eloignez lache lachez "
@@ -103,13 +108,13 @@ _PUTTING = _set(
 )
 
 # Words that are no name: an unknown word is any word but these.
-_SPEECH = _set(
+_SPEECH = word_set(
     "yes no nope yeah yep hello hi hey bye goodbye ouch ow wow oops help thanks thank morning "
     "night evening tomorrow yesterday tonight today god heaven mum mom dad sir okay ok right "
     "oui non salut bonjour bonsoir merci aie demain hier nuit quoi comment pourquoi what why who "
     "when how where ou quand huh eh stop halt danger"
 )
-_STOPWORDS = _set(
+_STOPWORDS = word_set(
     "some someone somebody something everybody everyone everything any anyone anybody anything "
     "there here where it i you we they he she me us him them her who what when why how if because "
     "since until while although though however while already still yet only ever always often "
@@ -139,24 +144,18 @@ NO_NAME = (
     | NO_THING
     | REQUEST_VERBS
     | (_AWAY)
-) | _set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
-
-
-def plain(phrase: str) -> str:
-    """A phrase in lower case, without accents, apostrophes and hyphens."""
-    parts = unicodedata.normalize("NFKD", phrase.casefold()).replace("'", " ").replace("-", " ")
-    return "".join(c for c in parts if not unicodedata.combining(c))
+) | word_set("mine yours hers theirs ours mien mienne tien tienne sien sienne cut code")
 
 
 def _tokens_of(phrases: Iterable[str]) -> frozenset[str]:
-    return frozenset(plain(" ".join(phrases)).split())
+    return frozenset(unaccented(" ".join(phrases)).split())
 
 
-_KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | _set(
+_KINDS = _tokens_of(kind for words in LANGUAGES.values() for kind in words.kinds) | word_set(
     "apple bowl fork knife mug knives"
 )
-_GENERIC = _set("one ones celui celle ceux celles thing things object objects item items")
-_KNOWN_NOUNS = NOUNS | _KINDS | {plain(name) for name in KNOWN_NAMES - PERSONS}
+_GENERIC = word_set("one ones celui celle ceux celles thing things object objects item items")
+_KNOWN_NOUNS = NOUNS | _KINDS | {unaccented(name) for name in KNOWN_NAMES - PERSONS}
 _NAME_WORDS = _tokens_of(_KNOWN_NOUNS)
 _LONGEST_NAME = max(noun.count(" ") + 1 for noun in _KNOWN_NOUNS)
 THINGS = _NAME_WORDS - NO_NAME
@@ -174,7 +173,7 @@ _DESCRIPTIONS = (
         for phrase in (*words.colors, *words.places, *words.sizes)
     )
     | _tokens_of(PHRASES.extremes)
-    | _set("violet gris grise marron rose brun brune dore argente argentee bleus verts rouges")
+    | word_set("violet gris grise marron rose brun brune dore argente argentee bleus verts rouges")
 ) - FUNCTION - {"away", "to"} | _NUMBERS
 
 
@@ -204,13 +203,13 @@ _INDEF = (
     "(?:a|an|any|some|another|one|two|three|all|both|each|either|of|un|une|des|du|de|d"
     "|toutes?|tous) "
 )
-_PREP = (
-    "(?:on|in|at|to|of|by|near|nearest|next|beside|besides|behind|under|underneath|above"
-    "|below|beneath|among|amongst"
-    "|between|from|front|inside|into|onto|closest|close|opposite|against|around|before|after"
-    "|over|along|right|left|top|back|just|far|further|furthest|farthest|counting|starting|counted"
-    "|de|du|des|d|a|au|aux|en|dans|sur|sous|pres|derriere|devant|entre|contre|cote|haut|bas"
-    "|milieu|fond|gauche|droite|partant|partir|bout) "
+_PREP = _any(
+    PLACING
+    | FRENCH_PLACING
+    | word_set(
+        "of amongst front opposite right left top back just far further furthest farthest counting "
+        "starting counted d cote haut bas milieu fond gauche droite partant partir bout"
+    )
 )
 _LANDMARK_WORD = "(?:me|you|us|it|that|this|others?|moi|toi|nous|vous|lui|elle) "
 _FILLER = (
@@ -259,7 +258,7 @@ _OFFER = (
     "|taking|picking up|pointing (?:at|to))(?: (?:me|us|over))?"
     "|you see|et|and|it has to be|pour) "
 )
-_VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | _set(
+_VERBS = _any((REQUEST_VERBS - {"meant", "mean", "need", "want", "prefer", "lift"}) | word_set(
     "lift touch push look go reach collect retrieve deliver spot identify detect move locate "
     "reveal see pick-up apporter prendre donner passer montrer attraper passer donner saisir "
     "soulever ramasser trouver chercher cherche cherchez va souleve soulevez leve pointe tends "
@@ -312,10 +311,6 @@ _FORBIDDING = re.compile(
 )
 
 
-_HISSING = ("s", "x", "ch", "sh")
-_SINGULAR_IN_S = re.compile("(?:ss|us|rhinoceros)$")
-
-
 def _plurals(noun: str) -> frozenset[str]:
     """The plurals of a noun, also as they are often misspelt; none of a noun that is one.
 
@@ -324,17 +319,11 @@ def _plurals(noun: str) -> frozenset[str]:
     >>> sorted(_plurals("pair of glasses")), sorted(_plurals("keys")), sorted(_plurals("ciseaux"))
     (['pairs of glasses'], [], [])
     """
-    thing, of, content = noun.partition(" of ")
-    if thing.endswith("aux") or (thing.endswith("s") and not _SINGULAR_IN_S.search(thing)):
+    thing = noun.partition(" of ")[0]
+    if is_plural(thing) or thing.endswith("aux"):
         return frozenset()
-    if thing.endswith(_HISSING):
-        many = f"{thing}es"
-    elif thing.endswith(("knife", "loaf")):
-        many = re.sub("fe?$", "ves", thing)
-    else:
-        many = re.sub("(?<![aeiou])ys$", "ies", f"{thing}s")
-    misspelt = () if noun.endswith(_HISSING) else (f"{noun}s",)
-    return frozenset((many + of + content, *misspelt))
+    many = plural(noun, of_sorts=True)
+    return frozenset((many, many if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"))
 
 
 class _Patterns:
@@ -565,7 +554,7 @@ def _denies_a_thing(words: Sequence[str], patterns: _Patterns) -> bool:
 _SEEING = re.compile(
     r"\b(?:cant|couldnt|dont) (?:see|find|reach|get|have)\b|\bdont (?:mind|know|forget)\b"
 )
-_NO_REASON = _set(
+_NO_REASON = word_set(
     "who why what if how stop leave keep let put drop off away back down you they he she touch "
     "qui pourquoi quoi si tu forbid refuse hate "
     "wouldnt didnt doesnt isnt arent wasnt werent interdis refuse"

@@ -21,17 +21,17 @@ from clue_ros.dialogue.candidates import (
     of_color,
     option_of,
 )
-from clue_ros.dialogue.noun_phrases import SIDES, Phrase, read_phrase
+from clue_ros.dialogue.noun_phrases import Phrase, read_phrase
 from clue_ros.dialogue.object_names import best_named
+from clue_ros.dialogue.places import DIRECTIONS, Position, along, beside
+from clue_ros.dialogue.types import SAME_BOX
 
 # Distances behind the first one in a direction, in parts of the image's side, up to which another
 # candidate may be meant as well: of a request, and of an answer, which chooses among few.
 REQUEST_GAP, ANSWER_GAP, EXTREME_GAP = 0.12, 0.02, 0.04
-SAME_BOX = 0.5  # IoU from which a box found by other words is a candidate's
 SAME_SIZE = 0.92  # share of the largest side up to which another one is as big
 BESIDE = 0.03  # least distance along a relation, in parts of the image's side
 SIDEWAYS = (1.0, 1.7)  # across it, as a multiple of that along: straight, and still beside
-_DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "behind": (0, -1), "front": (0, 1)}
 TOUCHING = 0.05  # gap up to which two things are next to one another
 
 
@@ -138,11 +138,9 @@ def by_place(
         middle = (len(ordered) - 1) / 2
         return tuple(ordered[int(middle) : int(middle + 1.5)] if len(ordered) % 2 == 0 else
                      ordered[int(middle) : int(middle) + 1])  # fmt: skip
-    ax, ay = SIDES[place]
-    width, height = size
-    along = [ax * c.box.center[0] / width + ay * c.box.center[1] / height for c in pool]
-    best = max(along)
-    return tuple(c for c, a in zip(pool, along, strict=True) if best - a <= gap)
+    reach = [along(_position(c, size), DIRECTIONS[place]) for c in pool]
+    best = max(reach)
+    return tuple(c for c, a in zip(pool, reach, strict=True) if best - a <= gap)
 
 
 def by_order(pool: Sequence[Candidate], number: int, side: str | None) -> tuple[Candidate, ...]:
@@ -150,8 +148,7 @@ def by_order(pool: Sequence[Candidate], number: int, side: str | None) -> tuple[
     if side is None:
         ordered = in_reading_order(pool)
     else:
-        ax, ay = SIDES[side]
-        ordered = sorted(pool, key=lambda c: -(ax * c.box.center[0] + ay * c.box.center[1]))
+        ordered = sorted(pool, key=lambda c: -along(c.box.center, DIRECTIONS[side]))
     at = option_of(number, len(ordered))
     return tuple(pool) if at is None else (ordered[at],)
 
@@ -168,28 +165,20 @@ def by_relation(
     pool: Sequence[Candidate], relation: str, mark: Candidate, size: tuple[int, int]
 ) -> tuple[Candidate, ...]:
     """Those left of, right of, behind, in front of, or next to a landmark."""
-    width, height = size
-    u, v = mark.box.center[0] / width, mark.box.center[1] / height
     if relation == "next":
-        gaps = [_gap(c, mark, size) for c in pool]
+        gaps = [c.box.in_fractions(*size).gap(mark.box.in_fractions(*size)) for c in pool]
         near = max(min(gaps, default=0.0) + TOUCHING / 2, TOUCHING)
         return tuple(c for c, gap in zip(pool, gaps, strict=True) if gap <= near)
-    ax, ay = _DIRECTIONS[relation]
-    along, across = {}, {}
-    for c in pool:
-        dx, dy = c.box.center[0] / width - u, c.box.center[1] / height - v
-        along[id(c)], across[id(c)] = ax * dx + ay * dy, abs(ay * dx) + abs(ax * dy)
-    beyond = tuple(c for c in pool if along[id(c)] > BESIDE)
+    at = _position(mark, size)
+    found = [(c, *beside(_position(c, size), at, relation)) for c in pool]
+    beyond = [(c, distance, across) for c, distance, across in found if distance > BESIDE]
     for limit in SIDEWAYS:
-        straight = tuple(c for c in beyond if across[id(c)] <= limit * along[id(c)])
+        straight = tuple(c for c, distance, across in beyond if across <= limit * distance)
         if straight:
             return straight
-    return beyond
+    return tuple(c for c, _, _ in beyond)
 
 
-def _gap(c: Candidate, other: Candidate, size: tuple[int, int]) -> float:
-    """Distance between two boxes in parts of the image's sides; 0 where they touch."""
-    a, b = c.box, other.box
-    x = max(0.0, a.x_min - b.x_max, b.x_min - a.x_max) / size[0]
-    y = max(0.0, a.y_min - b.y_max, b.y_min - a.y_max) / size[1]
-    return float((x * x + y * y) ** 0.5)
+def _position(candidate: Candidate, size: tuple[int, int]) -> Position:
+    x, y = candidate.box.center
+    return x / size[0], y / size[1]

@@ -12,26 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
+from clue_ros.dialogue import places
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
 
-SIDES: dict[str, tuple[float, float]] = {
-    "left": (-1.0, 0.0),
-    "right": (1.0, 0.0),
-    "upper": (0.0, -1.0),
-    "lower": (0.0, 1.0),
-    "upper left": (-0.7, -0.7),
-    "upper right": (0.7, -0.7),
-    "lower left": (-0.7, 0.7),
-    "lower right": (0.7, 0.7),
-}
-"""Direction (x, y) of each place, x right and y down; "middle" is the only other place."""
 NameT = TypeVar("NameT", str, int)
 KINDS = frozenset(COMMAND_WORDS.kinds)
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
 """The number of "the last one"."""
@@ -41,8 +32,8 @@ LAST_ONE = -1
 class PhraseWords:
     """The words of one language. Each table maps what people say to the name used here.
 
-    colors, sizes ("big", "small"), places (of `SIDES`, or "middle"), numbers (of an order),
-    relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
+    colors, sizes ("big", "small"), places (of `places.DIRECTIONS`, or "middle"), numbers (of an
+    order), relations ("left", "right", "behind", "front", "next"), several (how many; 0: not said).
     extremes: the forms of a place that only the first one in its direction has. generic: nouns that
     name nothing. openings, endings: words before and after what a request names. fillers: words
     without meaning around a noun. from_side: pattern of "from the left", its group the side.
@@ -71,63 +62,21 @@ def _both_orders(rows: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {form: name for name, forms in rows.items() for form in forms}
 
 
-_ENDS = {
-    "upper": ("upper", "top", "back", "rear", "far"),
-    "lower": ("lower", "bottom", "front", "near"),
-}
-
-
-def _english_places() -> dict[str, str]:
-    """Every form of a place: "left", "on the left side", "in the upper right corner"."""
-    names: dict[str, str] = {}
-    for side in ("left", "right"):
-        names[side] = side
-        for end, forms in _ENDS.items():
-            for form in forms:
-                names |= {form: end, f"{form} {side}": f"{end} {side}"}
-                names[f"{side} {form}"] = f"{end} {side}"
-    names |= dict.fromkeys(("middle", "center", "centre", "central"), "middle")
-    found = dict(names)
-    for form, name in names.items():
-        for before in ("on the", "to the", "at the", "in the"):
-            for after in ("", " side", " part", " corner", " of the table", " of the image"):
-                found[f"{before} {form}{after}"] = name
-        found |= {f"{form} side": name, f"{form} corner": name, f"{form} hand": name}
-    for side in ("left", "right"):
-        for form in (f"{side}most", f"furthest {side}", f"farthest {side}", f"far {side}",
-                     f"furthest to the {side}", f"on the far {side}"):  # fmt: skip
-            found[form] = side
-    found |= {"behind": "upper", "in front": "lower"}
-    found |= {
-        "topmost": "upper", "uppermost": "upper", "highest": "upper", "furthest": "upper",
-        "farthest": "upper", "furthest away": "upper", "farthest away": "upper",
-        "bottommost": "lower", "lowest": "lower", "nearest": "lower", "closest": "lower",
-        "nearest to me": "lower", "closest to me": "lower",
-    }  # fmt: skip
-    return found
-
-
 ENGLISH = PhraseWords(
     colors={
-        "red": "red", "green": "green", "blue": "blue", "yellow": "yellow", "purple": "purple",
-        "violet": "purple", "orange": "orange", "white": "white", "black": "black",
-        "brown": "brown", "pink": "pink", "gray": "gray", "grey": "gray", "silver": "silver",
-        "golden": "gold", "gold": "gold", "beige": "beige", "turquoise": "turquoise",
-        "cyan": "cyan",
+        **{color: color for color in COMMAND_WORDS.colors},
+        "violet": "purple", "grey": "gray", "silver": "silver", "golden": "gold", "gold": "gold",
+        "beige": "beige", "turquoise": "turquoise", "cyan": "cyan",
     },
     sizes=_both_orders({
         "big": ("big", "large", "bigger", "larger", "biggest", "largest", "huge"),
         "small": ("small", "little", "smaller", "smallest", "tiny"),
     }),
-    places=_english_places(),
-    extremes=frozenset((
-        "leftmost", "rightmost", "furthest left", "furthest right", "farthest left",
-        "farthest right", "far left", "far right", "topmost", "uppermost", "highest", "bottommost",
-        "lowest", "nearest", "closest", "furthest", "farthest", "top", "bottom",
-    )),
+    places=places.FORMS,
+    extremes=places.EXTREMES,
     numbers={
-        "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "1st": 1,
-        "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
+        **{word: number for number, word in enumerate(ORDINALS[:6], 1)},
+        "1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "6th": 6, "last": LAST_ONE,
     },
     relations=_both_orders({
         "left": ("to the left of", "on the left of", "on the left side of", "left of"),
@@ -169,14 +118,6 @@ ENGLISH = PhraseWords(
     clauses=r"\b(?:which|whose|that|it)(?:'s)? (?:colou?r )?is\b|\bthat's\b",
     details=r"\b(?:with|without|that has|which has|having|holding|containing|wearing|full of)\b",
 )  # fmt: skip
-
-_WORDS = {"en": ENGLISH}
-_TOP = {"top": "upper", "back": "upper", "bottom": "lower", "front": "lower"}
-
-
-def phrase_words(language: str) -> PhraseWords:
-    """The words of a language tag; English for a language without a table."""
-    return _WORDS.get(language.split("-")[0].lower(), ENGLISH)
 
 
 @dataclass(frozen=True)
@@ -226,7 +167,7 @@ class Phrase:
         parts = (self.noun, self.detail, self.colors, self.has_geometry, self.excluded)
         return any(parts)
 
-    def merged(self, answer: Phrase, words: PhraseWords = ENGLISH) -> Phrase:
+    def merged(self, answer: Phrase) -> Phrase:
         """This phrase with what an answer adds, or says instead: "mug" and "the left one"."""
         added = {
             name: getattr(answer, name) or getattr(self, name)
@@ -243,7 +184,7 @@ class Phrase:
         }
         own = " ".join(filter(None, (*self.colors, self.noun))) or "object"
         tokens = answer.text.split()
-        generic = [i for i, token in enumerate(tokens) if token in words.generic]
+        generic = [i for i, token in enumerate(tokens) if token in ENGLISH.generic]
         if generic:
             tokens[generic[-1]] = own
         elif not answer.noun:
@@ -251,7 +192,7 @@ class Phrase:
         return replace(self, text=" ".join(tokens), several=None, **added)
 
 
-def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
+def read_phrase(text: str) -> Phrase:
     """Read a request or an answer in any words; never fails.
 
     >>> p = read_phrase("pick up the second red mug from the left")
@@ -260,26 +201,24 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     >>> read_phrase("the bowl next to the blue box, not the big one").excluded.size
     'big'
     """
-    said = _named(
-        " ".join(spelled(token, words) for token in plain(without_courtesy(text)).split()), words
-    )
-    kept, excluded = _cut(said, words.negation)
-    kept = re.sub(words.clauses, " ", kept)
-    negated = read_phrase(excluded, words) if excluded else None
-    found = re.search(words.details, kept)
+    said = _named(" ".join(spelled(token) for token in plain(without_courtesy(text)).split()))
+    kept, excluded = _cut(said, ENGLISH.negation)
+    kept = re.sub(ENGLISH.clauses, " ", kept)
+    negated = read_phrase(excluded) if excluded else None
+    found = re.search(ENGLISH.details, kept)
     kept, detail = (kept[: found.start()].strip(), kept[found.start() :]) if found else (kept, "")
-    kept, order = _order(kept, words)
-    kept, relation = _relation(kept, words)
-    kept, all_of = _take(kept, words.several)
-    kept, count = _take(kept, words.several)
+    kept, order = _order(kept)
+    kept, relation = _relation(kept)
+    kept, all_of = _take(kept, ENGLISH.several)
+    kept, count = _take(kept, ENGLISH.several)
     several = max((n for n in (all_of, count) if n is not None), default=None)
-    kept, place, form = _take_with_form(kept, words.places)
-    kept, size = _take(kept, words.sizes)
+    kept, place, form = _take_with_form(kept, ENGLISH.places)
+    kept, size = _take(kept, ENGLISH.sizes)
     tokens = kept.split()
-    colors = tuple(dict.fromkeys(words.colors[t] for t in tokens if t in words.colors))
-    rest = [t for t in tokens if t not in words.colors]
-    noun = _noun(rest, words)
-    is_generic = bool(rest) and rest[-1] in words.generic
+    colors = tuple(dict.fromkeys(ENGLISH.colors[t] for t in tokens if t in ENGLISH.colors))
+    rest = [t for t in tokens if t not in ENGLISH.colors]
+    noun = _noun(rest)
+    is_generic = bool(rest) and rest[-1] in ENGLISH.generic
     if is_generic and noun:  # "the darker one"
         noun, detail = "", f"{noun} {detail}".strip()
     if not noun and not is_generic and len(colors) > 1:  # "the red orange"
@@ -292,7 +231,7 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
         colors=colors,
         size=size,
         place=place,
-        is_extreme=form in words.extremes,
+        is_extreme=form in ENGLISH.extremes,
         order=order,
         relation=relation,
         several=several,
@@ -300,13 +239,13 @@ def read_phrase(text: str, words: PhraseWords = ENGLISH) -> Phrase:
     )
 
 
-def _named(text: str, words: PhraseWords) -> str:
+def _named(text: str) -> str:
     """What a request names, without its verb, its politeness and the article."""
     tokens = text.split()
-    while tokens and tokens[-1] in words.endings:
+    while tokens and tokens[-1] in ENGLISH.endings:
         tokens.pop()
     begin = 0
-    while begin < len(tokens) and tokens[begin] in words.openings:
+    while begin < len(tokens) and tokens[begin] in ENGLISH.openings:
         begin += 1
     if begin < len(tokens) and tokens[begin] in ("the", "a", "an", "my", "your", "some"):
         begin += 1
@@ -314,34 +253,32 @@ def _named(text: str, words: PhraseWords) -> str:
 
 
 @lru_cache(maxsize=4096)
-def spelled(token: str, words: PhraseWords = ENGLISH) -> str:
+def spelled(token: str) -> str:
     """A misspelt colour, place, size or number as it is spelled; any other word as it is.
 
     >>> spelled("grene"), spelled("seccond"), spelled("bowl")
     ('green', 'second', 'bowl')
     """
-    known = _closed_words(words)
-    if len(token) < SHORTEST or token in known or token in _other_words(words):
+    known = _closed_words()
+    if len(token) < SHORTEST or token in known or token in _other_words():
         return token
     return slip_of(token, known) or token
 
 
-@lru_cache(maxsize=8)
-def _closed_words(words: PhraseWords) -> frozenset[str]:
-    tables = (words.colors, words.sizes, words.places, words.numbers)
+@cache
+def _closed_words() -> frozenset[str]:
+    tables = (ENGLISH.colors, ENGLISH.sizes, ENGLISH.places, ENGLISH.numbers)
     found = {token for table in tables for form in table for token in form.split()}
     return frozenset(token for token in found if len(token) >= SHORTEST)
 
 
-@lru_cache(maxsize=8)
-def _other_words(words: PhraseWords) -> frozenset[str]:
+@cache
+def _other_words() -> frozenset[str]:
     """Words that are spelled right, though they look like a colour or a place."""
-    relations = {token for form in words.relations for token in form.split()}
-    several = {token for form in words.several for token in form.split()}
-    names = {token for name in KNOWN_NAMES for token in name.split()}
-    return frozenset(
-        (*KINDS, *words.generic, *words.openings, *words.endings, *words.fillers, *relations)
-    ) | frozenset(several | names)
+    phrases = (*ENGLISH.relations, *ENGLISH.several, *KNOWN_NAMES)
+    parts = {token for phrase in phrases for token in phrase.split()}
+    around = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers
+    return KINDS | ENGLISH.generic | around | parts
 
 
 def is_one_slip(a: str, b: str) -> bool:
@@ -373,29 +310,28 @@ def _cut(text: str, pattern: str) -> tuple[str, str]:
     return text[: found.start()].strip(), text[found.end() :].strip()
 
 
-def _order(text: str, words: PhraseWords) -> tuple[str, tuple[int, str | None] | None]:
+def _order(text: str) -> tuple[str, tuple[int, str | None] | None]:
     """Take "second ... from the left", or a bare "second", out of a text."""
-    side = re.search(words.from_side, text)
-    found = _any_of(tuple(words.numbers)).search(text)
+    side = re.search(ENGLISH.from_side, text)
+    found = _any_of(tuple(ENGLISH.numbers)).search(text)
     if found is None:
-        return (re.sub(words.from_side, " ", text) if side else text), None
-    number = words.numbers[found[0]]
+        return (re.sub(ENGLISH.from_side, " ", text) if side else text), None
+    number = ENGLISH.numbers[found[0]]
     rest = f"{text[: found.start()]} {text[found.end() :]}"
     if side is None:
         return rest, (number, None)
-    name = _TOP.get(side[1], side[1])
-    return re.sub(words.from_side, " ", rest), (number, name)
+    return re.sub(ENGLISH.from_side, " ", rest), (number, places.COUNTED_FROM[side[1]])
 
 
-def _relation(text: str, words: PhraseWords) -> tuple[str, tuple[str, str] | None]:
-    found = _any_of(tuple(words.relations)).search(text)
+def _relation(text: str) -> tuple[str, tuple[str, str] | None]:
+    found = _any_of(tuple(ENGLISH.relations)).search(text)
     if found is None:
         return text, None
     rest = [token for token in text[found.end() :].split() if token not in ("me", "you")]
-    landmark = _noun(rest, words)
+    landmark = _noun(rest)
     if not landmark:
         return text, None
-    return text[: found.start()].strip(), (words.relations[found[0]], landmark)
+    return text[: found.start()].strip(), (ENGLISH.relations[found[0]], landmark)
 
 
 def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
@@ -418,13 +354,13 @@ def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
 
 
-def _noun(tokens: Iterable[str], words: PhraseWords) -> str:
+def _noun(tokens: Iterable[str]) -> str:
     """The tokens that name the thing; fillers inside stay ("cup of tea"), those around go."""
-    kept = [token for token in tokens if token not in words.generic]
+    kept = [token for token in tokens if token not in ENGLISH.generic]
     if " ".join(kept) in KNOWN_NAMES:  # "toy robot"
         return " ".join(kept)
-    while kept and kept[0] in words.fillers:
+    while kept and kept[0] in ENGLISH.fillers:
         kept.pop(0)
-    while kept and kept[-1] in words.fillers:
+    while kept and kept[-1] in ENGLISH.fillers:
         kept.pop()
     return " ".join(kept)

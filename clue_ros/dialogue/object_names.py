@@ -10,18 +10,20 @@ COCO's 80 classes and the household's of OpenImages. `name_match` compares a nou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 
+from clue_ros.dialogue.inflection import singulars
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The words between the commas of a text."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 KIND_NAMES: dict[str, tuple[str, ...]] = {
-    kind: _split(names)
+    kind: comma_separated(names)
     for kind, names in {
         # Dishes and cutlery.
         "mug": "coffee mug, cup, coffee cup, tea cup",
@@ -207,7 +209,7 @@ KIND_NAMES: dict[str, tuple[str, ...]] = {
 
 
 LABEL_NAMES: dict[str, tuple[str, ...]] = {
-    kind: _split(names)
+    kind: comma_separated(names)
     for kind, names in {
         # Dishes, cutlery, cooking.
         "cup": "drinking cup",
@@ -336,12 +338,14 @@ LABEL_NAMES: dict[str, tuple[str, ...]] = {
 """Detectors' labels, and other nouns of each; of kinds in `KIND_NAMES`, further ones."""
 
 PERSONS = frozenset(
-    _split("person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid")
+    comma_separated(
+        "person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid"
+    )
 )
 """Names of people, whom nobody asks a robot to fetch."""
 
 HYPERNYMS = frozenset(
-    _split(
+    comma_separated(
         "fruit, vegetable, food, meat, tool, cutlery, silverware, toy, toy animal, stuffed animal,"
         " animal, plush, figure, figurine, footwear, shoe, glasses, hat, vehicle, furniture,"
         " person, sports ball, ball, bag, pot, jar, box, bottle, can, container, dish, pen, phone,"
@@ -426,7 +430,7 @@ def best_named(said: str, labels: Sequence[str]) -> tuple[int, ...]:
 
 def same_noun(a: str, b: str) -> bool:
     """Whether two nouns are one, in singular or plural, with or without their modifiers."""
-    return bool(_singulars(_last_word(a)) & _singulars(_last_word(b)))
+    return bool(singulars(_last_word(a)) & singulars(_last_word(b)))
 
 
 def _says(noun: str, shorter: str) -> bool:
@@ -454,10 +458,10 @@ def _forms(noun: str) -> frozenset[str]:
     if noun in KNOWN_NAMES:
         return frozenset((noun,))
     *before, last = noun.split() or [""]
-    forms = {" ".join((*before, one)) for one in _singulars(last)}
+    forms = {" ".join((*before, one)) for one in singulars(last)}
     thing, _, content = noun.partition(" of ")
     if content:  # "a bottle of gin" is a gin bottle
-        forms |= {f"{content} {one}" for one in _singulars(thing)}
+        forms |= {f"{content} {one}" for one in singulars(thing)}
     return frozenset(forms)
 
 
@@ -465,14 +469,3 @@ def _last_word(noun: str) -> str:
     if _forms(noun) & NOT_OF_ITS_LAST_WORD:
         return noun
     return (noun.split() or [""])[-1]
-
-
-_PLURALS = ((r"ies$", "y"), (r"ves$", "f"), (r"ves$", "fe"), (r"(?<=[sxzho])es$", ""),
-            (r"(?<=[^s])s$", ""), (r"men$", "man"), (r"^children$", "child"), (r"^mice$", "mouse"),
-            (r"^people$", "person"))  # fmt: skip
-
-
-@lru_cache(maxsize=4096)
-def _singulars(word: str) -> frozenset[str]:
-    """A word, and what it can be the plural of."""
-    return frozenset((word, *(re.sub(end, to, word) for end, to in _PLURALS)))

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from clue_ros.dialogue.evidence import THINGS, is_explained, plain, speaks_against
+from clue_ros.dialogue.evidence import THINGS, is_explained, speaks_against
+from clue_ros.dialogue.inflection import singulars
 from clue_ros.dialogue.utterances import (
     BOUNDARIES,
     CAREFUL,
+    DEFINITE,
     DESCRIBING,
-    DETERMINERS,
     ENDS_REFUSED,
     FILLERS,
     FINITE,
@@ -31,6 +32,7 @@ from clue_ros.dialogue.utterances import (
     FUNCTION,
     HARMLESS,
     JOINING,
+    LEADING_ON,
     LEAVING,
     NAMING,
     NEGATIONS,
@@ -40,7 +42,6 @@ from clue_ros.dialogue.utterances import (
     NONE_OF,
     NOT_RIGHT,
     PAUSING,
-    PREPOSITIONS,
     REFERRING,
     REFUSAL,
     REJECTING,
@@ -53,7 +54,7 @@ from clue_ros.dialogue.utterances import (
     WAIT,
     YES,
 )
-from clue_ros.dialogue.words import LANGUAGES, asks_yes_or_no, is_offered
+from clue_ros.dialogue.words import LANGUAGES, asks_yes_or_no, is_offered, unaccented
 
 
 class Kind(Enum):
@@ -121,7 +122,7 @@ def _tokens(text: str) -> list[_Token]:
             stem = match["aux"].lower()
             words: tuple[str, ...] = (f"{_STEMS.get(stem, stem)}nt",)
         elif match["word"]:
-            word = plain(match["word"])
+            word = unaccented(match["word"])
             if word in ("la", "ci") and (last in _THOSE or "là" in match["word"].lower()):
                 word = "ci"
             word = next((short for short, long in _DRAWN_OUT if long.fullmatch(word)), word)
@@ -362,7 +363,7 @@ def _refused_end(words: Sequence[str], start: int, pause: int) -> int:
             return at
         if at > start and last not in ("to", "you") and _is_led(words[at:pause]):
             return at
-        if at > start and word in DETERMINERS and last not in PREPOSITIONS:
+        if at > start and word in DEFINITE and last not in LEADING_ON:
             return at
     return pause
 
@@ -455,7 +456,7 @@ def _wants(words: Sequence[str], offered: Sequence[str], refused: frozenset[str]
     rest = " ".join(words)[match.end() :].split() if match else words
     if match is not None and rest[:1] and rest[0] in ("to", "it", "that", "this"):
         return False
-    begins = rest[0] in DETERMINERS | _DESCRIPTIONS | NAMING or match is not None
+    begins = rest[0] in DEFINITE | _DESCRIPTIONS | NAMING or match is not None
     relative = next((i for i, word in enumerate(rest) if word in RELATIVES), len(rest))
     return begins and not FINITE & set(rest[:relative])
 
@@ -473,7 +474,7 @@ def _unnamed(words: Sequence[str], offered: Sequence[str], about: str) -> Kind |
         said = said[:-1]
     names = _names(said)
     known = frozenset().union(_DESCRIPTIONS, UNSURE, *map(_words, (about, *offered)))
-    if not names & known and DETERMINERS.isdisjoint(said) and not _names_after_verb(said):
+    if not names & known and DEFINITE.isdisjoint(said) and not _names_after_verb(said):
         if not STOPPING.isdisjoint(said):
             return Kind.STOP
         if not PAUSING.isdisjoint(said):
@@ -481,14 +482,13 @@ def _unnamed(words: Sequence[str], offered: Sequence[str], about: str) -> Kind |
         return None if NEGATIONS.isdisjoint(said) else kind
     if said[0] not in REJECTING:
         return None
-    asked = {word + s for word in _words(about) for s in ("", "s")}
-    if names <= asked:  # "not the mug", of "pick up the mug"
+    if all(_is_one_of(name, _words(about)) for name in names):  # "not the mug", of "take the mug"
         return kind
     places = sorted(
         next((i for i, word in enumerate(said) if word in own), -1) for own in _distinct(offered)
     )
     if not places or places[-1] < 0:  # another property: "neither the red one nor the blue one"
-        described = said[-1] in ("one", "ones") and DETERMINERS.isdisjoint(said)
+        described = said[-1] in ("one", "ones") and DEFINITE.isdisjoint(said)
         return Kind.NONE if sum(w in REJECTING for w in said) > 1 and not described else None
     joined = all(not JOINING.isdisjoint(said[a:b]) for a, b in pairwise(places))
     return Kind.NONE if joined and places[0] >= 0 else None
@@ -518,16 +518,21 @@ def _is_new(words: Sequence[str], offered: Sequence[str], about: str) -> bool:
         return False
     noun = _head_noun(" ".join(phrases)[match.end() :].split())
     known = {*_words(about), *(word for answer in offered for word in _words(answer))}
-    return bool(noun) and not {noun, noun.removesuffix("s"), f"{noun}s"} & known
+    return bool(noun) and not _is_one_of(noun, known)
+
+
+def _is_one_of(noun: str, words: Iterable[str]) -> bool:
+    """Whether a noun is one of some words, in singular or plural."""
+    return any(singulars(noun) & singulars(word) for word in words)
 
 
 def _head_noun(words: Sequence[str]) -> str:
     """The noun of a noun phrase, "" where it is a colour, a place or a pronoun."""
     words = list(words)
-    while words and words[0] in PREPOSITIONS and words[0] not in ("left", "right"):
+    while words and words[0] in LEADING_ON and words[0] not in ("left", "right"):
         words.pop(0)
     for at, word in enumerate(words):
-        stops = word in PREPOSITIONS | RELATIVES | BOUNDARIES | {"instead", "not", ","}
+        stops = word in LEADING_ON | RELATIVES | BOUNDARIES | {"instead", "not", ","}
         if at > 0 and stops and word not in ("left", "right"):
             words = words[:at]
             break

@@ -30,7 +30,7 @@ from clue_ros.dialogue.episodes import (
     fractions_of,
     read_file,
 )
-from clue_ros.dialogue.types import clean_text
+from clue_ros.dialogue.types import Fractions, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.files import replace_file
 
@@ -41,8 +41,6 @@ VERSION = 1
 SUFFIX = ".review.json"
 FILE_NAME = re.compile(rf"(?P<episode>{NAME.pattern})\.review\.json")
 MAX_BYTES = 20_000
-
-Fractions = tuple[float, float, float, float]
 
 
 class ReviewError(EpisodeError):

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from clue_ros.dialogue.words import base_language
+
 
 class Saying(Enum):
     """One thing to say. In braces: what is filled in."""
@@ -81,7 +83,7 @@ _ENDS: dict[str, dict[str, str]] = {
 
 def language_of(tag: str) -> str:
     """The language of a tag that there are sayings for; English for any other."""
-    short = tag.split("-")[0].lower()
+    short = base_language(tag)
     return short if short in _SAYINGS else "en"
 
 

@@ -27,9 +27,17 @@ Speaker = Literal["user", "robot"]
 _ROLE = {"robot": "assistant", "user": "user"}
 
 
+Fractions = tuple[float, float, float, float]
+"""(x_min, y_min, x_max, y_max) of a box in fractions of the image's width and height."""
+SAME_BOX = 0.5  # IoU from which two boxes of one image are taken for the same thing's
+
+
 @dataclass(frozen=True)
 class Box:
-    """A box in pixels of the original image: x right, y down, the maximum exclusive."""
+    """A box: x right, y down, the maximum exclusive.
+
+    In pixels of the original image, unless it is said to be in fractions of its width and height.
+    """
 
     x_min: float
     y_min: float
@@ -37,29 +45,80 @@ class Box:
     y_max: float
 
     @property
+    def width(self) -> float:
+        """x_max - x_min."""
+        return self.x_max - self.x_min
+
+    @property
+    def height(self) -> float:
+        """y_max - y_min."""
+        return self.y_max - self.y_min
+
+    @property
     def center(self) -> tuple[float, float]:
-        """(x, y) of the middle, in pixels."""
+        """(x, y) of the middle."""
         return (self.x_min + self.x_max) / 2, (self.y_min + self.y_max) / 2
 
     @property
     def area(self) -> float:
-        """Square pixels; 0 for a box turned inside out."""
-        return max(0.0, self.x_max - self.x_min) * max(0.0, self.y_max - self.y_min)
+        """Width times height; 0 for a box turned inside out."""
+        return max(0.0, self.width) * max(0.0, self.height)
 
-    def iou(self, other: Box) -> float:
-        """Intersection over union with another box, 0..1."""
-        shared = Box(
+    def shared(self, other: Box) -> float:
+        """The area of the intersection with another box."""
+        return Box(
             max(self.x_min, other.x_min),
             max(self.y_min, other.y_min),
             min(self.x_max, other.x_max),
             min(self.y_max, other.y_max),
-        )
-        union = self.area + other.area - shared.area
-        return shared.area / union if union > 0 else 0.0
+        ).area
+
+    def iou(self, other: Box) -> float:
+        """Intersection over union with another box, 0..1."""
+        shared = self.shared(other)
+        union = self.area + other.area - shared
+        return shared / union if union > 0 else 0.0
+
+    def gap(self, other: Box) -> float:
+        """Distance to another box; 0 where they touch."""
+        x = max(0.0, self.x_min - other.x_max, other.x_min - self.x_max)
+        y = max(0.0, self.y_min - other.y_max, other.y_min - self.y_max)
+        return float((x * x + y * y) ** 0.5)
+
+    def contains(self, point: tuple[float, float]) -> bool:
+        """Whether a point (x, y) lies in the box."""
+        x, y = point
+        return self.x_min <= x < self.x_max and self.y_min <= y < self.y_max
+
+    def in_fractions(self, width: float, height: float) -> Box:
+        """The box in fractions of an image's width and height, from one in its pixels."""
+        return Box(self.x_min / width, self.y_min / height, self.x_max / width, self.y_max / height)
+
+    def in_pixels(self, width: float, height: float) -> Box:
+        """The box in pixels of a (height, width) image, from one in fractions."""
+        return Box(self.x_min * width, self.y_min * height, self.x_max * width, self.y_max * height)
+
+    def clipped(self, width: float = 1.0, height: float = 1.0) -> Box:
+        """The part of the box in a (height, width) image; by default of a box in fractions."""
+        x_min, x_max = (min(max(x, 0.0), width) for x in (self.x_min, self.x_max))
+        y_min, y_max = (min(max(y, 0.0), height) for y in (self.y_min, self.y_max))
+        return Box(x_min, y_min, x_max, y_max)
+
+    def moved(self, right: float, down: float) -> Box:
+        """The box so much further right and down."""
+        return Box(self.x_min + right, self.y_min + down, self.x_max + right, self.y_max + down)
+
+    def grown(self, across: float, down: float) -> Box:
+        """The box with as much more on the left and the right, and above and below."""
+        return Box(self.x_min - across, self.y_min - down, self.x_max + across, self.y_max + down)
+
+    def as_tuple(self) -> tuple[float, float, float, float]:
+        """(x_min, y_min, x_max, y_max)."""
+        return self.x_min, self.y_min, self.x_max, self.y_max
 
     def as_list(self) -> list[float]:
         """[x_min, y_min, x_max, y_max]."""
-        return [self.x_min, self.y_min, self.x_max, self.y_max]
+        return [*self.as_tuple()]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from clue_ros.dialogue.words import LANGUAGES
 
 
-def _set(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(words.split())
 
 
@@ -139,18 +140,20 @@ FILLERS = (
     "je t'ai dit", "peux-tu", "tu peux", "pouvez-vous",
 )  # fmt: skip
 # Verbs of "do not ..." that refuse nothing: "I don't know", "don't forget to", "it doesn't matter".
-UNSURE = _set("know care mind matter remember idea preference difference sais sait importe egal")
-HARMLESS = UNSURE | _set(
+UNSURE = word_set(
+    "know care mind matter remember idea preference difference sais sait importe egal"
+)
+HARMLESS = UNSURE | word_set(
     "think see understand forget hesitate worry believe have hear recall oublie oubliez "
     "hesite hesitez inquiete inquietez vois comprends connais est sont es etes suis pense "
     "crois souviens"
 )
 # Verbs of "don't drop it", which says how to act where something is wanted before.
-CAREFUL = _set(
+CAREFUL = word_set(
     "drop break spill squeeze crush hurt damage tip knock lose shake tilt scratch rush hurry "
     "casse cassez renverse renversez lache lachez abime"
 )
-REQUEST_VERBS = _set(
+REQUEST_VERBS = word_set(
     "take pick grab grasp get fetch bring give hand pass show find point lift select choose "
     "use move want need prefer mean meant locate hold prends prenez prendre attrape attrapez "
     "donne donnez passe passez apporte apportez saisis souleve trouve montre montrez ramasse "
@@ -170,21 +173,30 @@ FRENCH_IMPERATIVES = (
     "faites faire va vas allez ramasse ramassez saisis donne donnez souleve leve avance continue "
     "pose montre pointe"
 )
-# Before these the object of "don't take ..." ends: "don't take the red one the green one".
-DETERMINERS = frozenset(("the", "le", "la", "les", "l"))
-# ... but not after these: "don't take the one on the table".
-PREPOSITIONS = _set(
-    "up down of on in to at next from near by behind with under above below beside left right "
-    "front between into onto over off for and or nor me us him her that which is are de du "
-    "des a au aux en sur sous dans pres et ou ni moi que qui pas je tu il elle nous vous ne"
+PLACING = word_set(
+    "on in at to by near nearest next beside besides behind under underneath beneath above below "
+    "among between from inside into onto closest close against around before after over along"
+)
+"""English prepositions that lead to a place or a landmark."""
+FRENCH_PLACING = word_set("de du des a au aux en dans sur sous pres derriere devant entre contre")
+# Before these the object of "don't take ..." ends: "don't take the red one the green one",
+DEFINITE = frozenset(("the", "le", "la", "les", "l"))
+# but not after these: "don't take the one on the table".
+LEADING_ON = (
+    PLACING
+    | FRENCH_PLACING
+    | word_set(
+        "up down of with left right front off for and or nor me us him her that which is are "
+        "et ou ni moi que qui pas je tu il elle nous vous ne"
+    )
 )
 ENDS_REFUSED = frozenset(("but", "just", "rather", "instead", "mais", "plutot"))
 # After these a clause can begin.
-BOUNDARIES = _set(
+BOUNDARIES = word_set(
     "and but then so because please robot no oh wait actually sorry et mais alors non attends"
 )
 # Words that name no object.
-FUNCTION = _set(
+FUNCTION = word_set(
     "i you he she it we they me us them him her my your his its our their mine yours this "
     "that these those the a an some any all both one ones thing things what which who whom "
     "anything something everything nothing none neither nor either no not dont never is are "
@@ -199,7 +211,7 @@ FUNCTION = _set(
     "etait ai ont que qui quoi qu te se s m t moi toi lui veux voulu voulais dit demande faux "
     "bon mauvais bien plus plutot deux jamais et ou mais"
 )
-NEGATIONS = _set(
+NEGATIONS = word_set(
     "no not dont never none neither nor isnt arent wasnt werent aint doesnt didnt cant wont "
     "couldnt wouldnt shouldnt mustnt wrong nothing nobody pas rien aucun aucune ni non faux "
     "jamais"
@@ -207,7 +219,7 @@ NEGATIONS = _set(
 # Objects of a verb that name nothing on a table: "take your time".
 NO_THING = frozenset(("time", "break", "care", "rest", "easy", "hand", "hands", "step"))
 # What makes a sentence of words that begin as a name does: "the mug is hot".
-FINITE = _set(
+FINITE = word_set(
     "is are was were am be has have had will can could would should might do does did dont "
     "isnt belongs looks seems hurts it because i you we they est sont etait ont va sera"
 )
@@ -222,26 +234,26 @@ DESCRIBING = (
 
 
 # Words that a name begins with.
-NAMING = _set(
+NAMING = word_set(
     "a an my your that this these those one all both two three four five six un une celui "
     "celle ceux celles ce cet cette mon ma ton ta"
 )
-NONE_OF = _set("none neither nothing nor both any either rien aucun aucune ni")
-JOINING = _set("and or nor not neither et ou ni pas")
-NOT_RIGHT = _set("is isnt are arent not quite looks")
+NONE_OF = word_set("none neither nothing nor both any either rien aucun aucune ni")
+JOINING = word_set("and or nor not neither et ou ni pas")
+NOT_RIGHT = word_set("is isnt are arent not quite looks")
 # Before what is rejected: "not the red one", "neither ... nor".
-REJECTING = _set("not none aucun aucune neither isnt arent dont pas ni nor")
+REJECTING = word_set("not none aucun aucune neither isnt arent dont pas ni nor")
 # With these an utterance that names nothing asks to stop, or to wait: "you should stop".
-STOPPING = _set(
+STOPPING = word_set(
     "stop stoppe stoppez halt quit cancel abort terminate cease desist arrete arretez arreter "
     "annule annulez annuler"
 )
-PAUSING = _set(
+PAUSING = word_set(
     "wait think thinking reflechis moment minute sec attends attendez instant seconde patiente"
 )
 # Before "don't" and "ne" of a clause that refuses nothing: "the one that you don't like",
 # "celui qui n'est pas rouge", "why don't you".
-REFERRING = _set(
+REFERRING = word_set(
     "i you we they people that which who why and or qui que je tu il elle on ce c nous vous "
     "ils elles pourquoi"
 )

@@ -3,27 +3,28 @@
 """What people say to the robot, language by language: the words of commands and of answers.
 
 The recognizer's grammar is made of these (grammar.py). What an utterance asks for is read in
-reading.py. English covers what `clue_ros.lab.language.plain_grammar` says; a test compares.
+reading.py. English covers most of what `clue_ros.lab.language` says of blocks; a test
+compares.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from clue_ros.dialogue import places
 from clue_ros.dialogue.types import Turn
-
-_AN = re.compile(r"hour|honest|heir|(?!us[abe]|uni|eu|uku)[aeiou]")
-_NO_PLURAL = re.compile(r"(?:ss|us|is|as|lens)$")
 
 
 @dataclass(frozen=True)
 class Words:
     """One language.
 
-    `yes_to_read_back` and `no_to_read_back` mean yes and no only after "Did you say ...?".
+    `yes_to_proposal` means yes only after "do you mean the red one?", `yes_to_read_back` and
+    `no_to_read_back` yes and no only after "Did you say ...?".
     `do_not` comes before a command that is refused.
     `color_follows` says that colours stand after the noun. `pronunciations` has the words that the
     recognizer's dictionary lacks (ARPAbet, for English).
@@ -45,6 +46,7 @@ class Words:
     refusals: tuple[str, ...]
     waits: tuple[str, ...]
     do_not: tuple[str, ...] = ()
+    yes_to_proposal: tuple[str, ...] = ()
     yes_to_read_back: tuple[str, ...] = ()
     no_to_read_back: tuple[str, ...] = ()
     color_follows: bool = False
@@ -62,19 +64,8 @@ ENGLISH = Words(
         "spoon",
     ),
     sizes=("big", "small", "large", "little"),
-    places=(
-        "left", "right", "upper", "lower", "leftmost", "rightmost", "top", "bottom", "middle",
-        "center", "upper left", "upper right", "lower left", "lower right", "top left", "top right",
-        "bottom left", "bottom right", "left upper", "right upper", "left lower", "right lower",
-    ),
-    behind=(
-        "on the left", "on the right", "to the left", "to the right", "at the top", "at the bottom",
-        "in the middle", "in the center", "in the upper part", "in the lower part", "furthest left",
-        "furthest right", "on the upper left", "on the upper right", "on the lower left",
-        "on the lower right", "at the top left", "at the top right", "at the bottom left",
-        "at the bottom right", "at the upper left corner", "at the upper right corner",
-        "at the lower left corner", "at the lower right corner",
-    ),
+    places=tuple(form for forms in places.BEFORE_NOUN.values() for form in forms),
+    behind=tuple(form for forms in places.AFTER_NOUN.values() for form in forms),
     verbs=(
         "pick up", "grab", "take", "get", "get me", "give me", "hand me", "pass me", "bring me",
         "fetch", "lift", "i want", "i need", "i would like", "find", "where is", "show me",
@@ -101,6 +92,9 @@ ENGLISH = Words(
     ),
     waits=("wait", "wait a moment", "hold on", "one moment", "just a moment", "hang on"),
     do_not=("don't", "do not"),
+    yes_to_proposal=(
+        "right", "exactly", "that one", "this one", "that is it", "that's it", "that's the one",
+    ),
     yes_to_read_back=("right",),
     no_to_read_back=("wrong",),
     pronunciations=(
@@ -183,14 +177,25 @@ _FILLERS = frozenset(
 _NEGATIONS = frozenset(("not", "no", "pas", "non"))  # alone they are no short form of an answer
 
 
+def base_language(tag: str) -> str:
+    """The language of a tag: "en" of "en-US"."""
+    return tag.split("-")[0].lower()
+
+
 def words_of(language: str) -> Words:
     """The words of a language tag such as "en", "en-US" or "fr"; English for any other."""
-    return LANGUAGES.get(language.split("-")[0].lower(), ENGLISH)
+    return LANGUAGES.get(base_language(language), ENGLISH)
 
 
 def plain(text: str) -> str:
     """The text as a recognizer writes it: lower case, one space, no punctuation but ' and -."""
     return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]*)*", text.lower())).replace("’", "'")
+
+
+def unaccented(text: str) -> str:
+    """A text in lower case, without accents, apostrophes and hyphens."""
+    parts = unicodedata.normalize("NFKD", text.casefold()).replace("'", " ").replace("-", " ")
+    return "".join(c for c in parts if not unicodedata.combining(c))
 
 
 def asks_yes_or_no(suggested_answers: Sequence[str]) -> bool:
@@ -275,26 +280,6 @@ def without_courtesy(text: str) -> str:
     while text != before:
         before, text = text, _COURTESY.sub("", re.sub(r"[\s.?!,]+$", "", text.strip()))
     return text
-
-
-def with_article(noun: str) -> str:
-    """A noun with "a" or "an"; a plural as it is.
-
-    >>> with_article("hourglass"), with_article("red apple"), with_article("scissors")
-    ('an hourglass', 'a red apple', 'scissors')
-    """
-    if is_plural(noun):
-        return noun
-    return f"an {noun}" if _AN.match(noun) else f"a {noun}"
-
-
-def is_plural(noun: str) -> bool:
-    """Whether an English noun looks like a plural.
-
-    >>> is_plural("tissues"), is_plural("glass"), is_plural("bus")
-    (True, False, False)
-    """
-    return len(noun) > 3 and noun.endswith("s") and not _NO_PLURAL.search(noun)
 
 
 def named_object(turns: Sequence[Turn]) -> str:

@@ -86,8 +86,9 @@ def rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 
-def wilson(right: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson score interval of ``right`` in ``n`` (95 % by default); NaNs when n is 0."""
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """Wilson score interval of ``right`` in ``n`` (95 %); NaNs when n is 0."""
+    z = 1.96
     if n == 0:
         return math.nan, math.nan
     share, square = right / n, z * z
@@ -108,15 +109,14 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     return won / pairs if pairs else math.nan
 
 
+def mask_iou(found: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_]) -> float:
+    """Intersection over union of two masks of one shape, 0..1; NaN where both are empty."""
+    return ratio(int((found & truth).sum()), int((found | truth).sum()))
+
+
 def center_near(box: Box, point: tuple[float, float], distance: float) -> bool:
     """Whether the centre of the box is within ``distance`` px of ``point``."""
     return math.dist(box.center, point) <= distance
-
-
-def center_inside(box: Box, target: Box) -> bool:
-    """Whether the centre of the box lies in ``target`` (its max sides are exclusive)."""
-    x, y = box.center
-    return target.x_min <= x < target.x_max and target.y_min <= y < target.y_max
 
 
 # -------------------------------------------------------------------------------------------------
@@ -165,7 +165,6 @@ class Calibration:
 def calibration(
     probabilities: Sequence[float] | npt.NDArray[Any],
     labels: Sequence[float] | npt.NDArray[Any],
-    bins: int = BINS,
 ) -> Calibration:
     """Compare probabilities (n,) of the positive class with labels (n,), each 0 or 1.
 
@@ -177,9 +176,9 @@ def calibration(
         raise ValueError(f"{len(chance)} probabilities for {len(truth)} labels")
     if not ((chance >= 0) & (chance <= 1)).all() or not np.isin(truth, (0, 1)).all():
         raise ValueError("probabilities must lie in 0..1 and labels be 0 or 1")
-    equal_width = _bins(chance, truth, np.linspace(0, 1, bins + 1))
+    equal_width = _bins(chance, truth, np.linspace(0, 1, BINS + 1))
     # Equal predictions share a bin: the result does not depend on the order of the samples.
-    edges = np.unique(np.quantile(chance, np.linspace(0, 1, bins + 1)))
+    edges = np.unique(np.quantile(chance, np.linspace(0, 1, BINS + 1)))
     equal_count = _bins(chance, truth, edges if len(edges) > 1 else np.array([0.0, 1.0]))
     safe = np.clip(chance, EPS, 1 - EPS)
     return Calibration(

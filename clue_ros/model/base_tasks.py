@@ -112,8 +112,9 @@ class BaseTasks:
     def crop(self, box: Box) -> Image:
         """The pixels around a box, at least `LEAST_CROP` wide and high where the image is."""
         width, height = self.size
-        (x, y), w, h = box.center, box.x_max - box.x_min, box.y_max - box.y_min
-        half_w, half_h = (max(side * (0.5 + MARGIN), LEAST_CROP / 2) for side in (w, h))
+        x, y = box.center
+        sides = box.width, box.height
+        half_w, half_h = (max(side * (0.5 + MARGIN), LEAST_CROP / 2) for side in sides)
         left = min(max(0, int(x - half_w)), width - 1)
         top = min(max(0, int(y - half_h)), height - 1)
         right = max(math.ceil(x + half_w), left + 1)

@@ -33,8 +33,7 @@ SettingsT = TypeVar("SettingsT")
 # -------------------------------------------------------------------------------------------------
 # Find: a model by its name, its folder or its hub id.
 
-EMBEDDED = ("household", "tabletop")  # the models that come with the package, in models/
-DEFAULT_MODEL = "household"  # of EMBEDDED, where none is named
+DEFAULT_MODEL = "household"  # the model that comes with the package, in models/
 _HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w.][\w./-]*))?")
 
 
@@ -43,13 +42,13 @@ def add_model_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--model",
         default=DEFAULT_MODEL,
-        help=f"{' or '.join(EMBEDDED)}, a model folder, or a hub id (owner/name@revision) "
+        help=f"{DEFAULT_MODEL}, a model folder, or a hub id (owner/name@revision) "
         f"(default: {DEFAULT_MODEL})",
     )
 
 
 def find_model(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: a name of `EMBEDDED`, a folder, or a hub id (downloaded, then cached).
+    """The folder of a model: `DEFAULT_MODEL`, a folder, or a hub id (downloaded, then cached).
 
     A hub id may name a branch, tag or commit, as owner/name@revision or with `revision`; the hub's
     default is its main branch. Raises ModelError.
@@ -64,8 +63,8 @@ def local_or_hub(model: str | Path, revision: str | None = None) -> Path | tuple
     Raises ModelError for a name that is neither.
     """
     text = str(model)
-    if text in EMBEDDED:
-        here: Path | None = _embedded(text)
+    if text == DEFAULT_MODEL:
+        here: Path | None = _embedded_model()
     else:
         folder = Path(text).expanduser()
         here = folder if text and folder.is_dir() else None
@@ -75,9 +74,9 @@ def local_or_hub(model: str | Path, revision: str | None = None) -> Path | tuple
         return here
     hub = _HUB_ID.fullmatch(text) if isinstance(model, str) else None
     if hub is None:
-        names = " or ".join(repr(name) for name in EMBEDDED)
         raise ModelError(
-            f"no model {text!r}: want {names}, a model folder, or a hub id such as owner/name"
+            f"no model {text!r}: want {DEFAULT_MODEL!r}, a model folder, or a hub id such as"
+            " owner/name"
         )
     if revision and hub["revision"] not in (None, revision):
         raise ModelError(f"two revisions for {hub['name']}: {hub['revision']} and {revision}")
@@ -118,7 +117,7 @@ def named_base(adapter: Mapping[str, Any]) -> tuple[str, str | None] | None:
 
 def demo_folder() -> Path:
     """The pictures that come with clue_ros, beside its models. Raises ModelError."""
-    return _embedded(EMBEDDED[0]).parents[1] / "demo"
+    return _embedded_model().parents[1] / "demo"
 
 
 def _adapter_configs(folder: Path) -> list[Path]:
@@ -127,17 +126,17 @@ def _adapter_configs(folder: Path) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _embedded(name: str) -> Path:
-    """models/`name` in the checkout, or in the nearest share folder of an installed package."""
-    here = Path(__file__)
+def _embedded_model() -> Path:
+    """Its folder in the checkout, or in the nearest share folder of an installed package."""
+    here, name = Path(__file__), f"models/{DEFAULT_MODEL}"
     prefixes = filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep))
     installed = [*here.absolute().parents, *map(Path, prefixes), Path(sys.prefix)]
     for root in (here.resolve().parents[2], *(path / "share" / "clue_ros" for path in installed)):
-        if (root / "models" / name).is_dir():
-            return root / "models" / name
+        if (root / name).is_dir():
+            return root / name
     raise ModelError(
-        f"the embedded model models/{name} is not here: install clue_ros from a full "
-        "checkout of its repository"
+        f"the embedded model {name} is not here: install clue_ros from a full checkout of its "
+        "repository"
     )
 
 

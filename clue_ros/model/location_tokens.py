@@ -21,8 +21,8 @@ Codes = tuple[int, int, int, int]
 
 def encode_box(box: Box, width: int, height: int) -> Codes:
     """The codes of a box in pixels; clipped to the image, at least one step wide and high."""
-    corners = (box.y_min / height, box.x_min / width, box.y_max / height, box.x_max / width)
-    return nearest_valid([round(share * LAST) for share in corners])
+    x1, y1, x2, y2 = box.in_fractions(width, height).as_tuple()
+    return nearest_valid([round(share * LAST) for share in (y1, x1, y2, x2)])
 
 
 def decode_box(codes: Sequence[int], width: int, height: int) -> Box:
@@ -33,7 +33,7 @@ def decode_box(codes: Sequence[int], width: int, height: int) -> Box:
     if not is_valid(codes):
         raise ValueError(f"not a box: {tuple(codes)}; want 0 <= y1 < y2 <= {LAST}, the same for x")
     y1, x1, y2, x2 = codes
-    return Box(x1 / LAST * width, y1 / LAST * height, x2 / LAST * width, y2 / LAST * height)
+    return Box(x1 / LAST, y1 / LAST, x2 / LAST, y2 / LAST).in_pixels(width, height)
 
 
 def is_valid(codes: Sequence[int]) -> bool:

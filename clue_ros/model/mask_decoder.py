@@ -40,7 +40,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.loading import MASK_DECODER, check_shapes, first_line, replacing, shapes
 from clue_ros.model.masks import Mask, box_slices
 
-TOKENS, CODES, WIDTH = 16, 128, 512  # of a mask; of the codebook; of one of its entries
+CODES, WIDTH = 128, 512  # of the codebook; of one of its entries
 GRID = 4  # tokens are the cells of a 4x4 grid, row by row
 CHANNELS = (128, 128, 64, 32, 16)  # before the first and after each transposed convolution
 MASK_SIDE = GRID * 2 ** (len(CHANNELS) - 1)  # 64 pixels

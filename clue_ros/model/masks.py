@@ -46,12 +46,6 @@ def grabcut_mask(
     image: npt.NDArray[np.uint8],
     box: Box,
     attention: npt.NDArray[np.float32] | None = None,
-    *,
-    side: int = SIDE,
-    margin: float = MARGIN,
-    iterations: int = ITERATIONS,
-    low: float = LOW,
-    high: float = HIGH,
 ) -> Mask:
     """The object in a box, bool (H, W) of the uint8 RGB image (H, W, 3).
 
@@ -63,11 +57,11 @@ def grabcut_mask(
     height, width = image.shape[:2]
     filled = box_mask(box, width, height)
     rows, columns = box_slices(box, width, height)
-    down, across = (round(margin * (part.stop - part.start)) + 2 for part in (rows, columns))
+    down, across = (round(MARGIN * (part.stop - part.start)) + 2 for part in (rows, columns))
     top, bottom = max(0, rows.start - down), min(height, rows.stop + down)
     left, right = max(0, columns.start - across), min(width, columns.stop + across)
     crop = image[top:bottom, left:right]
-    scale = min(1.0, side / max(crop.shape[:2]))
+    scale = min(1.0, SIDE / max(crop.shape[:2]))
     size = (max(1, round(crop.shape[1] * scale)), max(1, round(crop.shape[0] * scale)))
     inside = cv2.resize(filled[top:bottom, left:right].astype(np.uint8), size) > 0
     if inside.all() or np.count_nonzero(inside) < 4:
@@ -78,10 +72,10 @@ def grabcut_mask(
         heat = _heat(attention, (left, top, right, bottom), (width, height), size)
         most = float(heat[inside].max())
         if most > 0:
-            labels[inside & (heat < low * most)] = cv2.GC_PR_BGD
-            labels[inside & (heat >= high * most)] = cv2.GC_FGD
+            labels[inside & (heat < LOW * most)] = cv2.GC_PR_BGD
+            labels[inside & (heat >= HIGH * most)] = cv2.GC_FGD
     small = np.asarray(cv2.resize(crop, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
-    found = _grabcut(small, labels, iterations) & inside
+    found = _grabcut(small, labels) & inside
     found = _main_part(found, inside)
     if np.count_nonzero(found) < LEAST * np.count_nonzero(inside):
         return filled
@@ -98,17 +92,11 @@ def peak_object_mask(
     """The object under a peak of the map, bool (H, W): GrabCut around the peak, map as prior."""
     height, width = image.shape[:2]
     box = peak.box
-    across, down = GROWTH * (box.x_max - box.x_min), GROWTH * (box.y_max - box.y_min)
-    around = Box(
-        max(0.0, box.x_min - across),
-        max(0.0, box.y_min - down),
-        min(float(width), box.x_max + across),
-        min(float(height), box.y_max + down),
-    )
+    around = box.grown(GROWTH * box.width, GROWTH * box.height).clipped(float(width), float(height))
     return grabcut_mask(image, around, attention)
 
 
-def _grabcut(image: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], iterations: int) -> Mask:
+def _grabcut(image: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> Mask:
     """OpenCV's GrabCut from these labels; nothing where it fails."""
     models = np.zeros((2, 1, 65), dtype=np.float64)
     cv2.setRNGSeed(0)  # its k-means starts at random
@@ -119,7 +107,7 @@ def _grabcut(image: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], iterat
             (0, 0, 0, 0),  # not used: the labels say where the object is
             models[0],
             models[1],
-            iterations,
+            ITERATIONS,
             cv2.GC_INIT_WITH_MASK,
         )
     except cv2.error:  # too few pixels of one kind

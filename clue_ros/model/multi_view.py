@@ -69,12 +69,7 @@ class Window:
     def box(self, codes: Codes) -> Box | None:
         """A box that was seen in it, in the picture's pixels; None where that shows none of it."""
         seen = decode_box(codes, self.x_max - self.x_min, self.y_max - self.y_min)
-        box = Box(
-            max(seen.x_min + self.x_min, 0.0),
-            max(seen.y_min + self.y_min, 0.0),
-            min(seen.x_max + self.x_min, float(self.width)),
-            min(seen.y_max + self.y_min, float(self.height)),
-        )
+        box = seen.moved(self.x_min, self.y_min).clipped(float(self.width), float(self.height))
         return box if box.area > 0 else None
 
 

@@ -18,32 +18,25 @@ from clue_ros.dialogue.types import Box, Peak
 
 # Chosen on the validation splits with `clue eval localisation --split val`.
 FLOOR, SADDLE = 0.35, 0.85
+MOST = 8  # peaks
 FINER = 4  # times the map's resolution at which a peak's region is drawn
 
 
-def find_peaks(
-    attention: npt.NDArray[np.float32],
-    width: int,
-    height: int,
-    *,
-    floor: float = FLOOR,
-    saddle: float = SADDLE,
-    most: int = 8,
-) -> tuple[Peak, ...]:
+def find_peaks(attention: npt.NDArray[np.float32], width: int, height: int) -> tuple[Peak, ...]:
     """Find the separate peaks of a map (g, g) in 0..1, strongest first.
 
-    Hills lower than `floor` are dropped. Two hills whose pass is higher than `saddle` times the
+    Hills lower than FLOOR are dropped. Two hills whose pass is higher than SADDLE times the
     lower top are one. A peak's box, in pixels of the (height, width) image, encloses its region:
     the part of the hill around the top where the map, made finer than its cells, is above half the
     top.
     """
     rows, columns = attention.shape
-    hills, fine = _hills(attention, saddle), _finer(attention)
+    hills, fine = _hills(attention), _finer(attention)
     across, down = width / fine.shape[1], height / fine.shape[0]
     peaks = []
     for top in np.unique(hills):
         score = float(attention.flat[top])
-        if score < floor:
+        if score < FLOOR:
             continue
         ys, xs = np.nonzero(_region(fine, hills, int(top), score))
         box = Box(
@@ -55,7 +48,7 @@ def find_peaks(
         y, x = divmod(int(top), columns)
         peaks.append(Peak(box, score, ((x + 0.5) / columns * width, (y + 0.5) / rows * height)))
     peaks.sort(key=lambda peak: -peak.score)
-    return tuple(peaks[:most])
+    return tuple(peaks[:MOST])
 
 
 def peak_masks(
@@ -63,26 +56,37 @@ def peak_masks(
     peaks: Sequence[Peak],
     width: int,
     height: int,
-    *,
-    saddle: float = SADDLE,
 ) -> tuple[npt.NDArray[np.bool_], ...]:
     """The pixels of each peak's region, bool (height, width), for the map of `find_peaks`.
 
     A peak is found again by its point, or by its box's centre where it has none.
     """
-    rows, columns = attention.shape
-    hills, fine = _hills(attention, saddle), _finer(attention)
-    at_y = (np.arange(height) * fine.shape[0]) // height
-    at_x = (np.arange(width) * fine.shape[1]) // width
+    hills, fine = _hills(attention), _finer(attention)
     masks = []
     for peak in peaks:
-        x, y = peak.point if peak.point is not None else peak.box.center
-        row = min(rows - 1, max(0, int(y / height * rows)))
-        column = min(columns - 1, max(0, int(x / width * columns)))
-        top = int(hills[row, column])
+        top = int(hills[cell_of(peak, width, height, attention.shape)])
         region = _region(fine, hills, top, float(attention.flat[top]))
-        masks.append(np.asarray(region[at_y[:, None], at_x[None]], dtype=np.bool_))
+        masks.append(stretched(region, width, height))
     return tuple(masks)
+
+
+def cell_of(peak: Peak, width: int, height: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Row and column of a peak's point in a grid (rows, columns) over a (height, width) image.
+
+    Of its box's centre where it has no point.
+    """
+    x, y = peak.point if peak.point is not None else peak.box.center
+    rows, columns = shape
+    row = min(rows - 1, max(0, int(y / height * rows)))
+    return row, min(columns - 1, max(0, int(x / width * columns)))
+
+
+def stretched(mask: npt.NDArray[np.bool_], width: int, height: int) -> npt.NDArray[np.bool_]:
+    """A mask (rows, columns) over an image as one of its pixels, bool (height, width)."""
+    rows, columns = mask.shape
+    at_y = np.arange(height) * rows // height
+    at_x = np.arange(width) * columns // width
+    return np.asarray(mask[at_y[:, None], at_x[None]], dtype=np.bool_)
 
 
 def _finer(attention: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -104,7 +108,7 @@ def _region(
     return np.asarray(labels == labels[row, column], dtype=np.bool_)
 
 
-def _hills(values: npt.NDArray[np.float32], saddle: float) -> npt.NDArray[np.int64]:
+def _hills(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """For each cell (rows, columns) the flat index of the top of its hill, high passes joined."""
     goals = _climb(values)
     heights = values.ravel().tolist()
@@ -117,7 +121,7 @@ def _hills(values: npt.NDArray[np.float32], saddle: float) -> npt.NDArray[np.int
 
     for level, *pair in _passes(values, goals):
         low, high = sorted(map(find, pair), key=heights.__getitem__)
-        if low != high and level >= saddle * heights[low]:
+        if low != high and level >= SADDLE * heights[low]:
             joined[low] = high
     named = np.zeros(values.size, np.int64)
     for top in joined:

@@ -28,6 +28,7 @@ IS_THIS = "is this {}?"
 
 SIDES = 4  # location tokens of a box
 MAX_BOXES = 8  # of one answer
+SHORT = 3  # words of a short answer
 BOX_TOKENS = 9  # of a box with its label, and what stands between two
 DETECT_TOKENS = MAX_BOXES * BOX_TOKENS
 ANSWER_TOKENS = 6
@@ -56,8 +57,8 @@ class Detection:
     going_on: float
 
 
-def read_boxes(steps: Sequence[int | None], most: int = MAX_BOXES) -> tuple[ListedBox, ...]:
-    """Every whole box of an answer, in its order.
+def read_boxes(steps: Sequence[int | None]) -> tuple[ListedBox, ...]:
+    """Every whole box of an answer, in its order; the first MAX_BOXES of them.
 
     steps: of each token, the step of a location token (0..1023), None for any other token. Four
     location tokens in a row make a box; a fifth and further ones are left out, and so are fewer.
@@ -65,7 +66,7 @@ def read_boxes(steps: Sequence[int | None], most: int = MAX_BOXES) -> tuple[List
     """
     found: list[ListedBox] = []
     at = 0
-    while at < len(steps) and len(found) < most:
+    while at < len(steps) and len(found) < MAX_BOXES:
         if steps[at] is None:
             at += 1
             continue
@@ -96,9 +97,9 @@ def clean_label(text: str) -> str:
     return next((part.lower() for part in parts if part), "")[:60]
 
 
-def short_answer(text: str, words: int = 3) -> str | None:
-    """An answer of a few words, in lower case; None for prose, nothing, or location tokens."""
+def short_answer(text: str) -> str | None:
+    """An answer of SHORT words or fewer, in lower case; None for any other, or location tokens."""
     if "<loc" in text or "<seg" in text:
         return None
     said = re.findall(r"[^\W_]+(?:['-][^\W_]+)*", text.lower())
-    return " ".join(said) if 0 < len(said) <= words else None
+    return " ".join(said) if 0 < len(said) <= SHORT else None

@@ -18,16 +18,14 @@ from typing import Any, Protocol
 
 from clue_ros.dialogue.candidates import Candidate, in_reading_order, unite
 from clue_ros.dialogue.evidence import NO_NAME
-from clue_ros.dialogue.narrowing import SAME_BOX
+from clue_ros.dialogue.inflection import is_plural, with_article
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, read_phrase
-from clue_ros.dialogue.types import Dialogue, Turn
+from clue_ros.dialogue.types import SAME_BOX, Dialogue, Turn
 from clue_ros.dialogue.words import (
     DETERMINERS,
     UNKNOWN,
     current_turns,
-    is_plural,
     noun_phrase,
-    with_article,
 )
 from clue_ros.model.tasks import Detection
 

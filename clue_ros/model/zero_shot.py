@@ -18,20 +18,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import COLOR, Candidate, question_words, unite
-from clue_ros.dialogue.chooser import Standing, follow, question_for
-from clue_ros.dialogue.narrowing import SAME_BOX
+from clue_ros.dialogue.candidates import COLOR, Candidate, unite
+from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
 from clue_ros.dialogue.types import (
+    SAME_BOX,
     AmbiguityEstimate,
     Box,
     Dialogue,
     Grounding,
-    NotFound,
     Peak,
     Question,
 )
-from clue_ros.dialogue.words import with_article
 from clue_ros.errors import ModelError
 from clue_ros.model.fusion import log_odds
 from clue_ros.model.loading import is_number, read_settings, write_json
@@ -297,7 +295,7 @@ def reply_to(
         best = best or _guess(base, standing, estimate)
         return Grounding(best.box, label, best.score, estimate)
     if best is None:
-        return _not_found(standing, estimate)
+        return not_found(standing.phrase.name, estimate, another=bool(standing.refused))
     asked = question_for(standing, BaseFinder(base, settings))
     boxes = tuple(c.box for group in asked.groups for c in group)
     return Question(
@@ -313,9 +311,3 @@ def _guess(base: Base, standing: Standing, estimate: AmbiguityEstimate) -> Candi
     peaks = find_peaks(estimate.attention, *base.size)
     box = peaks[0].box if peaks else Box(0, 0, *map(float, base.size))
     return Candidate(box, standing.phrase.name, 0.0, ATTENTION)
-
-
-def _not_found(standing: Standing, estimate: AmbiguityEstimate) -> NotFound:
-    words, name = question_words("en"), standing.phrase.name
-    missing = words.another.format(name) if standing.refused else with_article(name)
-    return NotFound(words.missing.format(missing), (), (), estimate, missing)

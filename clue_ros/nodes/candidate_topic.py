@@ -25,6 +25,7 @@ from rclpy.qos import qos_profile_sensor_data
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError, ModelError
+from clue_ros.nodes.messages import box_of
 from clue_ros.nodes.topics import Input
 
 KEPT = 30  # messages
@@ -135,7 +136,7 @@ def question_candidates(message: Any, source: str) -> list[Candidate]:
     """The candidates of a clue_msgs/ClarificationQuestion."""
     out = []
     for found in message.candidates:
-        b, score = found.box, float(found.score)
-        box = Box(b.x_min, b.y_min, b.x_max, b.y_max)
-        out.append(Candidate(box, found.label, score if score == score else 1.0, source))
+        score = float(found.score)
+        score = score if score == score else 1.0
+        out.append(Candidate(box_of(found.box), found.label, score, source))
     return out

@@ -33,14 +33,14 @@ from clue_ros.console.pair_routes import pair_router
 from clue_ros.console.review import review_router
 from clue_ros.console.robot import Diagnostics, ShownObject, State, Status
 from clue_ros.console.server import create_app, serve
-from clue_ros.dialogue.types import Box
+from clue_ros.console.shown_dialogue import ShownDialogue
 from clue_ros.errors import BadImageError, ClueError, EmptyExpressionError
 from clue_ros.nodes.camera import FOLLOW, image_topic
 from clue_ros.nodes.camera_subscription import CameraSubscription
 from clue_ros.nodes.client import Caller, GroundingError, GroundingTask, error_name
 from clue_ros.nodes.diagnostics import latency
 from clue_ros.nodes.image_conversion import compressed_to_rgb, fill_image, jpeg_size, to_rgb
-from clue_ros.nodes.messages import seconds
+from clue_ros.nodes.messages import box_of, seconds
 from clue_ros.nodes.parameter_tables import CONSOLE
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.perception_settings import PerceptionSettings
@@ -55,7 +55,6 @@ STATES: dict[int, State] = {
     DialogueState.STATE_WAITING_FOR_ANSWER: "waiting",
     DialogueState.STATE_ENDED: "ended",
 }
-OPEN = ("looking", "thinking", "waiting")  # states of an open dialogue
 LEVELS = {
     DiagnosticStatus.OK: "ok",
     DiagnosticStatus.WARN: "warn",
@@ -68,7 +67,6 @@ PERIODS = 3.0  # ... of /diagnostics, where these are longer
 READY = 5.0  # seconds for a listener, or the action's server, to be found
 MATCHED = 1.0  # seconds to find the listeners that the graph has
 STOP = "stop"  # what the dialogue understands as a stop, in every language
-LOST = Status("lost", message="Perception sends nothing. Is it running? The page waits for it.")
 GONE = Diagnostics("stale", "perception sends nothing")
 
 
@@ -84,14 +82,9 @@ class ConsoleNode(Node):
         guard(self, CONSOLE)
         self.page = page or LivePage()
         self._caller = Caller(self, executor)
-        self._status = LOST
+        self._dialogue = ShownDialogue(self.page)
         self._diagnostics = GONE
         self._heard_at = float("-inf")  # the last message of perception, on the monotonic clock
-        self._said = ""  # a person's last words in the chat
-        self._request = ("", "")  # dialogue id and words of the last request
-        self._over = ""  # the last dialogue that another request has followed
-        self._grounded = ""  # the dialogue whose object is shown
-        self._map_is_new = False  # it came after the last state
         self._photograph: npt.NDArray[np.uint8] | None = None
         self._task: GroundingTask | None = None  # the last dialogue about the photograph
         self._resampler = StreamResampler(RATE)
@@ -111,8 +104,8 @@ class ConsoleNode(Node):
         self._audio = Console.AUDIO.publisher(self)
         # In this order: where words and the state that they led to wait, the words come first.
         for topic, callback, name in (
-            (Console.HEARD, lambda message: self._show_turn("user", message.data), ""),
-            (Console.SAY, lambda message: self._show_turn("robot", message.data), ""),
+            (Console.HEARD, lambda message: self._dialogue.show_turn("user", message.data), ""),
+            (Console.SAY, lambda message: self._dialogue.show_turn("robot", message.data), ""),
             (Console.TRANSCRIPT, self._on_transcript, ""),
             (Console.ATTENTION_MAP, self._on_attention, f"{perception}/attention_map"),
             (Console.GROUNDING, self._on_grounding, ""),
@@ -133,7 +126,6 @@ class ConsoleNode(Node):
         self.create_timer(FOLLOW, self._camera.follow, clock=steady)
         self.create_timer(LOOK, self._look, clock=steady)
         self.page.show_camera_name(self._camera.topic_name)
-        self.page.show_status(LOST)
         self.page.show_diagnostics(GONE)
         self._server = self._serve()
 
@@ -207,11 +199,6 @@ class ConsoleNode(Node):
         except BadImageError as error:
             self.get_logger().warning(f"no picture: {error}", throttle_duration_sec=10.0)
 
-    def _show_turn(self, speaker: Any, text: str) -> None:
-        if speaker == "user":
-            self._said = text.strip()
-        self.page.show_turn(speaker, text, time.time())
-
     def _on_transcript(self, message: Transcript) -> None:
         if message.is_final and message.status == Transcript.NOT_UNDERSTOOD:
             self._notice("Something was said, and not understood.")
@@ -222,14 +209,10 @@ class ConsoleNode(Node):
         order = ">f4" if message.is_bigendian else "<f4"
         values = np.frombuffer(message.data, order).astype(np.float32)
         grid = values.reshape(message.height, message.width)
-        self._map_is_new = True
-        self.page.show_attention(np.clip(np.nan_to_num(grid), 0.0, 1.0))
+        self._dialogue.show_attention(np.clip(np.nan_to_num(grid), 0.0, 1.0))
 
     def _on_grounding(self, message: GroundingResult) -> None:
-        if message.dialogue_id and message.dialogue_id == self._over:
-            return  # late: the next dialogue has begun
-        self._grounded = message.dialogue_id
-        self.page.show_grounding(_shown(message.target))
+        self._dialogue.show_grounding(message.dialogue_id, _shown(message.target))
 
     def _on_state(self, message: DialogueState) -> None:
         """Show what perception does, and the open question."""
@@ -242,45 +225,13 @@ class ConsoleNode(Node):
             now = self.get_clock().now().nanoseconds * 1e-9
             left = min(timeout, max(0.0, begin + timeout - now))
         error = error_name(message.error_code) if message.error_code else ""
-        begins = self._begins(message)
-        known = state == "looking" or self._status.state not in ("lost", "inactive")
-        self._status = Status(state, message.dialogue_id, error, message.error_msg, left)
         if state in ("inactive", "idle"):  # not in a dialogue: the process may be another one
             self._settings.forget()
-        if begins:
-            self._remove_last_dialogue(message)
-            if known and message.expression.strip() != self._said:
-                self._show_turn("user", message.expression)  # of a caller of the action or `ground`
-        self._map_is_new = False
-        self.page.show_status(self._status)
+        status = Status(state, message.dialogue_id, error, message.error_msg, left)
+        self._dialogue.show_status(status, message.expression)
         if state == "waiting":
             candidates = [_shown(found) for found in question.candidates]
             self.page.show_question(question.text, candidates, list(question.suggested_answers))
-
-    def _begins(self, message: DialogueState) -> bool:
-        """Return whether this is the first state that came of its request.
-
-        The topic keeps its newest message alone: a busy page can miss LOOKING, and others. Requests
-        of `ground` have no dialogue id.
-        """
-        if message.state == DialogueState.STATE_LOOKING:
-            return True
-        request = (message.dialogue_id, message.expression)
-        if not message.dialogue_id and self._status.state not in OPEN:
-            return bool(message.expression)
-        return request not in (self._request, ("", ""))
-
-    def _remove_last_dialogue(self, message: DialogueState) -> None:
-        """Remove from the picture what is not of the dialogue that begins with this message."""
-        if self._request[0] != message.dialogue_id:
-            self._over = self._request[0]
-        self._request = (message.dialogue_id, message.expression)
-        self.page.end_question()
-        if not message.dialogue_id or self._grounded != message.dialogue_id:
-            self.page.show_grounding(None)
-        # The map, which names no dialogue, is published after THINKING.
-        if message.state == DialogueState.STATE_LOOKING or not self._map_is_new:
-            self.page.show_attention(None)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
@@ -297,9 +248,8 @@ class ConsoleNode(Node):
     def _is_there(self) -> None:
         """Note a message of perception."""
         self._heard_at = time.monotonic()
-        if self._status.state == "lost":  # until its state comes, in a moment
-            self._status = Status("inactive", message="Perception is there again.")
-            self.page.show_status(self._status)
+        if self._dialogue.is_lost:
+            self._dialogue.find()
             self.get_logger().info(f"{self._perception} is there")
 
     def _look(self) -> None:
@@ -307,7 +257,7 @@ class ConsoleNode(Node):
 
         By its silence: DDS keeps a process that was killed in the graph for some 20 s.
         """
-        if self._status.state == "lost":
+        if self._dialogue.is_lost:
             return
         silent = time.monotonic() - self._heard_at
         if silent <= max(SILENCE, PERIODS * self._settings.period):
@@ -315,8 +265,8 @@ class ConsoleNode(Node):
             return
         self.get_logger().warning(f"{self._perception} has sent nothing for {silent:.0f} s")
         self._settings.forget()
-        self._status, self._diagnostics = LOST, GONE
-        self.page.show_status(LOST)
+        self._diagnostics = GONE
+        self._dialogue.lose()
         self.page.show_diagnostics(GONE)
 
     def _notice(self, text: str) -> None:
@@ -331,7 +281,7 @@ class ConsoleNode(Node):
             raise EmptyExpressionError("say what the robot should do")
         self._need_perception()
         photograph = self._photograph
-        if photograph is None or self._status.state in OPEN or self._holds_dialogue():
+        if photograph is None or self._dialogue.is_open or self._holds_dialogue():
             self._publish_speech(text)
             return
         try:
@@ -343,7 +293,7 @@ class ConsoleNode(Node):
         fill_image(goal.image, photograph, "rgb8")
         goal.image.header.stamp = self.get_clock().now().to_msg()
         goal.image.header.frame_id = "photograph"
-        self._show_turn("user", text)  # it is not on `speech`
+        self._dialogue.show_turn("user", text)  # it is not on `speech`
         task = GroundingTask(self._caller, self._action, lambda _text, _id: False, goal)
         self._task = task
         threading.Thread(target=self._follow, args=(task,), daemon=True).start()
@@ -369,7 +319,7 @@ class ConsoleNode(Node):
 
     def use_photograph(self, image: npt.NDArray[np.uint8] | None, name: str = "") -> None:
         """Show this picture, and hold the next dialogues about it; None: about the camera's."""
-        if self._status.state in OPEN:
+        if self._dialogue.is_open:
             raise ClueError("a dialogue is open: end it before another picture is looked at")
         self._photograph = image
         self.page.show_grounding(None)
@@ -401,7 +351,7 @@ class ConsoleNode(Node):
             self._audio.publish(message)
 
     def _need_perception(self) -> None:
-        if self._status.state == "lost":
+        if self._dialogue.is_lost:
             raise ClueError(f"{self._perception} sends nothing: is it running?")
 
     def _publish_speech(self, text: str) -> None:
@@ -430,9 +380,9 @@ def make_folder(folder: Path) -> None:
 
 def _shown(found: GroundedObject) -> ShownObject:
     """Return an object of a message as the page shows it."""
-    box, at = found.box, found.pose.pose.position
+    at = found.pose.pose.position
     return ShownObject(
-        Box(box.x_min, box.y_min, box.x_max, box.y_max),
+        box_of(found.box),
         found.label,
         float(found.score),
         (at.x, at.y, at.z) if found.has_pose else None,

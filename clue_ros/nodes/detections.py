@@ -18,6 +18,7 @@ from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
+from clue_ros.nodes.messages import box_of
 from clue_ros.nodes.topics import OptionalOutput, Perception
 
 CANDIDATE = "candidate"  # the class id of an object without a label: a question's candidate
@@ -35,10 +36,9 @@ def detections_2d_msg(vision: Any, header: Header, objects: Sequence[GroundedObj
     array = vision.Detection2DArray(header=header)
     for number, found in enumerate(objects):
         detection = vision.Detection2D(header=header, id=str(number))
-        box, bbox = found.box, detection.bbox
-        bbox.center.position.x = (box.x_min + box.x_max) / 2
-        bbox.center.position.y = (box.y_min + box.y_max) / 2
-        bbox.size_x, bbox.size_y = box.x_max - box.x_min, box.y_max - box.y_min
+        box, bbox = box_of(found.box), detection.bbox
+        bbox.center.position.x, bbox.center.position.y = box.center
+        bbox.size_x, bbox.size_y = box.width, box.height
         detection.results = [_hypothesis(vision, found)]
         array.detections.append(detection)
     return array
@@ -122,8 +122,8 @@ def annotations_msg(
     red, green, blue = CANDIDATE_COLOR if candidates else TARGET_COLOR
     color = foxglove.Color(r=red, g=green, b=blue, a=1.0)
     for number, found in enumerate(objects, 1):
-        box, thickness = found.box, max(2.0, found.image_width / 400)
-        left, top, right, bottom = box.x_min, box.y_min, box.x_max, box.y_max
+        thickness = max(2.0, found.image_width / 400)
+        left, top, right, bottom = box_of(found.box).as_tuple()
         corners = ((left, top), (right, top), (right, bottom), (left, bottom))
         message.points.append(
             foxglove.PointsAnnotation(

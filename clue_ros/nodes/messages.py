@@ -170,6 +170,11 @@ def box_msg(box: Box) -> BoundingBox:
     return BoundingBox(x_min=x_min, y_min=y_min, x_max=x_max, y_max=y_max)
 
 
+def box_of(message: BoundingBox) -> Box:
+    """Return a message as the Box."""
+    return Box(message.x_min, message.y_min, message.x_max, message.y_max)
+
+
 def object_msg(source: Source, found: LocatedObject) -> GroundedObject:
     """Return one object found in the image, with its mask and its pose where they are known."""
     box, place = found.box, found.place

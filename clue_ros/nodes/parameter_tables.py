@@ -19,8 +19,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "model",
         DEFAULT_MODEL,
-        "The model: 'household' or 'tabletop' (embedded), a folder, a Hugging Face hub id (with "
-        "@revision behind it, if need be), or 'wrapper' (docs/wrapper.md).",
+        "The model: 'household' (embedded), a folder, a Hugging Face hub id (with @revision behind "
+        "it, if need be), or 'wrapper' (docs/wrapper.md).",
         change=Change.UNCONFIGURED,
     ),
     Parameter(

@@ -140,6 +140,7 @@ EIGHT = np.ones((3, 3), np.uint8)
 TRIES = 128  # triples of points; a plane with half of them is missed with probability 1e-8
 SAMPLE = 600  # points that judge the triples
 LEAST_SHARE = 0.2  # of the points around an object that its support must hold
+MOST_PLANES = 3
 
 
 def noise_at(z: Array) -> Array:
@@ -168,8 +169,8 @@ class Plane:
         return np.asarray(points @ self.normal + self.offset)
 
 
-def planes(points: Array, most: int = 3) -> list[Plane]:
-    """Return the planes of points (n, 3), the largest first, each with LEAST_SHARE of them or more.
+def planes(points: Array) -> list[Plane]:
+    """Return planes of points (n, 3), the largest first: each with LEAST_SHARE of them or more.
 
     RANSAC with a fixed seed: the same points give the same planes.
     """
@@ -178,7 +179,7 @@ def planes(points: Array, most: int = 3) -> list[Plane]:
         points = points[rng.choice(len(points), SAMPLE, replace=False)]
     found: list[Plane] = []
     rest = points
-    while len(found) < most and len(rest) >= max(12, LEAST_SHARE * len(points)):
+    while len(found) < MOST_PLANES and len(rest) >= max(12, LEAST_SHARE * len(points)):
         guess = _best_triple(rest, rng)
         if guess is None:
             break

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clue_ros.dialogue.words import plain
+from clue_ros.dialogue.words import base_language, plain
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import FULL_SCALE, Audio
 from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, prompt, word_list
@@ -54,7 +54,7 @@ class RecognizerSettings:
     @property
     def primary_language(self) -> str:
         """The language without its region, such as en."""
-        return self.language.split("-")[0].lower()
+        return base_language(self.language)
 
 
 class Vosk:

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.narrowing import SAME_BOX
-from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Question
+from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, Grounding, Question
 from clue_ros.model.fusion import log_odds
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clue_ros.dialogue.candidates import Candidate
-from clue_ros.dialogue.narrowing import SAME_BOX, called
-from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.narrowing import called
+from clue_ros.dialogue.types import SAME_BOX, Dialogue
 from clue_ros.wrapper.language_model import Choice
 from clue_ros.wrapper.nouns import head_noun
 from clue_ros.wrapper.prompt import AnswerKind

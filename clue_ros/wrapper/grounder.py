@@ -32,10 +32,10 @@ from clue_ros.dialogue.candidates import (
     question_words,
     unite,
 )
-from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
-from clue_ros.dialogue.narrowing import SAME_BOX
+from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, not_found, question_for
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import (
+    SAME_BOX,
     AmbiguityEstimate,
     Box,
     Dialogue,
@@ -45,7 +45,7 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object, with_article
+from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import LoadOptions
@@ -513,10 +513,8 @@ def _map(view: WrapperView, verdict: _Verdict) -> npt.NDArray[np.float32]:
 
 
 def _not_found(dialogue: Dialogue, verdict: _Verdict, estimate: AmbiguityEstimate) -> NotFound:
-    words = question_words("en")
     name = read_phrase(dialogue.turns[-1].text).name or read_phrase(dialogue.request).name
     if verdict.standing is not None:
         name = verdict.standing.phrase.name
     refused = verdict.standing is not None and bool(verdict.standing.refused)
-    missing = words.another.format(name) if refused else with_article(name)
-    return NotFound(words.missing.format(missing), (), (), estimate, missing)
+    return not_found(name, estimate, another=refused)

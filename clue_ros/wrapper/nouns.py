@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from clue_ros.dialogue.noun_phrases import ENGLISH, read_phrase
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.types import Dialogue
-from clue_ros.dialogue.words import plain
+from clue_ros.dialogue.utterances import PLACING
+from clue_ros.dialogue.words import DETERMINERS, plain
 
 MAX_NOUNS = 6  # of a dialogue
-_PREPOSITIONS = (
-    "in", "on", "at", "by", "near", "beside", "besides", "between", "behind", "under", "underneath",
-    "beneath", "below", "above", "over", "against", "along", "across", "around", "through", "into",
-    "onto", "inside", "outside", "toward", "towards", "from", "to", "for", "up", "down", "off",
-    "away", "next", "close", "closest", "nearest", "facing", "during", "before", "after", "among",
-)  # fmt: skip
+_PREPOSITIONS = PLACING | {
+    "across", "through", "outside", "toward", "towards", "for", "up", "down", "off", "away",
+    "facing", "during",
+}  # fmt: skip
 _JOINING = (
     "and", "or", "but", "as", "while", "when", "where", "who", "whose", "which", "there", "here",
     "most", "also", "just", "then", "now", "please", "very", "not",
@@ -33,7 +32,6 @@ _PRONOUNS = (
     "he", "she", "it", "they", "we", "you", "i", "him", "her", "them", "us", "me", "his", "their",
     "its", "our", "someone", "somebody", "it's", "he's", "she's", "they're", "that's", "i'm",
 )  # fmt: skip
-_DETERMINERS = ("a", "an", "the", "this", "that", "these", "those", "my", "your", "another")
 _VERBS = (
     "is", "are", "was", "were", "be", "being", "been", "has", "have", "had", "does", "do", "did",
     "will", "would", "should", "stand", "stands", "standing", "sit", "sits", "sitting", "seated",
@@ -47,7 +45,7 @@ _VERBS = (
     "gets", "want", "wants",
 )  # fmt: skip
 _CUTS = (ENGLISH.openings - {"can", "hand", "robot", "well"}) | frozenset(
-    (*_PREPOSITIONS, *_JOINING, *_PRONOUNS, *_DETERMINERS, *_VERBS)
+    (*_PREPOSITIONS, *_JOINING, *_PRONOUNS, *DETERMINERS, "another", *_VERBS)
 )
 _POLITE = (
     r"\b(?:(?:if )?(?:you can|(?:can|may|could|would) (?:i|you|we)(?: mind(?: \w+ing)?)?)"

@@ -281,10 +281,7 @@ def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tup
     for source in sources:
         found = sorted(source.find(image, nouns), key=lambda c: -c.score)[:MAX_CANDIDATES]
         for candidate in found:
-            b = candidate.box
-            box = Box(
-                max(0.0, b.x_min), max(0.0, b.y_min), min(width, b.x_max), min(height, b.y_max)
-            )
+            box = candidate.box.clipped(width, height)
             if box.area > 0:
                 out.append(with_label_attributes(replace(candidate, box=box)))
     return tuple(out)

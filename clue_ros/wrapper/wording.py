@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from clue_ros.dialogue.candidates import Asked
+from clue_ros.dialogue.inflection import plural
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import plain
 
@@ -66,7 +67,7 @@ def problem(text: str, asked: Asked, dialogue: Dialogue) -> str:
     said = [asked.text, *asked.options, *(turn.text for turn in dialogue.turns)]
     labels = [c.label for group in asked.groups for c in group]
     known = {word for text in (*said, *labels) for word in _words(text)}
-    known |= {f"{word}s" for label in labels for word in _words(label)[-1:]}
+    known |= {plural(word) for label in labels for word in _words(label)[-1:]}
     foreign = [word for word in words if word not in known | _FUNCTION_WORDS]
     return f"it says {foreign[0]!r}, which is no option" if foreign else ""
 

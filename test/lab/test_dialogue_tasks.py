@@ -47,6 +47,8 @@ from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.model.location_tokens import Codes, encode_box, to_text
 
+pytestmark = pytest.mark.usefixtures("no_java")
+
 
 def sample(name: str, *exchanges: tuple[str, str]) -> InvigSample:
     def load() -> Any:
@@ -111,7 +113,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model, drawn scenes, and dialogues about two photographs."""
     root = tmp_path_factory.mktemp("tasks")
     write_random_model(root / "model", vocabulary())
-    for split, count, seed in (("train", 6, 0), ("val", 2, 1)):
+    for split, count, seed in (("train", 6, 0), ("val", 2, 4)):
         path = shards.shard_path(root / "scenes", split, 0, 0)
         shards.write_shard(path, random_scenes(count, seed, size=64))
     talk = (("the red one or the blue one?", "the red one"), ("is it the left one?", "yes"))
@@ -349,11 +351,12 @@ def test_games_of_guesswhat_have_answers_and_all_objects_as_proposals(
 
 
 def test_an_oracle_is_not_trained_where_its_prompts_are_unknown_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_random_model(tmp_path / "model", ["pick up the cup"])
     words = ["train", "oracle", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "o")]
-    assert main([*words, "--data", "tabletop", "--steps", "1", "--device", "cpu"]) == 2
+    words += ["--data", "invig", "--invig", str(root / "invig")]
+    assert main([*words, "--steps", "1", "--device", "cpu"]) == 2
     assert "same tokens of 'user' and 'what'" in capsys.readouterr().err
 
 

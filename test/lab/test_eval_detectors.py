@@ -20,7 +20,11 @@ from clue_ros.lab.evaluation.table1_detectors import (
     Domain,
     Table1,
 )
+from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.lab.simulator.worlds import RICH_UNSEEN
+
+UNSEEN = RICH_UNSEEN.name
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 
@@ -71,12 +75,19 @@ def test_the_table_has_the_mean_and_spread_of_the_seeds_and_the_papers_figures()
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Drawn scenes as shards of both worlds and of every split."""
+    """Drawn scenes as shards of every split; those of the unseen world are the test scenes too."""
     folder = tmp_path_factory.mktemp("scenes")
-    for split, seed in (("train", 0), ("val", 1), ("test", 2)):
-        path = shards.shard_path(folder, split, 0, 0)
-        shards.write_shard(path, random_scenes(4, seed, size=64))
+    parts = (("train", 0, "rich"), ("val", 1, "rich"), ("test", 2, "rich"), ("test", 2, UNSEEN))
+    for split, seed, world in parts:
+        path = shards.shard_path(folder, split, 0, 0, world)
+        shards.write_shard(path, random_scenes(4, seed, size=64), world)
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model with all words of the requests."""
+    return write_random_model(tmp_path_factory.mktemp("model"), vocabulary())
 
 
 def options(scenes: Path, model: Path, out: Path, *more: object) -> argparse.Namespace:
@@ -93,18 +104,15 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_command_trains_what_is_missing_and_measures_all(
     scenes: Path,
-    random_model: Path,
+    model: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The novel world's renderer is not needed to see that its scenes are a domain of their own.
-    monkeypatch.setattr(table1_detectors, "NOVEL", "blocks")
     short = ("--steps", 2, "--batch", 1, "--head-batches", 1, "--seeds", 1, "--test-scenes", 4)
     names = (
         "--only", "half-last-detect-ar", "own", "candidate-count", "decoder-first", "decoder-yes-no"
     )  # fmt: skip
-    args = options(scenes, random_model, tmp_path, *short, *names, "--json")
+    args = options(scenes, model, tmp_path, *short, *names, "--json")
     args.records, args.calibration = tmp_path / "records.jsonl", tmp_path / "calibration.png"
     assert table1_detectors.run(args) == 0
     said = capsys.readouterr()
@@ -121,11 +129,11 @@ def test_the_command_trains_what_is_missing_and_measures_all(
     assert len(records) == 5 * 2 * table["n"]["in_domain"]
     assert args.calibration.stat().st_size > 1000
     # Again: the same from what was kept, though the detector cannot be trained now.
-    again = options(scenes, random_model, tmp_path, *short, *names, "--json", "--no-train")
+    again = options(scenes, model, tmp_path, *short, *names, "--json", "--no-train")
     assert table1_detectors.run(again) == 0
     assert json.loads(capsys.readouterr().out) == table
     # It is of this base, and trained so: neither another one's nor otherwise.
-    longer = options(scenes, random_model, tmp_path, *short, *names, "--steps", 3)
+    longer = options(scenes, model, tmp_path, *short, *names, "--steps", 3)
     with pytest.raises(ClueError, match="seed0 was trained with another steps: give another"):
         table1_detectors.run(longer)
     write_random_model(tmp_path / "other", seed=1)
@@ -135,15 +143,10 @@ def test_the_command_trains_what_is_missing_and_measures_all(
 
 
 def test_what_is_not_trained_is_left_out_aloud(
-    scenes: Path,
-    random_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    scenes: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(table1_detectors, "NOVEL", "blocks")
     args = options(
-        scenes, random_model, tmp_path, "--test-scenes", 4, "--no-train",
+        scenes, model, tmp_path, "--test-scenes", 4, "--no-train",
         "--only", "half-last-detect-cnn",
     )  # fmt: skip
     with pytest.raises(ClueError, match="no detector in"):
@@ -152,9 +155,10 @@ def test_what_is_not_trained_is_left_out_aloud(
 
 
 def test_an_unknown_detector_and_missing_scenes_are_named(
-    scenes: Path, random_model: Path, tmp_path: Path
+    scenes: Path, model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ClueError, match=r"no detector 'magic': choose of half-last-detect-cnn"):
-        table1_detectors.run(options(scenes, random_model, tmp_path, "--only", "magic"))
-    with pytest.raises(ClueError, match="--world novel"):
-        table1_detectors.run(options(scenes, random_model, tmp_path, "--test-scenes", 4))
+        table1_detectors.run(options(scenes, model, tmp_path, "--only", "magic"))
+    without = options(scenes, model, tmp_path, "--test-scenes", 4, "--unseen", tmp_path)
+    with pytest.raises(ClueError, match=f"--world {UNSEEN}"):
+        table1_detectors.run(without)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from clue_ros.cli import main
-from clue_ros.lab.evaluation.masks import MODEL, RIGHT, TRUE, MaskResults, mask_iou
+from clue_ros.lab.evaluation.masks import MODEL, RIGHT, TRUE, MaskResults
+from clue_ros.lab.metrics import mask_iou
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 

@@ -102,7 +102,7 @@ def test_the_summary_counts_boxes_and_answers() -> None:
 
 def test_it_measures_any_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_random_model(tmp_path / "model", vocabulary("blocks", public=True))
-    path = shards.shard_path(tmp_path, "val", 0, 0)
+    path = shards.shard_path(tmp_path, "val", 0, 0, "blocks")
     shards.write_shard(path, random_scenes(2, 3), "blocks")
     records = tmp_path / "records.jsonl"
     words = ["eval", "tasks", "--model", str(model), "--world", "blocks", "--data", str(tmp_path)]

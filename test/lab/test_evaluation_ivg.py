@@ -7,13 +7,12 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from drawn_scenes import draw_scene, random_scenes
+from drawn_scenes import random_scenes
 from evaluation_helpers import parsed
 from it2p_files import write_it2p
 from PIL import Image
@@ -22,7 +21,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, Question
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write_invig
+from clue_ros.lab.data.invig import InvigSample, reveal_pairs
 from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.evaluation.table3_guesser import (
     CURVE,
@@ -35,13 +34,9 @@ from clue_ros.lab.evaluation.table3_guesser import (
     load_dialogues,
     score_questions,
     summary,
-    tabletop_dialogues,
 )
-from clue_ros.lab.language.plain_grammar import plain_answer
-from clue_ros.lab.language.questions import ClarifyingQuestion
 from clue_ros.lab.metrics import wilson
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.simulator.scene import Scene
 from clue_ros.model.backbone import IVG
 
 NEW = Path(__file__).parents[1] / "data" / "invig_new"
@@ -183,59 +178,10 @@ def test_points_are_told_where_there_are_some() -> None:
 # --- where the dialogues come from ---
 
 
-@pytest.fixture(scope="module")
-def scene() -> Scene:
-    """Three red blocks and a blue one: what a red block is needs an answer."""
-    things = [
-        ("block", "red", (20, 30, 60, 70)),
-        ("block", "red", (150, 20, 190, 60)),
-        ("block", "blue", (90, 90, 120, 120)),
-        ("ball", "red", (40, 150, 80, 190)),
-    ]
-    return draw_scene(224, things)
-
-
-def test_simulated_dialogues_settle_on_their_target(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: dict[tuple[str, str], set[tuple[int, ...]]] = {}
-
-    def spy(question: ClarifyingQuestion, target: int, *args: Any) -> Any:
-        said = plain_answer(question, target, *args)
-        if said is not None:
-            left.setdefault((question.text, said[0]), set()).add(said[1])
-        return said
-
-    monkeypatch.setattr("clue_ros.lab.evaluation.table3_guesser.plain_answer", spy)
-    samples = tabletop_dialogues([scene] * 8, per_image=2, seed=3)
-    asked = [sample for sample in samples if " asked " in sample.id]
-    clear = [sample for sample in samples if " clear " in sample.id]
-    assert len(asked) > 8
-    assert len(clear) > 8
-    assert all(sample.exchanges for sample in asked)
-    assert not any(sample.exchanges for sample in clear)
-    boxes = [thing.box for thing in scene.objects]
-    for sample in asked:
-        assert (boxes.index(sample.box),) in left[sample.exchanges[-1]]
-    again = tabletop_dialogues([scene] * 8, per_image=2, seed=3)
-    assert [s.dialogue().context() for s in again] == [s.dialogue().context() for s in samples]
-
-
-def test_simulated_dialogues_can_be_exported_as_invig(scene: Scene, tmp_path: Path) -> None:
-    samples = tabletop_dialogues([scene], per_image=2, seed=0)
-    write_invig(samples, tmp_path, split="train")
-    back = load_invig(tmp_path, split="train")
-    assert back.problems == ()
-    assert [(s.id, s.request, s.exchanges) for s in back.samples] == [
-        (s.id, s.request, s.exchanges) for s in samples
-    ]
-    np.testing.assert_array_equal(back.samples[0].load(), scene.image)
-
-
-def test_a_rich_worlds_dialogues_are_in_its_own_language(tmp_path: Path) -> None:
+def test_a_worlds_dialogues_are_in_its_own_language(tmp_path: Path) -> None:
     scenes = [
         replace(
-            scene,  # the plain language has no word for jars
+            scene,  # the grammar of the world blocks has no word for jars
             objects=tuple(replace(thing, kind="jar") for thing in scene.objects),
         )
         for scene in random_scenes(3, 2)
@@ -255,8 +201,7 @@ def test_photographs_get_the_oracles_question_and_their_own_answer(tmp_path: Pat
     assert problems == []
     asked = {item.sample.dialogue().context(): item for item in found if item.sample.exchanges}
     item = asked[
-        "pick up the left block assistant: do you mean the yellow one or the purple one ?"
-        " user: yellow"
+        "pick up the left block assistant: the yellow one or the purple one ? user: yellow"
     ]
     assert item.point == pytest.approx((50.6 / 250, 60.4 / 250), abs=0.01)
     assert item.estimated
@@ -266,7 +211,7 @@ def test_photographs_get_the_oracles_question_and_their_own_answer(tmp_path: Pat
     assert 30 < x_max - x_min < 42
     clear = [item for item in found if not item.sample.exchanges]
     assert len(clear) == 8
-    twins = [text for text in asked if text.startswith("pick up the green block assistant: do you")]
+    twins = [text for text in asked if text.startswith("pick up the green block assistant: the ")]
     assert len(twins) == 2
 
 
@@ -364,7 +309,7 @@ def test_the_command_with_another_adapter_and_as_markdown(
         (["--data", "invig", "--source", str(NEW), "--split", "val"], "no split validation"),
         (["--data", "invig", "--source", str(NEW), "--limit", "0"], "--limit: must be 1 or more"),
         (["--data", "tabletop", "--source", "nowhere"], "no test scenes"),
-        (["--data", "tabletop", "--world", "novel", "--source", "nowhere"], "world 'novel'"),
+        (["--data", "tabletop", "--world", "blocks", "--source", "nowhere"], "world 'blocks'"),
         (["--data", "tabletop", "--per-image", "0"], "--per-image: must be 1 or more"),
         (["--data", "it2p", "--source", "nowhere"], "nowhere: no IT2P here"),
         (["--data", "coco"], "invalid choice: 'coco'"),

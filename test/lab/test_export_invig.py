@@ -85,9 +85,9 @@ def test_shards_of_two_seeds_have_files_of_their_own(tmp_path: Path) -> None:
 def test_no_shards_is_said_with_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["data", "invig", "--world", "rich", "--data", str(tmp_path), "--out", "x"]
+    command = ["data", "invig", "--world", "blocks", "--data", str(tmp_path), "--out", "x"]
     assert cli.main(command) == 2
-    assert "clue data tabletop --world rich" in capsys.readouterr().err
+    assert "clue data tabletop --world blocks" in capsys.readouterr().err
 
 
 def test_each_scene_has_different_requests() -> None:

@@ -16,6 +16,8 @@ from clue_ros.cli import main as clue
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 
+pytestmark = pytest.mark.usefixtures("no_java")
+
 
 def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -25,7 +27,7 @@ def test_the_experiment_goes_on_after_a_failure_and_compares_three_arms(
         path = shards.shard_path(tmp_path / "scenes", split, 0, 0)
         shards.write_shard(path, random_scenes(count, seed, size=64))
     out = tmp_path / "out"
-    words = ["--out", out, "--tabletop", tmp_path / "scenes", "--world", "blocks", "--model", model]
+    words = ["--out", out, "--tabletop", tmp_path / "scenes", "--world", "rich", "--model", model]
     words += ["--seeds", 3, "--clean-scenes", 4, "--generated-scenes", 3, "--test-scenes", 2]
     words += ["--steps", 2, "--batch", 2, "--policy", "detector", "--min-iou", 0, "--device", "cpu"]
     argv, commands, broken = [str(word) for word in words], list[str](), True

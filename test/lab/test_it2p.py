@@ -294,7 +294,7 @@ def test_a_command_stops_at_a_wrong_variable(
 ) -> None:
     monkeypatch.setenv("CLUE_IT2P", str(tmp_path))
     folders = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
-    train = ["train", "detector", "--model", "models/tabletop", *folders]
+    train = ["train", "detector", "--model", "models/household", *folders]
     for command in (["eval", "it2p"], train):
         assert cli.main(command) == 2
         assert f"CLUE_IT2P is {tmp_path}: no IT2P there" in capsys.readouterr().err

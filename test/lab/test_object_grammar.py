@@ -11,9 +11,10 @@ import pytest
 from object_scenes import random_table, real_thing
 from scene_helpers import random_objects, thing
 
+from clue_ros.dialogue.inflection import indefinite, plural
 from clue_ros.dialogue.object_names import KIND_NAMES
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
-from clue_ros.lab.language.grammars import grammar_of, rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.object_words import ABSENT_NOUNS, HELD_OUT_NOUNS, MATERIALS, USES
 from clue_ros.lab.language.public_tasks import QUESTIONS, public_tasks, tasks_of
@@ -21,7 +22,6 @@ from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import Landmark, Reference, has_color, is_called, referents
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import indefinite, plural
 from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.worlds import RICH, WORLDS
@@ -155,7 +155,7 @@ def test_a_world_with_the_object_grammar_has_its_words_and_colours(
 ) -> None:
     monkeypatch.setitem(WORLDS, "things", SPEC)
     assert isinstance(grammar_of("things"), ObjectGrammar)
-    assert rich_grammar("things").nouns["soup can"] == "soup can"
+    assert grammar_of("things").nouns["soup can"] == "soup can"
     known = set(vocabulary("things", public=True))
     assert set(vocabulary("rich", public=True)) < known, "a base of rich loses no token"
     assert {"toothbrush", "wooden", "windex", "beige"} <= known
@@ -176,7 +176,7 @@ def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[Dialogue
 
 
 def test_a_generated_kind_is_absent_only_where_it_is_not() -> None:
-    grammar = rich_grammar("table")
+    grammar = grammar_of("table")
     assert isinstance(grammar, ObjectGrammar)
     assert {"notebook", "toothbrush"} <= grammar.single
     assert "bottle" not in grammar.single
@@ -194,7 +194,7 @@ def test_a_generated_kind_is_absent_only_where_it_is_not() -> None:
 
 def test_what_only_training_has_changes_no_measurement() -> None:
     assert vocabulary("table", public=True) == vocabulary("table-unseen", public=True)
-    assert "notebook" not in rich_grammar("table-unseen").nouns
+    assert "notebook" not in grammar_of("table-unseen").nouns
 
 
 def test_people_type_without_articles_politely_in_capitals_and_correct_themselves() -> None:
@@ -307,7 +307,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_uses_and_materials_name_what_there_is() -> None:
-    grammar = rich_grammar("table")
+    grammar = grammar_of("table")
     assert isinstance(grammar, ObjectGrammar)
     kinds = {*grammar.names}
     for name, use in USES.items():

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scene_helpers import random_objects, thing
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
-from clue_ros.lab.language.grammars import grammar_of, rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.phrases import Phrasing, misspelling_table, misspellings_of
-from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.questions import ask, partitions
 from clue_ros.lab.language.references import (
     MAX_BOXES,
@@ -27,11 +28,11 @@ from clue_ros.lab.language.references import (
 from clue_ros.lab.language.rich_grammar import BALANCED_SORTS, BALANCED_WANTS, SORTS, WANTS
 from clue_ros.lab.language.simulated_user import RichUser, read_question
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import REQUESTS, plural
+from clue_ros.lab.language.words import REQUESTS
 from clue_ros.lab.simulator.scene import SceneObject
-from clue_ros.lab.simulator.worlds import RICH
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH
 
-GRAMMAR = rich_grammar()
+GRAMMAR = grammar_of()
 NOUNS = GRAMMAR.nouns
 Objects = list[SceneObject]
 
@@ -120,7 +121,7 @@ def test_what_is_counted_on_the_way_is_counted_before(
 
 def test_a_clear_request_leads_past_what_it_counts_and_dialogues_stay_as_they_are() -> None:
     """`via` adds to the first state of a clear request, and changes nothing that is said."""
-    plain, told = rich_grammar(), grammar_of("rich", via=True)
+    plain, told = grammar_of(), grammar_of("rich", via=True)
     passed = 0
     assert (plain.via, told.via) == (False, True)
     for seed in range(300):
@@ -146,7 +147,6 @@ def test_counting_is_drawn_by_itself() -> None:
             numbers[len(state.via) + 1] += 1
     assert len(numbers) > 1
     assert aloud.dialogue_of_sort([], np.random.default_rng(0), "order") == []
-    assert PlainGrammar().dialogue_of_sort(objects, np.random.default_rng(0), "order") == []
 
 
 def test_sizes_are_drawn_by_themselves_clear_and_ambiguous() -> None:
@@ -189,7 +189,6 @@ def test_every_word_is_in_the_vocabulary(many: list[tuple[Objects, list[Dialogue
     known = set(vocabulary("rich"))
     said = [s.context + " " + (s.question or "") for _, states in many for s in states]
     assert {w for text in said for w in re.findall(r"[a-z]+", text)} <= known
-    assert set(vocabulary()) < known, "the default language's words are in it"
     for nouns in RICH.nouns.values():
         assert {w for n in nouns for w in (n, plural(n))} <= known
 
@@ -460,9 +459,9 @@ def test_a_useless_question_is_counted() -> None:
 
 
 def test_each_world_has_its_language() -> None:
-    assert isinstance(grammar_of("blocks"), PlainGrammar)
-    assert isinstance(grammar_of("novel"), PlainGrammar)
     assert grammar_of("rich") is GRAMMAR
     assert grammar_of("rich-unseen") is not GRAMMAR
-    with pytest.raises(ValueError, match="the plain grammar"):
-        rich_grammar("blocks")
+    assert set(grammar_of("blocks").nouns) == set(BLOCKS.kinds)
+    assert isinstance(grammar_of("table"), ObjectGrammar)
+    with pytest.raises(ValueError, match="moon"):
+        grammar_of("moon")

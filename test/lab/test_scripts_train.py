@@ -63,17 +63,8 @@ def parts(calls: list[list[str]]) -> list[str]:
     return [" ".join(call[:2]) for call in calls]
 
 
-def test_the_first_model_s_script(tmp_path: Path) -> None:
-    status, calls = run(tmp_path, "train", "--threads", "3")
-    assert status == 0
-    trained = ["train base", "train detector", "train ivg"]
-    assert parts(calls) == ["data tabletop"] * 3 + trained
-    assert [understood(call).threads for call in calls[3:]] == [3, 3, 3]
-    assert_embedded(understood(calls[4]), understood(calls[5]))
-
-
 def assert_embedded(detector: argparse.Namespace, ivg: argparse.Namespace) -> None:
-    """The recipe of the embedded models, which the scripts name."""
+    """The recipe of the embedded model, which the scripts name."""
     assert (detector.variant, detector.lr, detector.head_lr) == (EMBEDDED_VARIANT, 7e-4, 1.4e-3)
     assert (detector.look_weight, detector.final_rate) == (0.15, 0.05)
     assert (ivg.lr, ivg.final_rate, ivg.average) == (7e-4, 0.05, "token")
@@ -88,6 +79,10 @@ def test_the_rich_model_s_script_puts_the_model_where_it_is_told_to(tmp_path: Pa
     assert set(parts(calls[4:6])) == {"train detector", "train ivg"}, "beside each other"
     assert parts(calls[6:]) == ["train policy"]
     args = [understood(call) for call in calls]
+    assert [(a.world, a.split) for a in args[:3]] == [
+        ("rich", "train"), ("rich", "val"), ("blocks", "train"),
+    ]  # fmt: skip
+    assert args[3].init == "household"
     assert {str(a.out) for a in args[:3]} == {data}
     assert {str(a.tabletop) for a in args[3:]} == {data}
     assert str(args[3].out) == out

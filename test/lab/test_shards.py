@@ -19,8 +19,8 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.physics import open_world
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene, SceneObject
-from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, WORLDS
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH, WORLDS
 
 RENDERS = pytest.mark.usefixtures("renderer")
 
@@ -161,8 +161,8 @@ def test_every_shard_has_a_seed_of_its_own() -> None:
 
 
 @pytest.fixture
-def novel_scenes() -> list[Scene]:
-    """Flat pictures with the novel world's names."""
+def unseen_scenes() -> list[Scene]:
+    """Flat pictures with the names of the world rich-unseen."""
     return [
         draw_scene(64, [("mug", "pink", (4, 4, 20, 20)), ("fork", "gray", (40, 40, 60, 50))]),
         draw_scene(64, [("apple", "red", (4, 4, 20, 20)), ("apple", "green", (40, 4, 60, 20))]),
@@ -170,39 +170,37 @@ def novel_scenes() -> list[Scene]:
 
 
 def test_worlds_share_a_folder_and_are_not_mixed_up(
-    tmp_path: Path, novel_scenes: list[Scene]
+    tmp_path: Path, unseen_scenes: list[Scene]
 ) -> None:
-    theirs = shards.shard_path(tmp_path, "test", 0, 0, "novel")
+    theirs = shards.shard_path(tmp_path, "test", 0, 0, "rich-unseen")
     ours = shards.shard_path(tmp_path, "test", 0, 0)
-    shards.write_shard(theirs, novel_scenes, "novel")
+    shards.write_shard(theirs, unseen_scenes, "rich-unseen")
     shards.write_shard(ours, random_scenes(3, 0))
-    assert (theirs.name, ours.name) == ("novel-test-0-0000.npz", "test-0-0000.npz")
-    assert shards.shard_seed("test", 0, 0, "novel") != shards.shard_seed("test", 0, 0)
-    read = list(shards.read_scenes(tmp_path, "test", world="novel"))
+    assert (theirs.name, ours.name) == ("rich-unseen-test-0-0000.npz", "rich-test-0-0000.npz")
+    assert shards.shard_seed("test", 0, 0, "rich-unseen") != shards.shard_seed("test", 0, 0)
+    read = list(shards.read_scenes(tmp_path, "test", world="rich-unseen"))
     assert [[(o.kind, o.color) for o in s.objects] for s in read] == [
-        [(o.kind, o.color) for o in s.objects] for s in novel_scenes
+        [(o.kind, o.color) for o in s.objects] for s in unseen_scenes
     ]
     assert len(list(shards.read_scenes(tmp_path, "test"))) == 3
-    with np.load(ours) as file:
-        assert "world" not in file.files, "a shard of the default world is what it always was"
 
 
-def test_a_renamed_shard_is_found_out(tmp_path: Path, novel_scenes: list[Scene]) -> None:
+def test_a_renamed_shard_is_found_out(tmp_path: Path, unseen_scenes: list[Scene]) -> None:
     path = shards.shard_path(tmp_path, "train", 0, 0)  # as if it were for training
-    shards.write_shard(path, novel_scenes, "novel")
+    shards.write_shard(path, unseen_scenes, "rich-unseen")
     assert len(list(shards.read_shard(path))) == 2
-    with pytest.raises(ValueError, match=r"train-0-0000.*'novel', not 'blocks'"):
+    with pytest.raises(ValueError, match=r"train-0-0000.*'rich-unseen', not 'rich'"):
         list(shards.read_scenes(tmp_path, "train"))
     with pytest.raises(ClueError, match="train-0-0000"):
         load_scenes(tmp_path, "train", 10)
 
 
 def test_a_missing_world_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
-    wanted = r"world 'novel'.*clue data tabletop --world novel .*--split test --scenes 7"
+    wanted = r"'rich-unseen'.*clue data tabletop --world rich-unseen .*--split test --scenes 7"
     with pytest.raises(ClueError, match=wanted):
-        load_scenes(tmp_path, "test", 7, "novel")
-    with pytest.raises(FileNotFoundError, match="--world novel"):
-        list(shards.read_scenes(tmp_path, "test", world="novel"))
+        load_scenes(tmp_path, "test", 7, "rich-unseen")
+    with pytest.raises(FileNotFoundError, match="--world rich-unseen"):
+        list(shards.read_scenes(tmp_path, "test", world="rich-unseen"))
 
 
 def test_a_shard_keeps_sizes_shares_and_masks(tmp_path: Path) -> None:
@@ -242,17 +240,19 @@ def test_the_command_makes_only_the_missing_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(WORLDS, "blocks", replace(BLOCKS, scenes_per_shard=2))
-    kept = shards.shard_path(tmp_path, "val", 0, 0)
-    shards.write_shard(kept, random_scenes(2, 3))
+    kept = shards.shard_path(tmp_path, "val", 0, 0, "blocks")
+    shards.write_shard(kept, random_scenes(2, 3), "blocks")
     before = (kept.read_bytes(), kept.stat().st_mtime_ns)
-    command = ["data", "tabletop", "--split", "val", "--scenes", "3", "--out", str(tmp_path)]
+    command = ["data", "tabletop", "--world", "blocks", "--split", "val", "--scenes", "3"]
+    command += ["--out", str(tmp_path)]
     assert cli.main([*command, "--processes", "1"]) == 0
     assert "2 shards wanted, 1 to make" in capsys.readouterr().err
     assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
-    made = shards.shard_path(tmp_path, "val", 0, 1)
-    assert shards.list_shards(tmp_path, "val") == [kept, made]
+    made = shards.shard_path(tmp_path, "val", 0, 1, "blocks")
+    assert shards.list_shards(tmp_path, "val", "blocks") == [kept, made]
     # what is in a shard follows from its name alone
-    again = scene_helpers.draw(lambda: open_world(BLOCKS, shards.shard_seed("val", 0, 1)), 2)
+    seed = shards.shard_seed("val", 0, 1, "blocks")
+    again = scene_helpers.draw(lambda: open_world(BLOCKS, seed), 2)
     for a, b in zip(again, shards.read_shard(made), strict=True):
         assert np.array_equal(a.instances, b.instances)
     assert cli.main([*command, "--processes", "1"]) == 0
@@ -261,7 +261,8 @@ def test_the_command_makes_only_the_missing_shards(
 
 @RENDERS
 def test_pictures_for_people_have_their_truth_beside_them(tmp_path: Path) -> None:
-    assert cli.main(["data", "tabletop", "--png", "--scenes", "1", "--out", str(tmp_path)]) == 0
+    command = ["data", "tabletop", "--world", "blocks", "--png", "--scenes", "1"]
+    assert cli.main([*command, "--out", str(tmp_path)]) == 0
     (picture,) = tmp_path.glob("*.png")
     image = cv2.imread(str(picture))
     assert image is not None
@@ -273,25 +274,25 @@ def test_pictures_for_people_have_their_truth_beside_them(tmp_path: Path) -> Non
         x0, y0, x1, y1 = o["box"]
         assert 0 <= x0 < x1 <= width
         assert 0 <= y0 < y1 <= height
-        assert o["kind"] in KINDS
-        assert o["color"] in COLORS
+        assert o["kind"] in BLOCKS.kinds
+        assert o["color"] in BLOCKS.colors
 
 
 @RENDERS
 def test_the_command_draws_the_world_and_its_contact_sheet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sheet = tmp_path / "sheets" / "novel.png"
+    sheet = tmp_path / "sheets" / "blocks.png"
     monkeypatch.setattr("clue_ros.lab.simulator.command.SCENES", 3)
-    command = ["data", "tabletop", "--world", "novel", "--out", str(tmp_path)]
+    command = ["data", "tabletop", "--world", "blocks", "--out", str(tmp_path)]
     assert cli.main([*command, "--contact-sheet", str(sheet)]) == 0
     image = cv2.imread(str(sheet))
     assert image is not None
     assert image.shape[1] == 960
     assert sheet.stat().st_size < 400_000
     assert cli.main([*command, "--png", "--split", "test", "--scenes", "1"]) == 0
-    truth = json.loads((tmp_path / "novel-test-0-0000.json").read_text())["objects"]
-    assert {o["kind"] for o in truth} <= set(NOVEL.kinds)
+    truth = json.loads((tmp_path / "blocks-test-0-0000.json").read_text())["objects"]
+    assert {o["kind"] for o in truth} <= set(BLOCKS.kinds)
 
 
 @RENDERS

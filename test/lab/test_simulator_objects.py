@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from clue_ros.lab.simulator import meshes, textures
 from clue_ros.lab.simulator.meshes import Mesh, Shape
 from clue_ros.lab.simulator.objects import (
     FallingObjects,
-    StandingObjects,
     segment_distance,
     turned,
 )
-from clue_ros.lab.simulator.spec import PlacedObject
+from clue_ros.lab.simulator.spec import PlacedObject, Settling
 from clue_ros.lab.simulator.user_meshes import kind_name, read_meshes
-from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, with_meshes
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH, with_meshes
 
 
 def volume(mesh: Mesh) -> float:
@@ -74,11 +74,19 @@ def test_the_distance_of_two_segments() -> None:
     assert segment_distance(flat, point) == segment_distance(point, flat) == 5
 
 
+UPRIGHT = {
+    kind: how
+    for kind, how in RICH.objects.items()
+    if kind not in FallingObjects.FLAT_TOPS | FallingObjects.CAN_LIE
+}
+SIDE_BY_SIDE = Settling(kinds=len(UPRIGHT), piled=0.0)
+
+
 @pytest.fixture(scope="module")
-def arranged() -> tuple[StandingObjects, list[list[PlacedObject]]]:
-    """The objects of a model and a few hundred arrangements of them."""
+def arranged() -> tuple[FallingObjects, list[list[PlacedObject]]]:
+    """The objects of a model and a few hundred arrangements of them, side by side."""
     rng = np.random.default_rng(2)
-    library = StandingObjects(NOVEL)
+    library = FallingObjects(replace(RICH, objects=UPRIGHT, settling=SIDE_BY_SIDE))
     library.xml(rng)
     return library, [library.place(rng) for _ in range(300)]
 
@@ -95,7 +103,7 @@ def world_points(made: Shape, o: PlacedObject) -> Any:
     return made.points[:, :2] @ np.array([[c, s], [-s, c]]) + o.position[:2]
 
 
-def test_no_two_objects_touch(arranged: tuple[StandingObjects, list[list[PlacedObject]]]) -> None:
+def test_no_two_objects_touch(arranged: tuple[FallingObjects, list[list[PlacedObject]]]) -> None:
     library, tables = arranged
     for placed in tables[:80]:
         for o in placed:
@@ -108,31 +116,31 @@ def test_no_two_objects_touch(arranged: tuple[StandingObjects, list[list[PlacedO
                 points = world_points(library.shapes[other.body], other) - o.position[:2]
                 share = np.clip(points @ along / max(float(along @ along), 1e-12), -1, 1)
                 off = np.linalg.norm(points - share[:, None] * along, axis=1)
-                assert off.min() >= made.radius + StandingObjects.GAP - 1e-9
+                assert off.min() >= made.radius + FallingObjects.GAP[0] - 1e-9
 
 
 def test_every_table_has_look_alikes(
-    arranged: tuple[StandingObjects, list[list[PlacedObject]]],
+    arranged: tuple[FallingObjects, list[list[PlacedObject]]],
 ) -> None:
     _, tables = arranged
     for placed in tables:
         kinds = [o.kind for o in placed]
-        assert 2 <= len(placed) <= 6
+        assert 2 <= len(placed) <= SIDE_BY_SIDE.objects[1]
         assert len(set(kinds)) < len(kinds)
         assert len({o.body for o in placed}) == len(placed)
-        assert all(kinds.count(k) <= StandingObjects.variants for k in kinds)
+        assert all(kinds.count(k) <= SIDE_BY_SIDE.variants for k in kinds)
     everything = [o for placed in tables for o in placed]
-    assert {o.kind for o in everything} == set(NOVEL.kinds)
-    assert {o.color for o in everything} == set(NOVEL.colors)
+    assert {o.kind for o in everything} == set(UPRIGHT)
+    assert {o.color for o in everything} == set(RICH.colors)
 
 
 def test_a_kind_has_the_colors_it_comes_in(
-    arranged: tuple[StandingObjects, list[list[PlacedObject]]],
+    arranged: tuple[FallingObjects, list[list[PlacedObject]]],
 ) -> None:
     for o in (o for placed in arranged[1] for o in placed):
-        own = NOVEL.objects[o.kind].colors
+        own = RICH.objects[o.kind].colors
         assert own is None or o.color in own
-        (h0, h1), (s0, s1), (v0, v1) = NOVEL.colors[o.color]
+        (h0, h1), (s0, s1), (v0, v1) = RICH.colors[o.color]
         hue, saturation, value = colorsys.rgb_to_hsv(*o.rgb)
         assert s0 - 1e-6 <= saturation <= s1 + 1e-6
         assert v0 - 1e-6 <= value <= v1 + 1e-6

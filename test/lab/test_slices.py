@@ -20,8 +20,8 @@ from clue_ros.lab.evaluation.tabletop import (
     all_slices,
     break_down,
     draw_worst,
-    rich_samples,
     slices_of,
+    tabletop_samples,
     worst_slices,
 )
 from clue_ros.lab.language.object_words import HELD_OUT_NOUNS
@@ -106,7 +106,7 @@ class Knowing(Fake):
 
 
 def measured(wrong: float = 0.0) -> tuple[EvaluationReport, list[EvalSample]]:
-    samples = rich_samples(scenes(30), per_image=2)
+    samples = tabletop_samples(scenes(30), per_image=2)
     return evaluate(Knowing(samples, wrong), samples), samples
 
 
@@ -205,7 +205,7 @@ class Unsure(Fake):
 def test_a_scene_of_scanned_objects_has_a_request_with_a_held_out_noun() -> None:
     rng, image = np.random.default_rng(0), np.full((120, 160, 3), 90, np.uint8)
     tables = [Scene(image, tuple(random_table(rng)), np.zeros((56, 56), np.uint8))] * 8
-    samples = rich_samples(tables, "table")
+    samples = tabletop_samples(tables, "table")
     told = [text.lower() for sample in samples for text in sample.held_out]
     assert len(told) == 8
     assert all(any(noun in text for noun in HELD_OUT_NOUNS) for text in told)

@@ -199,7 +199,7 @@ def test_close_views_show_larger_objects_and_all_of_them(assets: Assets) -> None
     def sizes(share: float) -> float:
         spec = replace(with_assets(TABLE, assets), close=share, crowded=0.0, arms=0.0)
         world = TableWorld(spec, 4, width=96)
-        boxes = [o.box for _ in range(12) for o in world.scene().objects]
+        boxes = [o.box for _ in range(6) for o in world.scene().objects]
         world.close()
         assert min(min(b) for b in boxes) > 0
         assert max(max(b) for b in boxes) < 1

@@ -35,14 +35,7 @@ def found(*pairs: tuple[str, str]) -> dict[str, float]:
     return out
 
 
-@pytest.fixture
-def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without Java: METEOR is nltk's."""
-    which = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "java" else which(name))
-
-
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_equal_sentences_score_the_most() -> None:
     scores = found(
         ("the red mug on the left", "The red mug on the left."),
@@ -53,7 +46,7 @@ def test_equal_sentences_score_the_most() -> None:
     assert scores["cider"] == pytest.approx(1000), "coco-caption's scale is 0 to 10"
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_bleu_clips_repeated_words_and_penalises_brevity() -> None:
     # "the the" against "the mug on a tray": 1 of 2 words counts, and 2 words stand for 5.
     scores = found(("the the", "the mug on a tray"))
@@ -61,7 +54,7 @@ def test_bleu_clips_repeated_words_and_penalises_brevity() -> None:
     assert scores["bleu_2"] < 1e-4  # the library smooths zeros
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_bleu_counts_over_the_whole_corpus() -> None:
     # Words: 2 of 2 and 1 of 2. Pairs of words: 1 of 1 and 0 of 1.
     scores = found(("a b", "a b"), ("a x", "a b"))
@@ -69,7 +62,7 @@ def test_bleu_counts_over_the_whole_corpus() -> None:
     assert scores["bleu_2"] == pytest.approx(100 * math.sqrt(3 / 4 * 1 / 2))
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_rouge_l_is_the_f_of_the_longest_common_subsequence() -> None:
     # "the one" is common: precision 2/3, recall 2/4.
     p, r, b = 2 / 3, 2 / 4, 1.2**2
@@ -78,7 +71,7 @@ def test_rouge_l_is_the_f_of_the_longest_common_subsequence() -> None:
     assert found(("a", "b"), ("", "b"))["rouge_l"] == 0
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_cider_ignores_words_that_every_reference_has() -> None:
     # "one" is in both references and weighs log(2/2) = 0, so that "red" alone counts. "red one" and
     # "red" are in one reference each; longer n-grams are in none: 2 of 4 orders are right.
@@ -86,7 +79,7 @@ def test_cider_ignores_words_that_every_reference_has() -> None:
     assert scores["cider"] == pytest.approx(100 * 10 * (2 / 4) / 2)
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_meteor_of_nltk_matches_stems_and_counts_chunks() -> None:
     # 4 matches ("cups" by its stem) in 2 runs, 4 words for 6: F = 10 P R / (R + 9 P), less half of
     # the cube of runs per match.
@@ -116,7 +109,7 @@ def test_meteor_is_javas_where_there_is_java() -> None:
     assert 0 < scores["meteor"] < 100
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("no_java")
 def test_scores_are_numbers_for_any_sentences() -> None:
     rng = random.Random(0)
     words = ["the", "red", "cup's", "isn't", "2", "?", "!", "…", "|||", "öl", "杯子"]

@@ -185,6 +185,7 @@ def test_a_training_leaves_nothing_out_of_the_collectors_sight(
     tmp_path: Path, worth: float
 ) -> None:
     """However it ends: what is no number ends it."""
+    gc.unfreeze()  # what the tests have set aside
     module = new_module()
     groups = scratch_groups(module.named_parameters())
     frozen: list[int] = []
@@ -198,6 +199,7 @@ def test_a_training_leaves_nothing_out_of_the_collectors_sight(
         train(batch_loss, groups, TrainingSettings(steps=2, batch=1, lr=0.01), tmp_path)
     assert min(frozen) > 0
     assert gc.get_freeze_count() == 0
+    gc.freeze()
 
 
 def test_killed_between_saves_is_the_same_as_uninterrupted(

@@ -11,8 +11,10 @@ from tiny_model import write_random_model
 from torch import Tensor
 from torch.nn import functional as F
 
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.lab.training import packing
 from clue_ros.lab.training.decoder import held_out_losses
 from clue_ros.lab.training.ivg import USUAL, Teaching, boxes_right, cross_entropy_sum
@@ -67,7 +69,7 @@ def decoder(backbone: TorchModel, processor: Any) -> PackedDecoder:
 def batch() -> Batch:
     """Two pictures with four queries each, of every task and of different lengths."""
     rng = np.random.default_rng(0)
-    out = [(scene, scene_queries(scene, 4, rng)) for scene in random_scenes(2, 5)]
+    out = [(scene, scene_queries(scene, 4, rng, grammar_of())) for scene in random_scenes(2, 5)]
     assert all(len(queries) == 4 for _, queries in out)
     return out
 
@@ -258,7 +260,10 @@ def test_pointers_belong_to_the_tokens_that_speak_of_the_object(processor: Any) 
     rng = np.random.default_rng(3)
     spoken = set()
     for scene in random_scenes(12, 6):
-        queries = [*scene_queries(scene, 5, rng), list_query("the block", [0, 1], scene.objects)]
+        queries = [
+            *scene_queries(scene, 5, rng, grammar_of()),
+            list_query("the block", [0, 1], scene.objects),
+        ]
         packed = pack([(scene, queries)], processor.tokenizer, 8)
         shares = torch.from_numpy(patch_shares(scene, 8))
         pointers = [(q, i) for q in queries for _, i in q.pointers]
@@ -269,9 +274,9 @@ def test_pointers_belong_to_the_tokens_that_speak_of_the_object(processor: Any) 
             assert packed.labels[0, at + 1] != -100
             word = processor.tokenizer.convert_ids_to_tokens(int(packed.ids[0, at + 1]))
             o = scene.objects[owner]
-            if word in COLORS:
+            if word in BLOCKS.colors:
                 assert word == o.color
-            elif word in KINDS:
+            elif word in BLOCKS.kinds:
                 assert word == o.kind
             elif not word.startswith("<loc"):
                 assert word in {"left", "right", "middle", "upper", "lower"}, (word, query)

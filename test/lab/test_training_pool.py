@@ -9,7 +9,8 @@ from drawn_scenes import RGB, draw_scene, random_scenes
 from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
 from clue_ros.lab.data.it2p import It2pImage
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.lab.training.augment import (
     Picture,
     ScenePool,
@@ -31,6 +32,7 @@ from clue_ros.lab.training.vision import (
 )
 from clue_ros.model.prompts import build_processor, build_tokenizer
 
+KINDS, COLORS = BLOCKS.kinds, tuple(BLOCKS.colors)
 RED, BLUE = ("block", "red", (2, 4, 6, 12)), ("ball", "blue", (10, 2, 14, 6))
 
 
@@ -208,7 +210,7 @@ def test_dense_targets_by_hand() -> None:
     first = draw_scene(16, [("block", "red", (0, 0, 8, 4)), ("ball", "blue", (12, 12, 16, 16))])
     second = draw_scene(16, [("block", "white", (4, 4, 8, 5))])
     empty = draw_scene(16, [])
-    targets = dense_targets([first, empty, second], 4)
+    targets = dense_targets([first, empty, second], 4, KINDS, COLORS)
     owner = targets.owner.view(3, 4, 4)
     assert owner[0].tolist() == [[0, 0, -1, -1], [-1] * 4, [-1] * 4, [-1, -1, -1, 1]]
     assert owner[1].tolist() == [[-1] * 4] * 4
@@ -223,9 +225,9 @@ def test_dense_targets_by_hand() -> None:
 def test_dense_loss_falls_to_nothing_when_every_head_is_right() -> None:
     """Heads set by hand to read one-hot features: kinds, colours and objectness all right."""
     scenes = [draw_scene(16, [("block", "red", (0, 0, 4, 4)), ("ball", "blue", (12, 12, 16, 16))])]
-    targets = dense_targets(scenes, 4)
+    targets = dense_targets(scenes, 4, KINDS, COLORS)
     config = SiglipVisionConfig(hidden_size=8)
-    heads = DenseHeads(config.hidden_size)
+    heads = DenseHeads(config.hidden_size, KINDS, COLORS)
     features = torch.zeros(1, 16, 8)
     features[0, 0, 0], features[0, 15, 1] = 1, 1  # the red block's patch, the blue ball's
     with torch.no_grad():
@@ -246,7 +248,7 @@ def test_dense_loss_falls_to_nothing_when_every_head_is_right() -> None:
 
 
 def test_an_object_of_four_patches_weighs_twice_one_of_a_single_patch() -> None:
-    heads = DenseHeads(8)
+    heads = DenseHeads(8, KINDS, COLORS)
     targets = DenseTargets(
         owner=torch.tensor([0, 1, 1, 1, 1, -1]),
         kinds=torch.tensor([0, 1]),

@@ -11,7 +11,7 @@ from tiny_model import write_random_model
 from torch import Tensor
 
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.simulator.scene import COLORS, KINDS
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.lab.training.decoder import Replicas, twin
 from clue_ros.lab.training.ivg import Teaching
 from clue_ros.lab.training.loop import Group, TrainingSettings, train
@@ -73,7 +73,11 @@ def test_threads_learn_what_one_decoder_learns(
 
 
 def test_the_towers_heads_learn_in_every_thread(folder: Path, batch: Batch, tmp_path: Path) -> None:
-    heads = DenseHeads(new_decoder(folder).model.config.vision_config.hidden_size, KINDS, COLORS)
+    heads = DenseHeads(
+        new_decoder(folder).model.config.vision_config.hidden_size,
+        BLOCKS.kinds,
+        tuple(BLOCKS.colors),
+    )
     before = heads.kind.weight.detach().clone()
     trained(folder, batch, tmp_path / "run", 2, heads, is_alone=False)
     assert (heads.kind.weight - before).abs().max() > 1e-4

@@ -17,7 +17,7 @@ from scene_helpers import thing
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.dialogues import DialogueState
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
@@ -86,27 +86,26 @@ def test_the_data_knows_its_world(data: TrainingData, folder: Path) -> None:
     assert len(data.scenes) == 12
     assert data.kinds == (*RICH.kinds, "cracker box")
     assert data.colors == tuple(RICH.colors)
-    assert data.language is rich_grammar()
+    assert data.language is grammar_of()
     assert shards.meshes_of(shards.list_shards(folder, "train", "rich")[0]) == "abc"
-    assert TrainingOptions().world == "blocks"
+    assert TrainingOptions().world == "rich"
 
 
 def test_missing_scenes_are_said_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="clue data tabletop --world rich"):
+    with pytest.raises(FileNotFoundError, match="clue data tabletop --out"):
         load_training_data(options(tmp_path), SIZE)
 
 
 def test_another_world_can_be_mixed_in(folder: Path) -> None:
-    shards.write_shard(
-        shards.shard_path(folder, "train", 0, 0), random_scenes(5, 3, size=SIZE), "blocks"
-    )
+    path = shards.shard_path(folder, "train", 0, 0, "blocks")
+    shards.write_shard(path, random_scenes(5, 3, size=SIZE), "blocks")
     mixed = load_training_data(options(folder, "--mix", "blocks=4", "--scenes", "6"), SIZE)
     assert len(mixed.scenes) == 6 + 4
     assert mixed.kinds == (*RICH.kinds, "cracker box", "cylinder")
-    assert mixed.language is rich_grammar()
+    assert mixed.language is grammar_of()
     for i in range(len(mixed.scenes)):
         assert scene_queries(mixed.scenes[i], 4, np.random.default_rng(i), mixed.language)
-    with pytest.raises(FileNotFoundError, match="clue data tabletop --out"):
+    with pytest.raises(FileNotFoundError, match="clue data tabletop --world blocks"):
         load_training_data(options(folder, "--mix", "blocks=6"), SIZE)
 
 
@@ -120,8 +119,10 @@ def test_what_cannot_be_mixed_in_is_refused_with_the_form(
 
 
 def test_a_world_with_other_colours_cannot_be_mixed_in(folder: Path) -> None:
-    with pytest.raises(ClueError, match="cyan"):
-        load_training_data(options(folder, "--mix", "novel=1"), SIZE)
+    path = shards.shard_path(folder, "train", 0, 0, "blocks")
+    shards.write_shard(path, random_scenes(1, 3, size=SIZE), "blocks")
+    with pytest.raises(ClueError, match="--mix rich: blocks has no black, brown"):
+        load_training_data(options(folder, "--world", "blocks", "--mix", "rich=1"), SIZE)
 
 
 def test_dense_targets_know_every_kind(data: TrainingData) -> None:
@@ -144,7 +145,7 @@ def test_the_oracle_learns_mostly_answers(data: TrainingData) -> None:
 
 
 def test_the_oracle_never_asks_for_what_is_not_there() -> None:
-    objects, rich = [thing(0.2, 0.5), thing(0.8, 0.5, "fork")], rich_grammar()
+    objects, rich = [thing(0.2, 0.5), thing(0.8, 0.5, "fork")], grammar_of()
     absent = DialogueState("the bowl", (), "i don ' t see a bowl .")
     told = f"{absent.context} assistant: {absent.question} user: i mean the fork"
     states = [absent, DialogueState(told, (1,), None)]
@@ -158,7 +159,7 @@ def test_the_oracle_never_asks_for_what_is_not_there() -> None:
 
 def test_queries_are_in_the_rich_language(data: TrainingData) -> None:
     rng = np.random.default_rng(0)
-    known = set(rich_grammar().words()) | {"cracker", "box"}
+    known = set(grammar_of().words()) | {"cracker", "box"}
     words = {w for text in known for w in re.findall(r"[a-z]+", text)}
     queries = [q for i in range(12) for q in scene_queries(data.scenes[i], 12, rng, data.language)]
     texts = [f"{q.context} {q.suffix or ''}" for q in queries]
@@ -225,4 +226,3 @@ def test_a_new_base_has_every_word_and_an_old_one_is_refused(data: TrainingData)
     assert not (batch.ids == tokenizer.unk_token_id).any()
     with pytest.raises(ClueError, match=r"lacks .*clue train base --world rich"):
         check_words(build_tokenizer(["the red block"]), "rich", "old")
-    check_words(build_tokenizer(["the red block"]), "blocks", "old")

@@ -16,7 +16,6 @@ from clue_ros.lab.data.it2p import It2pImage, load_it2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.plain_grammar import PlainGrammar
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.language.words import UNSURE, mirrored_text
 from clue_ros.lab.simulator.scene import Scene
@@ -85,7 +84,7 @@ def test_a_scanned_object_has_any_colour_of_its_surface_as_a_dense_target() -> N
 def test_a_question_or_a_box_is_taught_as_the_dialogue_says() -> None:
     scene = draw_scene(64, [("block", "red", (0, 0, 16, 16)), ("block", "red", (32, 32, 48, 64))])
     rng = np.random.default_rng(0)
-    first, second = PlainGrammar().dialogue_from("the red block", (0, 1), scene.objects, rng)
+    first, second = grammar_of().dialogue_from("the red block", (0, 1), scene.objects, rng)
     asks, points = (dialogue_query(s, scene.objects) for s in (first, second))
     assert (asks.instruction, asks.context, asks.suffix) == (
         "clarify",
@@ -208,8 +207,8 @@ def test_the_place_in_the_picture_is_a_third_of_it(
     box: tuple[int, int, int, int], place: str
 ) -> None:
     (block,) = draw_scene(64, [("block", "red", box)]).objects
-    assert samples._place_in_picture(block, ("upper", "middle", "lower")) == place
-    assert samples._place_in_picture(block, ("left", "right")) == "left"
+    assert samples.place_in_picture(block, ("upper", "middle", "lower")) == place
+    assert samples.place_in_picture(block, ("left", "right")) == "left"
 
 
 def test_the_oracle_says_no_size_of_what_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +247,9 @@ def test_the_oracle_is_asked_for_places_that_the_others_alone_give(
 
 def test_the_tasks_of_a_picture_come_in_their_shares() -> None:
     rng = np.random.default_rng(0)
-    queries = [q for scene in random_scenes(40, 3) for q in scene_queries(scene, 10, rng)]
+    queries = [
+        q for scene in random_scenes(40, 3) for q in scene_queries(scene, 10, rng, grammar_of())
+    ]
     assert len(queries) > 300
     shares = {
         "clarify": np.mean([q.instruction == "clarify" for q in queries]),
@@ -289,7 +290,7 @@ def test_dialogues_about_photographs_speak_of_what_is_seen(
     rng = np.random.default_rng(0)
     first: dict[str, tuple[int, ...]] = {}
     for _ in range(60):
-        states = photo_states(record, seen, mirror, rng)
+        states = photo_states(record, seen, mirror, rng, grammar_of())
         if not states:
             continue
         first[states[0].context] = states[0].candidates
@@ -324,7 +325,7 @@ def test_half_of_the_ambiguous_commands_are_answered_in_the_data_sets_own_words(
     for i in range(80):
         mirror = (False, i % 2 == 1)
         turned = mirrored(scene, mirror)
-        states = photo_states(record, turned, mirror, np.random.default_rng(i))
+        states = photo_states(record, turned, mirror, np.random.default_rng(i), grammar_of())
         if len(states) != 2:
             continue
         assert states[0].question is not None
@@ -358,7 +359,7 @@ def test_queries_about_photographs(it2p: Path) -> None:
     rng = np.random.default_rng(2)
     for image_id in ("0001", "0002"):
         record, scene = record_of(it2p, image_id)
-        queries = photo_queries(record, scene, (False, False), 30, rng)
+        queries = photo_queries(record, scene, (False, False), 30, rng, grammar_of())
         assert len(queries) == 30
         for q in queries:
             assert bool(q.meant) == (q.suffix is None or "i do not see" not in q.suffix)

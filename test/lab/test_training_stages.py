@@ -227,7 +227,7 @@ def test_the_heads_of_the_vision_stage_go_on_with_what_they_learned(
     first = {}
     for name, heads in (
         ("taught", teacher(work, tower).heads),
-        ("new", VisionTeacher(work.config.vision_config).heads),
+        ("new", VisionTeacher(work.config.vision_config, work.data.kinds, work.data.colors).heads),
     ):
         model: Any = load_model(base).model
         folder = work.run / f"heads_{name}"
@@ -296,7 +296,7 @@ def whole(work: Work, base: Path) -> Path:
         assert detector.run(options(detector, work, *quick, *weight)) == 0
         taught = ("--look-weight", "0.15", "--point-weight", "0.15", "--location-sigma", "1.5")
         more = ("--average", "token", "--lr", "3e-3")
-        longer = ("--steps", "120", "--batch", "2")  # augmented pictures differ much
+        longer = ("--steps", "60", "--batch", "2")  # augmented pictures differ much
         assert ivg.run(options(ivg, work, *longer, *taught, *more)) == 0
     return base
 

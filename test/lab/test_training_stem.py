@@ -145,7 +145,6 @@ def test_a_packed_convolution_is_the_plain_one(
                 found = part(picture.to(dtype), relu6=relu6)
                 assert found.dtype is dtype
                 torch.testing.assert_close(found.float(), wanted, rtol=close, atol=close)
-    assert (part._packed is not None) == is_fused(dtype)
 
 
 def test_a_packed_stem_gives_the_plain_features(fresh_seed: int) -> None:

@@ -32,7 +32,7 @@ from clue_ros.lab.evaluation.rec import (
     published_rows,
 )
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.training.parallel import start_processes
 from clue_ros.lab.training.wrapper import (
@@ -242,7 +242,7 @@ def test_a_user_gets_the_block_in_mind_from_a_robot_that_asks() -> None:
     assert scene is not None
     exact = SimulatedDetector({"block": "block"}, DetectorErrors(0, 0, 0, 0, 0))
     wrapper = Wrapper([SceneSource(exact, [scene])])
-    for grammar in (None, rich_grammar()):
+    for grammar in (grammar_of("blocks"), grammar_of()):
         records = converse_all(wrapper, dialogue_samples(items, grammar, seed=2))
         assert [r["questions"] for r in records] == [1] * 4
         assert summary_of(records)["dialogues"] == 1
@@ -283,9 +283,9 @@ def test_dialogues_are_about_ambiguous_requests_of_known_objects_once_each() -> 
     )
     clear = ReferringItem(item.picture, user_says("take the red block"), item.meant[:1])
     unknown = ReferringItem(ReferringPicture("p", item.picture.load), item.turns, item.meant)
-    (sample,) = dialogue_samples([item, item, later, clear, unknown], None, seed=0)
+    (sample,) = dialogue_samples([item, item, later, clear, unknown], grammar_of(), seed=0)
     assert [request.text for request in sample.interactive] == ["take the block"]
-    assert dialogue_samples([item], None, seed=0, limit=0) == []
+    assert dialogue_samples([item], grammar_of(), seed=0, limit=0) == []
     assert summary_of([])["dialogues"] is None
 
 

@@ -19,7 +19,7 @@ from clue_ros.dialogue.words import named_object
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import find_it2p, load_it2p
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.model.loading import demo_folder, find_model
 from clue_ros.model.prompts import detokenize
 from clue_ros.model.tasks import Detection
@@ -223,7 +223,7 @@ def test_an_unknown_word_is_never_pointed_at_unless_forced(clue: Clue, policy: s
 
 @pytest.mark.parametrize("world", ["rich", "table"])
 def test_nothing_of_the_training_language_is_doubted(tokenizer: Any, world: str) -> None:
-    rng, grammar, sentences = np.random.default_rng(7), rich_grammar(world), 0
+    rng, grammar, sentences = np.random.default_rng(7), grammar_of(world), 0
     draw = random_table if world == "table" else random_objects
     for _ in range(600):
         for state in grammar.dialogue(draw(rng), rng):

@@ -21,12 +21,12 @@ from clue_ros.lab.simulator.optics import (
 )
 from clue_ros.lab.simulator.physics import TALLEST, SettledWorld, open_world
 from clue_ros.lab.simulator.render import TabletopWorld
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
-from clue_ros.lab.simulator.spec import MARGIN, Camera, Range, WorldSpec
-from clue_ros.lab.simulator.worlds import BLOCKS, NOVEL, RICH, RICH_UNSEEN, WORLDS, world_spec
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.simulator.spec import WorldSpec
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH, RICH_UNSEEN, WORLDS, world_spec
 
 SEED = 11
-# The first scenes of SEED in the default world, as it was before there were others.
+# The first scenes of SEED in the world blocks, as it was before there were others.
 FIRST = [
     ["purple ball", "red ball", "red cylinder", "purple cylinder", "purple ball"],
     ["yellow cylinder", "red cylinder", "orange cylinder", "red cylinder", "red cylinder"],
@@ -39,7 +39,6 @@ FIRST_BOXES = [
 ]
 SHAPES = {
     "blocks": {(224, 224, 3), (240, 320, 3)},
-    "novel": {(216, 384, 3)},
     "rich": {(300, 300, 3), (300, 400, 3)},
     "rich-unseen": {(300, 300, 3), (300, 400, 3)},
 }
@@ -67,46 +66,9 @@ def rendered(spec: WorldSpec) -> list[Scene]:
 
 
 def test_an_unknown_world_is_named_with_those_there_are() -> None:
-    assert world_spec("novel") is NOVEL
-    with pytest.raises(ValueError, match=r"'moon'.*blocks, novel"):
+    assert world_spec("blocks") is BLOCKS
+    with pytest.raises(ValueError, match=r"'moon'.*blocks, rich"):
         world_spec("moon")
-
-
-def apart(these: list[Range], those: list[Range]) -> bool:
-    return all(a[1] < b[0] or b[1] < a[0] for a in these for b in those)
-
-
-def elevations(camera: Camera) -> list[Range]:
-    return [camera.elevation, *([camera.overhead] if camera.overhead else [])]
-
-
-def distances(camera: Camera) -> tuple[float, float]:
-    """The least and the greatest distance from the point aimed at, metres."""
-    low, high = (np.tan(np.deg2rad(fovy / 2)) for fovy in camera.fovy)
-    near, far = camera.half_height
-    return MARGIN * near / high, MARGIN * far / low
-
-
-def test_the_default_worlds_camera_cannot_take_the_novel_worlds_pictures() -> None:
-    seen, new = BLOCKS.camera, NOVEL.camera
-    assert apart(elevations(seen), elevations(new))
-    assert apart(list(seen.azimuth), list(new.azimuth))
-    assert apart([seen.fovy], [new.fovy])
-    assert apart([distances(seen)], [distances(new)])
-    assert distances(seen) == pytest.approx((0.343, 0.866), abs=0.001)
-    assert not set(seen.shapes) & set(new.shapes)
-
-
-def test_the_novel_worlds_objects_and_tables_are_others() -> None:
-    assert len(NOVEL.kinds) >= 8
-    assert not set(NOVEL.kinds) & set(BLOCKS.kinds)
-    nouns, known = ({n for v in s.nouns.values() for n in v} for s in (NOVEL, BLOCKS))
-    assert not nouns & known
-    assert len(set(NOVEL.colors) - set(BLOCKS.colors)) >= 4
-    for color in BLOCKS.colors:  # a name means one colour, whatever the world
-        assert NOVEL.colors[color] == BLOCKS.colors[color]
-    assert len(NOVEL.tables) > 1
-    assert NOVEL.surfaces.size != BLOCKS.surfaces.size
 
 
 def test_the_rich_world_has_many_kinds_and_colors() -> None:
@@ -227,7 +189,7 @@ def test_objects_show_the_colors_they_are_called_by(spec: WorldSpec, rendered: l
 
 
 @pytest.mark.parametrize("spec", ["blocks"], indirect=True)
-def test_the_default_world_draws_what_it_drew_before_there_were_others(
+def test_the_world_of_blocks_draws_what_it_drew_before_there_were_others(
     rendered: list[Scene],
 ) -> None:
     """Shards that were made once must not change: objects and boxes of the first scenes."""
@@ -235,8 +197,6 @@ def test_the_default_world_draws_what_it_drew_before_there_were_others(
     assert [[f"{o.color} {o.kind}" for o in scene.objects] for scene in scenes] == FIRST
     boxes = np.array([scene.objects[0].box for scene in scenes])
     np.testing.assert_allclose(boxes, FIRST_BOXES, atol=0.02)  # renderers differ by a pixel
-    assert BLOCKS.kinds == KINDS
-    assert tuple(BLOCKS.colors) == COLORS
 
 
 @pytest.mark.parametrize("spec", ["rich"], indirect=True)

@@ -30,7 +30,7 @@ from clue_ros.lab.data.referring_files import (
     talk2car_items,
 )
 from clue_ros.lab.data.simulated_detector import DetectorErrors, SceneSource, SimulatedDetector
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.wrapper import epoch_order
 from clue_ros.lab.training.wrapper_data import ListingSample, listing_samples, meant_indices
@@ -167,7 +167,7 @@ def test_a_sample_listed_from_left_to_right_means_the_same_boxes() -> None:
 
 
 def test_commands_of_the_grammar_are_asked_for_as_they_are_read() -> None:
-    rng, grammar = np.random.default_rng(0), rich_grammar()
+    rng, grammar = np.random.default_rng(0), grammar_of()
     said = {
         turn.text
         for scene in random_scenes(20, seed=3, colors=("red", "green", "blue"))
@@ -199,7 +199,7 @@ def test_scenes_are_drawn_as_their_items_are_asked_for() -> None:
             drawn.append(scene)
             yield scene
 
-    items = simulated_items(scenes(), rich_grammar(), per_picture=2, seed=0)
+    items = simulated_items(scenes(), grammar_of(), per_picture=2, seed=0)
     assert not drawn
     first = next(items)
     assert first.picture.scene is drawn[0]

@@ -23,6 +23,7 @@ from tiny_model import SMALL_STEM, write_random_model
 from clue_ros.cli import main
 from clue_ros.lab.evaluation import random_models
 from clue_ros.lab.evaluation.speed import REQUESTS, Bench
+from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import shard_path, write_shard
 
@@ -321,19 +322,21 @@ def test_eval_it2p_prints_the_three_measurements(
 
 
 def test_eval_tabletop_prints_the_same_shape(
-    pointing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    model = write_random_model(tmp_path / "model", vocabulary(), threshold=1.0)
     things = tuple(
         SceneObject(kind, color, (x, 0.4, x + 0.1, 0.5))
         for kind, color, x in (("block", "red", 0.1), ("block", "blue", 0.8), ("ball", "red", 0.5))
     )
     scene = Scene(np.zeros((64, 64, 3), np.uint8), things, np.zeros((16, 16), np.uint8))
     write_shard(shard_path(tmp_path, "test", 0, 0), [scene, scene])
-    words = ["eval", "tabletop", "--data", str(tmp_path), "--json", "--model", str(pointing)]
+    words = ["eval", "tabletop", "--data", str(tmp_path), "--json", "--model", str(model)]
     assert main([*words, "--per-image", "1"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert list(result) == ["clear", "ambiguity", "interactive"]
-    assert [result[part]["n"] for part in result] == [2, 4, 2]
+    parts = ["clear", "ambiguity", "interactive", "absent"]
+    assert list(result) == [*parts, "slices", "worst"]
+    assert [result[part]["n"] for part in parts] == [2, 4, 2, 2]
     # It always points, so it never asks: every ambiguous request was missed.
     assert result["ambiguity"]["recall"] == 0.0
     assert result["interactive"]["questions"] == 0.0
@@ -348,7 +351,7 @@ def test_bench_compares_with_plain_transformers_in_tables_and_json(
 ) -> None:
     out = tmp_path / "speed.json"
     words = ["bench", "--model", str(pointing), "--repeats", "1", "--starts", "0", "--markdown"]
-    assert main([*words, "--out", str(out)]) == 0
+    assert main([*words, "--requests", "1", "--out", str(out)]) == 0
     result = json.loads(out.read_text())
     assert result["versions"]["torch"] == torch.__version__
     assert "gpu_memory" not in result

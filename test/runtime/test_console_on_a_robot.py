@@ -23,6 +23,7 @@ from ros_fixtures import LONG  # noqa: E402
 from ros_helpers import ROOT, Client, Process, ros_client, wait_until  # noqa: E402
 
 from clue_ros.images import load_image  # noqa: E402
+from clue_ros.model.loading import find_model  # noqa: E402
 from clue_ros.nodes.supervisor import supervised  # noqa: E402
 
 __all__ = ["browser", "new_page"]  # fixtures
@@ -199,13 +200,14 @@ def test_settings_change_perceptions_parameters(page: Any, client: Client) -> No
     page.press("#option-threshold", "Tab")
     until(page, lambda: page.input_value("#option-threshold") == "1.0", "the threshold")
     assert client.ground("pick up the mug").is_question is False
-    page.fill("#option-model", "tabletop")
+    folder = str(find_model("household"))
+    page.fill("#option-model", folder)
     page.press("#option-model", "Tab")
     until(page, lambda: "is ready after" in page.inner_text("body"), "the notice")
     until(
         page, lambda: client.ground("pick up the mug", force=True).error_code == 0, "an image again"
     )
-    until(page, lambda: "tabletop" in page.inner_text("#health"), "the model in the diagnostics")
+    until(page, lambda: folder in page.inner_text("#health"), "the model in the diagnostics")
 
 
 def test_a_node_that_its_supervisor_starts_again_has_its_own_settings_shown(

@@ -1,8 +1,6 @@
 """benchmarks/memory.py: the full model's parts add up, and a model agrees with itself."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,27 +8,24 @@ from typing import Any
 import pytest
 from it2p_files import write_it2p
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
+from benchmarks.memory import main
+
 needs_bitsandbytes = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="pip install -r requirements-quantization.txt"
 )
 
 
-def memory(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-
-
-def rows(*arguments: object) -> dict[tuple[str, str], dict[str, Any]]:
-    done = memory(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    parsed = [json.loads(line) for line in done.stdout.splitlines()]
+def rows(
+    capsys: pytest.CaptureFixture[str], *arguments: object
+) -> dict[tuple[str, str], dict[str, Any]]:
+    assert main([*map(str, arguments), "--json"]) == 0
+    parsed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return {(row["dtype"], row["quantization"]): row for row in parsed}
 
 
 @needs_bitsandbytes
-def test_the_full_models_forms() -> None:
-    found = rows("--model", "3b")
+def test_the_full_models_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, "--model", "3b")
     exact, half = found["float32", "none"], found["bfloat16", "none"]
     assert exact["bytes"] == pytest.approx(4 * 3.03e9, rel=2e-3)
     assert exact["bytes"] == 2 * half["bytes"]
@@ -42,8 +37,10 @@ def test_the_full_models_forms() -> None:
 
 
 @needs_bitsandbytes
-def test_a_model_is_compared_with_itself(random_model: Path, tmp_path: Path) -> None:
-    found = rows("--model", "tabletop", "--data", write_it2p(tmp_path), "--images", 1)
+def test_a_model_is_compared_with_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = rows(capsys, "--model", "household", "--data", write_it2p(tmp_path), "--images", 1)
     exact = found["float32", "none"]
     assert exact["requests"] > 0
     assert (exact["same decision"], exact["map error, largest"]) == (1.0, 0.0)
@@ -51,7 +48,6 @@ def test_a_model_is_compared_with_itself(random_model: Path, tmp_path: Path) -> 
     assert found["bfloat16", "nf4"]["bytes"] < found["bfloat16", "int8"]["bytes"]
 
 
-def test_random_weights_answer_nothing(tmp_path: Path) -> None:
-    done = memory("--model", "3b", "--data", tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_random_weights_answer_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "3b", "--data", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

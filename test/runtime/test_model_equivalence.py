@@ -1,8 +1,6 @@
 """The full model's layout, small: our path is transformers' own, and the comparison can fail."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 import torch
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
+from benchmarks import equivalence
 from benchmarks.equivalence_checks import CLARIFY, CONTEXTS, DETECT, EquivalenceReport, compare
 from benchmarks.full_size import (
     full_config,
@@ -22,8 +21,6 @@ from benchmarks.full_size import (
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.prompts import LOCATIONS, SEGMENTS
 from clue_ros.model.torch_backbone import TorchModel
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "equivalence.py"
 
 
 @pytest.fixture(scope="module")
@@ -145,19 +142,15 @@ def test_weights_may_live_in_a_file(tmp_path: Path) -> None:
     )
 
 
-def benchmark(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), "--config", "tiny", "--tokens", "2", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_the_command_prints_json_and_its_status_says_whether_all_holds(tmp_path: Path) -> None:
-    done = benchmark("--dtype", "bfloat16", "--json", "--scratch", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+def test_the_command_prints_json_and_its_status_says_whether_all_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--config", "tiny", "--tokens", "2", "--dtype", "bfloat16", "--json"]
+    assert equivalence.main([*words, "--scratch", str(tmp_path)]) == 0
+    content = json.loads(capsys.readouterr().out)
     assert content["holds"] is True
     assert all(check["holds"] for check in content["checks"])
     assert content["measured"]["map: fused tower from float32"] > 0
     assert list(tmp_path.iterdir()) == []
-    refused = benchmark("--config", "no-such-folder")
-    assert refused.returncode == 2
-    assert len(refused.stderr.strip().splitlines()) == 1
+    assert equivalence.main(["--config", "no-such-folder"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -222,14 +222,14 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
 def test_an_installed_package_finds_its_models_in_its_share_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    model = tmp_path / "share" / "clue_ros" / "models" / "tabletop"
+    model = tmp_path / "share" / "clue_ros" / "models" / "household"
     model.mkdir(parents=True)
     monkeypatch.delenv("AMENT_PREFIX_PATH", raising=False)
     monkeypatch.setattr(sys, "prefix", "/no/such")
     module = Path("clue_ros", "model", "loading.py")
     monkeypatch.setattr(loading, "__file__", str("/no/such" / module))
     with pytest.raises(ModelError, match="embedded"):
-        loading.find_model("tabletop")
+        loading.find_model("household")
     if by == "AMENT_PREFIX_PATH":
         monkeypatch.setenv("AMENT_PREFIX_PATH", f"/nowhere{os.pathsep}{tmp_path}")
     elif by == "site-packages":
@@ -237,4 +237,4 @@ def test_an_installed_package_finds_its_models_in_its_share_folder(
         monkeypatch.setattr(loading, "__file__", str(installed))
     else:
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert loading.find_model("tabletop") == model
+    assert loading.find_model("household") == model

@@ -232,7 +232,7 @@ def test_a_view_of_another_clue_is_looked_at_again(
 
 
 def test_three_views_of_a_trained_model_agree_on_what_is_plain() -> None:
-    clue = Clue.load("tabletop", device="cpu")
+    clue = Clue.load("household", device="cpu")
     image = load_image(ROOT / "demo" / "yellow_blocks.png")
     view = clue.look(image)
     boxes = []

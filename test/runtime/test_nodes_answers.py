@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +36,7 @@ from clue_ros.dialogue.words import offered_answers  # noqa: E402
 from clue_ros.lab.language.questions import list_options  # noqa: E402
 from clue_ros.nodes.lifecycle import spin  # noqa: E402
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
+from clue_ros.nodes.topics import Perception, Topic  # noqa: E402
 
 Result = GroundWithDialogue.Result
 ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
@@ -89,18 +90,29 @@ class ScriptedClue:
 
 
 class Scripted(PerceptionNode):
-    """The perception node with a ScriptedClue, which counts what it hears on `speech`."""
+    """The perception node with a ScriptedClue; `speeches` counts what it has heard on `speech`."""
 
     speeches = 0
-
-    def _on_speech(self, message: Any) -> None:
-        super()._on_speech(message)
-        self.speeches += 1
 
     def load(self) -> Any:
         """Return the scripted model."""
         self.script = ScriptedClue()
         return self.script
+
+
+def counting(subscribe: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Topic.subscribe`, counting the node's speech once it has been taken."""
+
+    def subscribed(topic: Topic, node: Any, callback: Callable[..., Any], **options: Any) -> Any:
+        def counted(message: Any) -> None:
+            callback(message)
+            node.speeches += 1
+
+        return subscribe(
+            topic, node, counted if topic is Perception.SPEECH else callback, **options
+        )
+
+    return subscribed
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +122,9 @@ def node() -> Iterator[Any]:
     rclpy.init(context=context)
     executor = MultiThreadedExecutor(3, context=context)
     on = [Parameter("autostart", value=True)]
-    node = Scripted(executor, context=context, parameter_overrides=on)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Topic, "subscribe", counting(Topic.subscribe))
+        node = Scripted(executor, context=context, parameter_overrides=on)
     executor.add_node(node)
     thread = threading.Thread(target=spin, args=(executor,), daemon=True)
     thread.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,108 +95,6 @@ def test_stop_ends_the_dialogue(client: Client, robot: Any, page: FakePage) -> N
 def test_a_request_of_another_node_is_in_the_chat(client: Client, page: FakePage) -> None:
     client.result(client.goal("pick up the ball"))
     wait_until(lambda: ("user", "pick up the ball") in page.turns, "the request")
-
-
-def test_a_request_whose_first_state_was_missed_is_in_the_chat_once(
-    robot: Any, page: FakePage
-) -> None:
-    """`dialogue_state` keeps its newest message alone."""
-    for state in (DialogueState.STATE_THINKING, DialogueState.STATE_ENDED):
-        message = DialogueState(state=state, dialogue_id="missed", expression="pick up the can")
-        robot._on_state(message)
-    assert page.turns.count(("user", "pick up the can")) == 1
-
-
-@pytest.fixture(scope="module")
-def lonely() -> Iterator[Any]:
-    with console(FakePage(), namespace="alone") as made:
-        yield made
-
-
-@pytest.fixture
-def alone(lonely: Any) -> Any:
-    """Give a console without perception, which the test's messages replace."""
-    lonely.page, lonely._said = LivePage(), ""
-    lonely._on_state(DialogueState(state=DialogueState.STATE_IDLE))
-    return lonely
-
-
-def shown(node: Any) -> dict[str, Any]:
-    """Return what a page that is opened now shows: question, box, map, and requests."""
-    messages = [json.loads(m) for m in node.page.join(lambda: None).take() if isinstance(m, str)]
-    parts = {message["type"]: message for message in messages}
-    return {
-        "question": parts.get("question", {}).get("text"),
-        "box": (parts.get("grounding", {}).get("object") or {}).get("label"),
-        "map": parts.get("attention", {}).get("values") is not None,
-        "requests": [m["text"] for m in messages if m["type"] == "turn" and m["speaker"] == "user"],
-    }
-
-
-def state_of(dialogue: str, request: str, state: str, question: str = "") -> DialogueState:
-    message = DialogueState(dialogue_id=dialogue, expression=request)
-    message.state = getattr(DialogueState, f"STATE_{state}")
-    message.question.text = question
-    return message
-
-
-def a_map() -> Image:
-    return Image(encoding="32FC1", width=2, height=2, data=np.ones(4, "<f4").tobytes())
-
-
-def a_grounding(dialogue: str) -> GroundingResult:
-    return GroundingResult(dialogue_id=dialogue, target=GroundedObject(label=dialogue))
-
-
-NEXT = [("two", "THINKING"), ("two", "ENDED"), ("", "LOOKING"), ("", "THINKING"), ("", "ENDED")]
-
-
-@pytest.mark.parametrize(("dialogue", "state"), NEXT)
-@pytest.mark.parametrize("ended", [True, False], ids=["ended", "open"])
-def test_a_new_request_removes_what_is_shown_of_the_dialogue_before(
-    alone: Any, dialogue: str, state: str, ended: bool
-) -> None:
-    """Also where the last states of the one and the first ones of the other were missed."""
-    alone._on_state(state_of("one", "pick up the cup", "THINKING"))
-    alone._on_attention(a_map())
-    alone._on_state(state_of("one", "pick up the cup", "WAITING_FOR_ANSWER", "which cup?"))
-    assert shown(alone)["question"] == "which cup?"
-    if ended:
-        alone._on_grounding(a_grounding("one"))
-        alone._on_state(state_of("one", "pick up the cup", "ENDED"))
-        assert shown(alone)["box"] == "one"
-    assert shown(alone)["map"]
-    alone._on_state(state_of(dialogue, "pick up the can", state))
-    assert shown(alone) == {
-        "question": None,
-        "box": None,
-        "map": False,
-        "requests": ["pick up the cup", "pick up the can"],
-    }
-
-
-def test_what_comes_before_the_first_state_of_its_dialogue_stays(alone: Any) -> None:
-    alone._on_state(state_of("one", "pick up the cup", "ENDED"))
-    alone._on_attention(a_map())
-    alone._on_grounding(a_grounding("two"))
-    alone._on_state(state_of("two", "pick up the can", "ENDED"))
-    assert (shown(alone)["box"], shown(alone)["map"]) == ("two", True)
-
-
-def test_a_box_that_comes_after_the_next_dialogue_has_begun_is_not_shown(alone: Any) -> None:
-    alone._on_state(state_of("one", "pick up the cup", "THINKING"))
-    alone._on_state(state_of("two", "pick up the can", "LOOKING"))
-    alone._on_grounding(a_grounding("one"))
-    assert shown(alone)["box"] is None
-
-
-def test_a_second_request_of_the_service_in_the_same_words_begins_anew(alone: Any) -> None:
-    alone._on_state(state_of("", "pick up the cup", "THINKING"))
-    alone._on_attention(a_map())
-    alone._on_state(state_of("", "pick up the cup", "ENDED"))
-    assert shown(alone)["map"]
-    alone._on_state(state_of("", "pick up the cup", "THINKING"))
-    assert not shown(alone)["map"]
 
 
 def test_a_photograph_takes_the_place_of_the_camera_until_it_is_given_back(

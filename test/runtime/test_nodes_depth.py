@@ -371,25 +371,20 @@ def test_masks_come_only_where_they_are_asked_for(client: Client, eye: RgbdCamer
 
 
 def test_a_request_brings_its_own_depth(client: Client, eye: RgbdCamera) -> None:
-    from clue_msgs.srv import Ground
-
     client.stop_camera()
-    image = client.image(picture(WIDTH, HEIGHT))
-    request = Ground.Request(expression=REQUEST, image=image)
+    image, depth = client.image(picture(WIDTH, HEIGHT)), wall(0, "test_camera")
+    camera = calibration("test_camera")
 
-    def target() -> Any:
-        return client.call(client._ground, request).grounding.target
+    def target(**fields: Any) -> Any:
+        return client.ground(REQUEST, image, **fields).grounding.target
 
     without_pose(target(), "an image and no depth")
-    request.depth = wall(0, "test_camera")
-    without_pose(target(), "camera_info gives no image size")
-    request.camera_info = calibration("test_camera")
-    at_the_wall(target())
-    request.depth.data = request.depth.data[:100]
-    without_pose(target(), "100 bytes")
-    goal = client.goal(
-        REQUEST, image=image, depth=wall(0, "test_camera"), camera_info=request.camera_info
-    )
+    without_pose(target(depth=depth), "camera_info gives no image size")
+    at_the_wall(target(depth=depth, camera_info=camera))
+    cut = wall(0, "test_camera")
+    cut.data = cut.data[:100]
+    without_pose(target(depth=cut, camera_info=camera), "100 bytes")
+    goal = client.goal(REQUEST, image=image, depth=depth, camera_info=camera)
     at_the_wall(client.result(goal).result.grounding.target)
 
 

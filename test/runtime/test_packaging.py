@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,36 @@ def test_modules_import_each_other_in_no_circle() -> None:
         found = clue_imports(path)  # "a.b" of `import a.b`, "a.b.c" of `from a.b import c`
         graph.add(name, *({*found, *(f.rpartition(".")[0] for f in found)} & {*names} - {name}))
     graph.prepare()  # raises CycleError, which names the circle
+
+
+def test_no_test_uses_a_private_name_of_the_package() -> None:
+    def nodes(folder: str) -> Iterator[tuple[Path, ast.AST]]:
+        for path in (ROOT / folder).rglob("*.py"):
+            yield from ((path, node) for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+
+    def is_own(node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+    private = set[str]()
+    for _, node in nodes("clue_ros"):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                private.add(name)
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                private.add(name)
+            case ast.Attribute(value=value, attr=name, ctx=ast.Store()) if is_own(value):
+                private.add(name)
+    private = {name for name in private if re.match("_[a-zA-Z]", name)}
+    used = []
+    for path, node in nodes("test"):
+        names = list[str]()
+        match node:
+            case ast.Attribute(value=value, attr=name) if not is_own(value):
+                names = [name]
+            case ast.ImportFrom(module=str(module), names=imported) if "clue_ros" in module:
+                names = [alias.name for alias in imported]
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
+                if name in ("setattr", "delattr", "getattr"):
+                    names = [str(a.value).split(".")[-1] for a in args if type(a) is ast.Constant]
+        used += [f"{path.relative_to(ROOT)}: {name}" for name in names if name in private]
+    assert used == []

@@ -6,6 +6,7 @@ The two detectors are transformers' real classes at tiny sizes with RANDOM weigh
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,14 @@ def test_the_base_lists_what_it_detects(tmp_path: Path) -> None:
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "mug", "plate", "a", "photo", "of"]
 
 
-def dino() -> OpenVocabularyDetector:
+Parts = tuple[Any, Any, str]  # a model with random weights, its processor, its kind
+
+
+def detector_of(make: Callable[[], Parts]) -> OpenVocabularyDetector:
+    return OpenVocabularyDetector(*make(), threshold=0.0)
+
+
+def dino() -> Parts:
     from transformers import (
         BertConfig,
         BertTokenizerFast,
@@ -176,15 +184,11 @@ def dino() -> OpenVocabularyDetector:
     tokenizer = BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)})
     images = GroundingDinoImageProcessorPil(size={"shortest_edge": 128, "longest_edge": 192})
     torch.manual_seed(0)
-    return OpenVocabularyDetector(
-        GroundingDinoForObjectDetection(config),
-        GroundingDinoProcessor(images, tokenizer),
-        "grounding-dino",
-        threshold=0.0,
-    )
+    model = GroundingDinoForObjectDetection(config)
+    return model, GroundingDinoProcessor(images, tokenizer), "grounding-dino"
 
 
-def owl() -> OpenVocabularyDetector:
+def owl() -> Parts:
     pytest.importorskip("scipy", reason="OWLv2's image processor needs scipy")
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import (
@@ -216,14 +220,14 @@ def owl() -> OpenVocabularyDetector:
     model = Owlv2ForObjectDetection(config)
     for weights in model.class_head.parameters():
         weights.data.mul_(0.1)  # else all scores are 1
-    return OpenVocabularyDetector(model, Owlv2Processor(images, tokenizer), "owlv2", threshold=0.0)
+    return model, Owlv2Processor(images, tokenizer), "owlv2"
 
 
 @pytest.mark.parametrize(("make", "boxes"), [(dino, 7), (owl, 16)])
 def test_a_detector_of_transformers_gives_boxes_in_pixels_of_each_image(
     make: Any, boxes: int
 ) -> None:
-    detector = make()
+    detector = detector_of(make)
     rng = np.random.default_rng(0)
     wide = rng.integers(0, 255, (60, 120, 3), dtype=np.uint8)
     batch = detector.find_in([wide, wide], ("mug", "plate"))
@@ -239,7 +243,7 @@ def test_a_detector_of_transformers_gives_boxes_in_pixels_of_each_image(
 
 @pytest.mark.parametrize("make", [dino, owl])
 def test_a_detectors_boxes_scale_with_the_image(make: Any) -> None:
-    detector = make()
+    detector = detector_of(make)
     small, large = (np.full((side, side, 3), 90, np.uint8) for side in (64, 128))
     ones = [np.array(c.box.as_list()) for c in detector.find(small, ("mug",))]
     twos = [np.array(c.box.as_list()) for c in detector.find(large, ("mug",))]
@@ -249,18 +253,18 @@ def test_a_detectors_boxes_scale_with_the_image(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [dino, owl])
 def test_a_threshold_leaves_out_what_scores_less(make: Any) -> None:
-    detector = make()
+    detector = detector_of(make)
     image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     scores = sorted(c.score for c in detector.find(image, ("mug",)))
     detector.threshold = (scores[-1] + scores[-2]) / 2
     assert len(detector.find(image, ("mug",))) == 1
 
 
-@pytest.mark.parametrize(("make", "kind"), [(dino, "grounding-dino"), (owl, "owlv2")])
-def test_a_detectors_folder_is_loaded_by_its_line(make: Any, kind: str, tmp_path: Path) -> None:
-    made = make()
-    made.model.half().save_pretrained(tmp_path)  # as some are published
-    made._processor.save_pretrained(tmp_path)
+@pytest.mark.parametrize("make", [dino, owl])
+def test_a_detectors_folder_is_loaded_by_its_line(make: Any, tmp_path: Path) -> None:
+    model, processor, kind = make()
+    model.half().save_pretrained(tmp_path)  # as some are published
+    processor.save_pretrained(tmp_path)
     source = open_source(f"{kind}:{tmp_path}", device="cpu")
     assert source.name == kind
     source.find(IMAGE, ("mug",))

@@ -18,7 +18,7 @@ from clue_ros.dialogue.types import AmbiguityEstimate
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
-from clue_ros.model.loading import EMBEDDED, find_model
+from clue_ros.model.loading import DEFAULT_MODEL, find_model
 from clue_ros.model.tasks import Detection
 from clue_ros.model.zero_shot import (
     Evidence,
@@ -268,10 +268,10 @@ def base_alone(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=EMBEDDED)
-def clue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Clue:
-    """An embedded base without adapters."""
-    return Clue.load(base_alone(request.param, tmp_path_factory.mktemp(request.param)))
+@pytest.fixture(scope="module")
+def clue(tmp_path_factory: pytest.TempPathFactory) -> Clue:
+    """The embedded base without adapters."""
+    return Clue.load(base_alone(DEFAULT_MODEL, tmp_path_factory.mktemp("base")))
 
 
 def test_an_embedded_base_alone_replies_about_photographs(clue: Clue) -> None:

@@ -20,7 +20,8 @@ from rclpy.parameter import Parameter  # noqa: E402
 from ros_fixtures import executor  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
-from clue_ros.lab.language import plain_grammar, words  # noqa: E402
+from clue_ros.lab.language import words  # noqa: E402
+from clue_ros.lab.simulator.worlds import BLOCKS  # noqa: E402
 from clue_ros.nodes.inference_worker import new_future  # noqa: E402
 from clue_ros.nodes.speech_node import ListenGoal, ListeningState, SpeechNode  # noqa: E402
 from clue_ros.voice.audio import Audio  # noqa: E402
@@ -83,7 +84,7 @@ def test_a_goal_waits_on_for_its_own_seconds() -> None:
 def offers() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield what the questions of the language offer, and each way to give one as the answer."""
     for values, templates, slot in (
-        (tuple(plain_grammar.COLORS), words.PLAIN_BY_COLOR, "c"),
+        (tuple(BLOCKS.colors), words.BY_COLOR, "c"),
         (tuple(words.PLACES), words.BY_PLACE, "p"),
     ):
         for value in values:

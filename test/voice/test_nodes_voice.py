@@ -270,7 +270,7 @@ class Ears:
         self.speaking = node.create_publisher(Speaking, f"{prefix}/speaking", LATEST)
         self.question = node.create_publisher(ClarificationQuestion, f"{prefix}/question", 10)
         self.listen = Action(client, Listen, f"{prefix}/speech/listen")
-        self._audio = node.create_publisher(AudioChunk, f"{prefix}/audio", 500)
+        self.audio = node.create_publisher(AudioChunk, f"{prefix}/audio", 500)
         self._node = node
         self._waiting: list[Any] = []
         self._lock = threading.Lock()
@@ -296,7 +296,7 @@ class Ears:
 
     def is_heard(self) -> bool:
         """Whether a node listens."""
-        return bool(self._audio.get_subscription_count() > 0)
+        return bool(self.audio.get_subscription_count() > 0)
 
     def close(self) -> None:
         """Be a microphone no more."""
@@ -314,7 +314,7 @@ class Ears:
             message = AudioChunk(sample_rate=16_000, channels=1)
             message.header.stamp = (first + Duration(seconds=0.03 * count)).to_msg()
             message.data = array.array("h", samples.tobytes())
-            self._audio.publish(message)
+            self.audio.publish(message)
             count += 1
             self._stopping.wait(max(0.0, begin + 0.03 * count - time.monotonic()))
 
@@ -464,8 +464,8 @@ def test_files_are_heard_as_if_spoken(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_chunk_that_is_no_sound_is_refused_and_the_next_is_heard(ears: Ears) -> None:
-    ears._audio.publish(AudioChunk(sample_rate=0, channels=1, data=array.array("h", [1])))
-    ears._audio.publish(AudioChunk(sample_rate=16_000, channels=0))
+    ears.audio.publish(AudioChunk(sample_rate=0, channels=1, data=array.array("h", [1])))
+    ears.audio.publish(AudioChunk(sample_rate=16_000, channels=0))
     assert Audio(np.zeros(0, np.int16)).seconds == 0
     ears.hear("no")
     wait_until(lambda: ears.transcripts, "the next phrase")

@@ -29,8 +29,9 @@ from tqdm import tqdm
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import InvigSample, write_invig
-from clue_ros.lab.language.dialogues import DialogueState, Grammar
+from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
@@ -52,7 +53,7 @@ def exchanges_of(states: Sequence[DialogueState]) -> tuple[tuple[str, str], ...]
 
 
 def sample_dialogues(
-    scenes: Iterable[Scene], grammar: Grammar, *, name: str, per_image: int, seed: int
+    scenes: Iterable[Scene], grammar: RichGrammar, *, name: str, per_image: int, seed: int
 ) -> list[tuple[InvigSample, int]]:
     """Up to `per_image` dialogues about each scene, each with the index of the object it ends with.
 

@@ -30,14 +30,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.dialogue.types import Box, Dialogue, Fractions
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig_layouts import (
     DIALOG_FIELDS,
     STATUSES,
     Entry,
     Exchanges,
-    Fractions,
     LayoutReader,
     Spoken,
     entry_box,

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from clue_ros.dialogue.types import Dialogue, Turn, clean_text
+from clue_ros.dialogue.types import Box, Dialogue, Fractions, Turn, clean_text
 from clue_ros.lab.data.invig_sources import BadRow, Picture, Row, Size
 
-Fractions = tuple[float, float, float, float]
 Exchanges = tuple[tuple[str, str], ...]
 DIALOG_FIELDS = {"en": "dialog", "cn": "dialog_cn"}
 GUESSWHAT_REQUEST = "guess the object that i have in mind"
@@ -328,9 +327,9 @@ def _fractions(entry: Entry, value: Any, size: Size) -> Fractions:
         raise BadRow(f"box {shown} encloses no area: {want}")
     if entry.pixels and max(value) <= 1:
         raise BadRow(f"box {shown} is smaller than a pixel: {want}")
-    found = x_min / width, y_min / height, x_max / width, y_max / height
-    left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in found)
-    inside = min(found) >= -_OUTSIDE and max(found) <= 1 + _OUTSIDE
-    if not inside or left >= right or top >= bottom:
+    found = Box(*value).in_fractions(width, height)
+    box = found.clipped()
+    inside = min(found.as_tuple()) >= -_OUTSIDE and max(found.as_tuple()) <= 1 + _OUTSIDE
+    if not inside or box.width <= 0 or box.height <= 0:
         raise BadRow(f"box {shown} lies outside the {size[0]}x{size[1]} image: {want}")
-    return left, top, right, bottom
+    return box.as_tuple()

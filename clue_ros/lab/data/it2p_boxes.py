@@ -13,10 +13,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from clue_ros.dialogue.types import Box
 from clue_ros.images import load_image
 from clue_ros.lab.data.it2p import It2pImage, Point
 from clue_ros.lab.simulator.optics import instance_grid
-from clue_ros.lab.simulator.scene import COLORS, Scene, SceneObject
+from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.worlds import BASIC_COLORS
 
 _REACH = 30  # a block reaches at most this many pixels from its point along x and y (widest: 55 px)
 _FALLBACK = 36.0  # side of the box where no plausible region is found, in pixels
@@ -128,10 +130,9 @@ def it2p_scene(record: It2pImage) -> Scene:
     objects: list[SceneObject] = []
     regions = block_boxes(image, [block.point for block in record.blocks])
     for block, region in zip(record.blocks, regions, strict=True):
-        if block.color not in COLORS:
+        if block.color not in BASIC_COLORS:
             raise ValueError(f"{record.path}: the block at {block.point} has no known colour")
         instances[region.mask] = len(objects) + 1
-        x0, y0, x1, y1 = region.box
-        box = (x0 / width, y0 / height, x1 / width, y1 / height)
+        box = Box(*region.box).in_fractions(width, height).as_tuple()
         objects.append(SceneObject("block", block.color, box))
     return Scene(image, tuple(objects), instance_grid(instances))

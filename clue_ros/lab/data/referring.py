@@ -20,7 +20,7 @@ from clue_ros.lab.data.episodes import load_episodes
 from clue_ros.lab.data.invig import Invig, load_invig
 from clue_ros.lab.data.it2p import It2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
-from clue_ros.lab.language.dialogues import Grammar
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.scene import Scene
 
 Image = npt.NDArray[np.uint8]
@@ -59,11 +59,7 @@ class ReferringItem:
 
     def boxes(self, size: tuple[int, int]) -> tuple[Box, ...]:
         """The boxes in pixels of a picture of this size (width, height)."""
-        width, height = size
-        return tuple(
-            Box(b.x_min * width, b.y_min * height, b.x_max * width, b.y_max * height)
-            for b in self.meant
-        )
+        return tuple(box.in_pixels(*size) for box in self.meant)
 
 
 @dataclass
@@ -94,7 +90,7 @@ def turns_of(context: str) -> tuple[Turn, ...]:
 
 
 def simulated_items(
-    scenes: Iterable[Scene], grammar: Grammar, *, per_picture: int, seed: int, balanced: bool = True
+    scenes: Iterable[Scene], grammar: RichGrammar, *, per_picture: int, seed: int
 ) -> Iterator[ReferringItem]:
     """Moments of random dialogues about simulated scenes, the same for the same seed."""
     for number, scene in enumerate(scenes):
@@ -102,7 +98,7 @@ def simulated_items(
         rng = np.random.default_rng([seed, number])
         boxes = [Box(*o.box) for o in scene.objects]
         for _ in range(per_picture):
-            states = grammar.dialogue(scene.objects, rng, balanced=balanced)
+            states = grammar.dialogue(scene.objects, rng)
             if not states:
                 continue
             first = rng.uniform() < 0.6

@@ -131,7 +131,7 @@ def _fractions(box: Any, width: Any, height: Any) -> Box:
     if len(numbers) != 6 or min(numbers[2:]) <= 0:
         raise ValueError(f"box {box!r:.40} of a {width}x{height} picture: want [x, y, w, h]")
     x, y, w, h, across, down = numbers
-    return Box(x / across, y / down, min(1.0, (x + w) / across), min(1.0, (y + h) / down))
+    return Box(x, y, x + w, y + h).in_fractions(across, down).clipped()
 
 
 def _inside(folder: Path, name: Any) -> Path:

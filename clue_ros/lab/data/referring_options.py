@@ -21,10 +21,11 @@ from clue_ros.lab.data.referring import (
 )
 from clue_ros.lab.data.referring_files import hcrefloco_items, refcoco_items, talk2car_items
 from clue_ros.lab.data.simulated_detector import SceneSource, SimulatedDetector
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.options import at_least, option
-from clue_ros.lab.simulator.scene import KINDS, Scene
+from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import read_scenes
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource
@@ -75,7 +76,7 @@ class ReferringOptions:
         """The name and the items of each data set that was named. Raises ClueError."""
         if self.simulated is not None:
             found = read_scenes(self.simulated, split, scenes, self.world)
-            grammar, count = rich_grammar(self.world), self.per_picture
+            grammar, count = grammar_of(self.world), self.per_picture
             try:
                 items = list(simulated_items(found, grammar, per_picture=count, seed=seed))
             except ValueError as error:
@@ -130,6 +131,6 @@ class ReferringOptions:
                 f"the objects of the pictures of {name} are not known: name a detector with"
                 " --candidates"
             )
-        nouns = dict.fromkeys(KINDS) if name == "it2p" else rich_grammar(self.world).nouns
-        detector = SimulatedDetector({k: v or k for k, v in nouns.items()}, seed=seed)
+        nouns = grammar_of(BLOCKS.name if name == "it2p" else self.world).nouns
+        detector = SimulatedDetector(nouns, seed=seed)
         return SceneSource(detector, scenes.values())

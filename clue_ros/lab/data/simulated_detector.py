@@ -38,12 +38,13 @@ class DetectorErrors:
 
 
 REALISTIC = DetectorErrors()
+SOURCE = "simulated"  # the name of the candidates' source
 
 
 class SimulatedDetector:
     """Lists the objects of a scene, with errors that depend on the seed and the scene alone.
 
-    nouns: kind -> the label; source: the name of the candidates' source.
+    nouns: kind -> the label.
     """
 
     def __init__(
@@ -52,10 +53,8 @@ class SimulatedDetector:
         errors: DetectorErrors = REALISTIC,
         *,
         seed: int = 0,
-        source: str = "simulated",
     ) -> None:
-        self._nouns, self._errors = dict(nouns), errors
-        self._seed, self._source = seed, source
+        self._nouns, self._errors, self._seed = dict(nouns), errors, seed
 
     def find(self, scene: Scene) -> tuple[Candidate, ...]:
         """The candidates of a scene, in pixels, the surest first."""
@@ -75,7 +74,7 @@ class SimulatedDetector:
             label = self._any(rng)
             found.append(self._candidate((x, y, x + w, y + h), label, 0.25, rng))
         scaled = [
-            Candidate(_scaled(c.box, width, height), c.label, round(c.score, 2), c.source)
+            Candidate(_pixels(c.box, width, height), c.label, round(c.score, 2), c.source)
             for c in found
         ]
         return tuple(sorted(scaled, key=lambda c: -c.score))
@@ -95,8 +94,8 @@ class SimulatedDetector:
         sides = np.array([x1 - x0, y1 - y0, x1 - x0, y1 - y0])
         off = np.array(box) + rng.normal(0, self._errors.shift, 4) * sides
         x0, y0, x1, y1 = (float(v) for v in np.clip(off, 0, 1))
-        return Candidate(Box(x0, y0, max(x1, x0 + 0.01), max(y1, y0 + 0.01)), label, score,
-                         self._source)  # fmt: skip
+        found = Box(x0, y0, max(x1, x0 + 0.01), max(y1, y0 + 0.01))
+        return Candidate(found, label, score, SOURCE)
 
 
 class SceneSource:
@@ -104,10 +103,10 @@ class SceneSource:
 
     open_vocabulary = False
 
-    def __init__(
-        self, detector: SimulatedDetector, scenes: Iterable[Scene], name: str = "simulated"
-    ) -> None:
-        self._detector, self.name = detector, name
+    name = SOURCE
+
+    def __init__(self, detector: SimulatedDetector, scenes: Iterable[Scene]) -> None:
+        self._detector = detector
         self._scenes = {image_digest(scene.image): scene for scene in scenes}
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
@@ -118,6 +117,5 @@ class SceneSource:
         return self._detector.find(scene)
 
 
-def _scaled(box: Box, width: int, height: int) -> Box:
-    values = (box.x_min * width, box.y_min * height, box.x_max * width, box.y_max * height)
-    return Box(*(round(v, 1) for v in values))
+def _pixels(box: Box, width: int, height: int) -> Box:
+    return Box(*(round(v, 1) for v in box.in_pixels(width, height).as_tuple()))

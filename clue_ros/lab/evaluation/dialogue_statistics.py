@@ -32,6 +32,7 @@ from typing import Any
 from tqdm import tqdm
 
 from clue_ros.dialogue.episodes import episode_files
+from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.episodes import episode_rows
 from clue_ros.lab.data.export_invig import sample_dialogues
@@ -40,7 +41,6 @@ from clue_ros.lab.data.invig_layouts import (
     DIALOG_FIELDS,
     GUESSWHAT_REQUEST,
     STATUSES,
-    Fractions,
     entry_box,
     entry_size,
     name_of,
@@ -347,7 +347,7 @@ def _published(
             size = entry_size(entry)
             if size is None:
                 size = find_picture(entry.picture, row.folder).size
-            area = _area(entry_box(entry, size))
+            area = Box(*entry_box(entry, size)).area
         except (BadRow, ClueError) as error:
             problem(f"{entry.id}: box not counted: {error}")
         request = "" if spoken.request == GUESSWHAT_REQUEST else spoken.request
@@ -379,13 +379,9 @@ def _simulated(folder: Path, options: StatsOptions) -> Iterator[DialogueFacts]:
 
 
 def _facts(sample: InvigSample, kinds: tuple[str, ...]) -> DialogueFacts:
-    area = _area(sample.box)
+    area = Box(*sample.box).area
     told = sample.image_id, sample.request, sample.exchanges
     return DialogueFacts(*told, len(kinds), area, kinds)
-
-
-def _area(box: Fractions) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 # -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
+from clue_ros.dialogue.types import MAX_QUESTIONS, SAME_BOX, Box, Dialogue, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.data.episodes import load_episodes
@@ -59,8 +59,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
     LastImage,
     measure_sentences,
 )
-from clue_ros.lab.evaluation.table3_guesser import tabletop_dialogues
-from clue_ros.lab.evaluation.tabletop import load_scenes, rich_samples, tabletop_samples
+from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.evaluation.text_scores import problems_of
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import ratio, rounded
@@ -77,7 +76,7 @@ from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.model.location_tokens import BETWEEN, Codes, encode_box, to_text
 from clue_ros.wrapper.sources import DetectedObjects
 
@@ -92,7 +91,6 @@ LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 RATIONALITY = 4.0
 """How much an answer of the oracle should fit its box better than the other proposals. Chosen on
 simulated validation scenes."""
-SAME = 0.5  # IoU from which on a proposal is the oracle's own object
 MOST_OTHERS = 15
 """Other proposals that an answer is told from: each takes as long as the answer's own prompt."""
 
@@ -163,11 +161,6 @@ def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list
     Those of InViG and GuessWhat?! stay on disk, and so do their pictures.
     """
     if options.data == "tabletop":
-        if world_spec(options.world).language == "plain":
-            found = tabletop_dialogues(
-                options.scenes, per_image=options.per_image, seed=options.seed
-            )
-            return found, []
         told = sample_dialogues(
             options.scenes,
             grammar_of(options.world),
@@ -220,7 +213,7 @@ def measure_grounding(
             dialogue = replace(sample, exchanges=kept).dialogue()
             reply = clue.reply(view, dialogue, force_grounding=True)
             assert isinstance(reply, Grounding)
-            box = _in_fractions(reply.box.as_list(), view.width, view.height)
+            box = reply.box.in_fractions(view.width, view.height)
             chosen = 0.0
             if boxes:
                 best = choose_box(clue, view.features, dialogue.context(), boxes)
@@ -324,7 +317,7 @@ class OracleUser:
         def distance(other: Box) -> float:
             return math.dist(self._box.center, other.center)
 
-        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME), key=distance)
+        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME_BOX), key=distance)
         return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
 
 
@@ -341,11 +334,9 @@ def play_samples(
             _game(oracle, images, s, position, proposals, options.rationality)
             for position, s in known
         )
-    many = {"per_image": options.per_image, "seed": options.seed}
-    if world_spec(options.world).language == "plain":
-        games = tabletop_samples(options.scenes, **many)
-    else:
-        games = rich_samples(options.scenes, options.world, **many)
+    games = tabletop_samples(
+        options.scenes, options.world, per_image=options.per_image, seed=options.seed
+    )
     out = []
     for position, (scene, game) in enumerate(zip(options.scenes, games, strict=True)):
         requests = tuple(
@@ -377,11 +368,6 @@ def play_samples(
     return out
 
 
-def _in_fractions(box: Sequence[float], width: int, height: int) -> Box:
-    x0, y0, x1, y1 = box
-    return Box(x0 / width, y0 / height, x1 / width, y1 / height)
-
-
 def _levels(iou: Callable[[Box], float]) -> dict[str, Grade]:
     """Tests of a box at each IoU of LEVELS."""
     return {str(level): partial(_reaches, iou, level) for level in LEVELS}
@@ -408,7 +394,7 @@ def _game(
 
     def iou(box: Box) -> float:
         height, width = shape
-        return _in_fractions(box.as_list(), width, height).iou(truth)
+        return box.in_fractions(width, height).iou(truth)
 
     user = OracleUser(
         oracle,
@@ -463,8 +449,7 @@ def _in_scene(scene: Scene, position: int, truth: Sequence[float], request: str)
     """A request about a simulated scene, without its dialogue. truth: the target's box, pixels."""
     image = scene.image
     height, width = image.shape[:2]
-    box = _in_fractions(truth, width, height)
-    corners = box.x_min, box.y_min, box.x_max, box.y_max
+    corners = Box(*truth).in_fractions(width, height).as_tuple()
     name = f"scene {position}"
     return InvigSample(name, name, lambda: image, request, (), corners)
 
@@ -480,7 +465,7 @@ def _proposals(samples: Sequence[InvigSample], options: TaskOptions) -> Proposal
 
         def detected(_: int, __: InvigSample, image: npt.NDArray[np.uint8]) -> list[Box]:
             height, width = image.shape[:2]
-            return [_in_fractions(c.box.as_list(), width, height) for c in detect(image)]
+            return [c.box.in_fractions(width, height) for c in detect(image)]
 
         return detected
 

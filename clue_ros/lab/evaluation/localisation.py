@@ -26,7 +26,8 @@ from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
 from clue_ros.lab.evaluation.options import DataOptions, DetectorModelOptions, RecordsOptions, note
 from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
-from clue_ros.lab.metrics import center_inside, mean, ratio, rounded
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.metrics import mask_iou, mean, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.scene import Scene
@@ -90,10 +91,12 @@ def _simulated(scene: Scene, index: int, per_image: int, seed: int) -> LabelledS
     candidates = [
         Candidate(pixel_box(scene, i), scene.instances == i + 1) for i in range(len(scene.objects))
     ]
-    drawn = requests_about(scene.objects, rng, per_image, ambiguous=False)
-    drawn += requests_about(scene.objects, rng, per_image, ambiguous=True)
-    requests = [LabelledRequest(text, tuple(candidates[i] for i in meant)) for text, meant in drawn]
-    return LabelledScene(f"scene {index}", lambda: scene.image, tuple(requests))
+    requests = tuple(
+        LabelledRequest(drawn.text, tuple(candidates[i] for i in drawn.candidates))
+        for want in ("clear", "ambiguous")
+        for drawn in requests_about(scene, grammar_of(), want, per_image, rng)
+    )
+    return LabelledScene(f"scene {index}", lambda: scene.image, requests)
 
 
 def it2p_truth(options: LocalisationOptions) -> tuple[list[LabelledScene], list[str]]:
@@ -140,7 +143,7 @@ def _meant(photograph: It2pImage, text: str, *, ambiguous: bool) -> list[int]:
 
 Hit = Callable[[Box, Box], bool]
 HITS: dict[str, Hit] = {
-    "center": center_inside,
+    "center": lambda peak, candidate: candidate.contains(peak.center),
     "iou30": lambda peak, candidate: peak.iou(candidate) >= 0.3,
     "iou50": lambda peak, candidate: peak.iou(candidate) >= 0.5,
 }
@@ -289,25 +292,18 @@ def _groups(candidates: int) -> list[str]:
 
 def _on(peak: Peak, candidate: Candidate, size: tuple[int, int]) -> bool:
     """Whether the peak's point lies on the candidate's mask."""
-    x, y = peak.point if peak.point is not None else peak.box.center
-    rows, columns = candidate.mask.shape
-    row = min(rows - 1, max(0, int(y / size[1] * rows)))
-    column = min(columns - 1, max(0, int(x / size[0] * columns)))
-    return bool(candidate.mask[row, column])
+    from clue_ros.model.peaks import cell_of
+
+    return bool(candidate.mask[cell_of(peak, *size, candidate.mask.shape)])
 
 
 def _mask_iou(
     estimate: AmbiguityEstimate, peak: Peak, candidate: Candidate, size: tuple[int, int]
 ) -> float:
-    from clue_ros.model.peaks import peak_masks
+    from clue_ros.model.peaks import peak_masks, stretched
 
-    width, height = size
-    (found,) = peak_masks(estimate.attention, (peak,), width, height)
-    rows, columns = candidate.mask.shape
-    true = candidate.mask[
-        (np.arange(height) * rows // height)[:, None], (np.arange(width) * columns // width)[None]
-    ]
-    return ratio(int((found & true).sum()), int((found | true).sum()))
+    (found,) = peak_masks(estimate.attention, (peak,), *size)
+    return mask_iou(found, stretched(candidate.mask, *size))
 
 
 def _rounded(box: Box) -> list[float]:

@@ -32,9 +32,9 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.localisation import HITS, matches
 from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
-from clue_ros.lab.evaluation.tabletop import pixel_box, rich_requests
-from clue_ros.lab.language.grammars import rich_grammar
-from clue_ros.lab.metrics import mean, ratio, rounded
+from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
@@ -44,7 +44,6 @@ from clue_ros.lab.simulator.shards import SPLITS
 Mask = npt.NDArray[np.bool_]
 RICH = ("rich", "rich-unseen")  # the worlds that keep masks at the pictures' own size
 TRUE, MODEL, RIGHT, CANDIDATE = "true box", "model's box", "model's box, right", "candidate"
-MIN_IOU = 0.5  # of a right box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,28 +128,23 @@ class MaskResults:
         return sorted(self.ious.items(), key=lambda item: groups.index(item[0][0]))
 
 
-def mask_iou(found: Mask, truth: Mask) -> float:
-    """Intersection over union of two masks of one shape, 0..1; NaN where both are empty."""
-    return ratio(int((found & truth).sum()), int((found | truth).sum()))
-
-
 def measure(clue: Any, scenes: Iterable[Scene], options: MaskOptions) -> MaskResults:
     """Measure every way to a mask on the requests about each scene.
 
     clue: a loaded `clue_ros.engine.Clue`. Raises ClueError for scenes without masks.
     """
-    grammar, result = rich_grammar(options.world), MaskResults()
+    grammar, result = grammar_of(options.world), MaskResults()
     for number, scene in enumerate(scenes):
         if scene.masks is None:
             raise ClueError(f"scene {number} has no mask at its picture's size: render it again")
         rng = np.random.default_rng([options.seed, number])
         view = clue.look(scene.image)
-        for request in rich_requests(scene, grammar, "clear", options.per_image, rng):
+        for request in requests_about(scene, grammar, "clear", options.per_image, rng):
             reply = clue.reply(view, Dialogue(request.text), force_grounding=True)
             target = request.candidates[0]
             about = {"image": f"scene {number}", "text": request.text}
             _grounding(result, clue, view, reply, scene, target, about)
-        for request in rich_requests(scene, grammar, "ambiguous", options.per_image, rng):
+        for request in requests_about(scene, grammar, "ambiguous", options.per_image, rng):
             estimate = clue.ambiguity(view, request.text)
             about = {"image": f"scene {number}", "text": request.text}
             _candidates(result, clue, view, estimate, scene, request.candidates, about)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clue_ros.lab.options import at_least, option, output_file
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES, LoadOptions
-from clue_ros.model.loading import DEFAULT_MODEL, EMBEDDED
+from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ModelOptions:
     """Which model is measured."""
 
     model: str = option(
-        DEFAULT_MODEL, f"{' or '.join(EMBEDDED)}, a folder or a hub id (owner/name@revision)"
+        DEFAULT_MODEL, f"{DEFAULT_MODEL}, a folder or a hub id (owner/name@revision)"
     )
     device: str = option("auto", "auto, cpu or cuda")
 

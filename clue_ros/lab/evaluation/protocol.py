@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -330,14 +329,12 @@ class DialogueOptions:
         self,
         samples: list[EvalSample],
         problems: Iterable[str] = (),
-        groups: Mapping[str, Callable[[Record], bool]] = MappingProxyType({}),
         breakdown: Breakdown | None = None,
     ) -> None:
         """Measure the model on the samples and print the report.
 
-        ``problems``: the reason for each row of the data that was left out. ``groups``: records
-        that are reported separately too, by name; omitted if all fall into one. ``breakdown``:
-        further results of the report, as JSON and as text.
+        ``problems``: the reason for each row of the data that was left out. ``breakdown``: further
+        results of the report, as JSON and as text.
         """
         samples = samples[: self.limit]
         if not samples:
@@ -355,18 +352,9 @@ class DialogueOptions:
         if len(lost) == len(samples):
             raise ClueError(f"none of the {len(samples)} images can be read")
         self.output.write_records(report.records)
-        parts = {name: report.where(belongs) for name, belongs in groups.items()}
-        if any(len(part.records) == len(report.records) for part in parts.values()):
-            parts = {}
-        summary: dict[str, Any] = dict(report.summary())
-        if parts:
-            summary["groups"] = {name: part.summary() for name, part in parts.items()}
         more, more_text = breakdown(report, samples) if breakdown is not None else ({}, "")
 
         def text(markdown: bool) -> str:
-            blocks = [report.text(markdown=markdown)]
-            for name, part in parts.items():
-                blocks += [f"{name}:", part.text(markdown=markdown)]
-            return "\n\n".join(filter(None, [*blocks, more_text]))
+            return "\n\n".join(filter(None, [report.text(markdown=markdown), more_text]))
 
-        self.output.show(summary | more, text)
+        self.output.show(report.summary() | more, text)

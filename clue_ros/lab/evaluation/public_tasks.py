@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.options import ModelOptions, RecordsOptions
@@ -35,8 +36,8 @@ from clue_ros.lab.language.public_tasks import (
     PublicTasks,
     public_tasks,
 )
-from clue_ros.lab.language.words import NUMBERS, plural
-from clue_ros.lab.metrics import ratio, rounded
+from clue_ros.lab.language.words import NUMBERS
+from clue_ros.lab.metrics import MIN_IOU, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
@@ -52,7 +53,6 @@ from clue_ros.model.location_tokens import decode_box, nearest_valid
 from clue_ros.model.prompts import encode_prompts, open_processor
 from clue_ros.model.tasks import ANSWER, DETECT
 
-RIGHT = 0.5  # IoU of a box that is right
 CROPS = 2  # objects of a scene that are asked about in crops
 MARGIN = 0.15  # of a box's sides, around a crop
 MOST_COUNTED = 5  # objects from which "detect" results are put together
@@ -210,7 +210,7 @@ def listed_boxes(text: str, width: int, height: int) -> list[tuple[Box, str]]:
     return found
 
 
-def matched(boxes: Sequence[Box], wanted: Sequence[Box], iou: float = RIGHT) -> int:
+def matched(boxes: Sequence[Box], wanted: Sequence[Box]) -> int:
     """How many of the wanted boxes are found; each box finds one at most, the best pairs first."""
     pairs = sorted(
         ((a.iou(b), i, j) for i, a in enumerate(boxes) for j, b in enumerate(wanted)), reverse=True
@@ -218,7 +218,7 @@ def matched(boxes: Sequence[Box], wanted: Sequence[Box], iou: float = RIGHT) -> 
     used: set[tuple[str, int]] = set()
     hits = 0
     for overlap, i, j in pairs:
-        if overlap >= iou and ("box", i) not in used and ("wanted", j) not in used:
+        if overlap >= MIN_IOU and ("box", i) not in used and ("wanted", j) not in used:
             used |= {("box", i), ("wanted", j)}
             hits += 1
     return hits
@@ -248,8 +248,7 @@ def is_named(o: SceneObject, text: str, public: PublicTasks) -> bool:
 def crop(image: Rgb, box: Box, margin: float = MARGIN) -> Rgb:
     """The pixels around a box, with a margin of its sides, within the image."""
     height, width = image.shape[:2]
-    (x, y), half_w = box.center, (box.x_max - box.x_min) * (0.5 + margin)
-    half_h = (box.y_max - box.y_min) * (0.5 + margin)
+    (x, y), half_w, half_h = box.center, box.width * (0.5 + margin), box.height * (0.5 + margin)
     left, right = max(0, int(x - half_w)), min(width, int(np.ceil(x + half_w)))
     top, bottom = max(0, int(y - half_h)), min(height, int(np.ceil(y + half_h)))
     return np.ascontiguousarray(image[top : max(bottom, top + 1), left : max(right, left + 1)])

@@ -32,12 +32,13 @@ from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.data.referring_options import CANDIDATES, EVALUATION_SEED, ReferringOptions
 from clue_ros.lab.evaluation.options import RecordsOptions, note
 from clue_ros.lab.evaluation.rec_dialogues import converse_all, dialogue_samples, summary_of
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.published import REFERRING
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.shards import SPLITS
+from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.deciding import best_scored, pointed_at
@@ -222,14 +223,13 @@ def order_changes(
     finder: Wrapper,
     items: Sequence[ReferringItem],
     orders: int,
-    seed: int = 0,
 ) -> tuple[float, int]:
     """Share of answers that point at another box when the boxes come in another order.
 
     And how many answers these are: of clear items with two candidates or more.
     """
     changed: list[bool] = []
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for item in items:
         view = finder.look(item.picture.load())
         candidates = finder.candidates(view, item.dialogue)
@@ -400,7 +400,7 @@ class _Run:
     ) -> Row:
         """The row with its records. name: of the data set."""
         measure(row, grounder, items, finder)
-        grammar = None if name == "it2p" else rich_grammar(self.options.world)
+        grammar = grammar_of(BLOCKS.name if name == "it2p" else self.options.world)
         samples = dialogue_samples(items, grammar, EVALUATION_SEED, self.options.dialogues)
         row.dialogues = converse_all(grounder, samples)
         return row

@@ -17,21 +17,21 @@ from clue_ros.dialogue.types import MAX_QUESTIONS, Box
 from clue_ros.lab.data.referring import ReferringItem
 from clue_ros.lab.evaluation.protocol import DialogueRequest, EvalSample, Record, evaluate
 from clue_ros.lab.language.rich_grammar import RichGrammar
-from clue_ros.lab.language.simulated_user import PlainUser, RichUser
+from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.metrics import MIN_IOU, mean, ratio, rounded, wilson
 from clue_ros.lab.report import with_progress
 
 
 def dialogue_samples(
     items: Sequence[ReferringItem],
-    grammar: RichGrammar | None,
+    grammar: RichGrammar,
     seed: int,
     limit: int | None = None,
 ) -> list[EvalSample]:
     """A sample for each picture with ambiguous requests, the same for the same seed.
 
     Its users answer once: make samples anew for each model that is measured. grammar: of the users'
-    words; None: the plain grammar. limit: largest number of dialogues.
+    words. limit: largest number of dialogues.
     """
     by_picture: dict[str, list[DialogueRequest]] = {}
     load: dict[str, Any] = {}
@@ -49,11 +49,7 @@ def dialogue_samples(
         rng = np.random.default_rng([seed, number])
         target = int(rng.choice(meant))
         words = int(rng.integers(2**31))
-        user = (
-            PlainUser(scene.objects, target, meant, words)
-            if grammar is None
-            else RichUser(grammar, scene.objects, target, meant, words)
-        )
+        user = RichUser(grammar, scene.objects, target, meant, words)
         height, width = scene.image.shape[:2]
         (truth,) = ReferringItem(item.picture, item.turns, (boxes[target],)).boxes((width, height))
         grades = {"accuracy": lambda box, truth=truth: box.iou(truth) >= MIN_IOU}

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.dialogue.types import Box, Dialogue, Fractions
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import InvigSample, numbered, without_tokens
-from clue_ros.lab.data.invig_layouts import Fractions
 from clue_ros.lab.data.json_stream import JsonSpool
 from clue_ros.lab.evaluation.options import note
 from clue_ros.lab.evaluation.text_scores import COLUMNS, text_scores

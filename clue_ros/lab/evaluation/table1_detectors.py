@@ -1,11 +1,12 @@
 """Table I (section IV-A.3): every ambiguity detector, in domain and out of domain.
 
 In domain: held-out simulated scenes and IT2P photographs, at most two clear and two ambiguous
-requests for an image. Out of domain: a simulated world ("novel") with objects, tables and a camera
-that training never had. With --rows instead: labelled photographs from anywhere (docs/rows.md).
-Each trained variant has one folder for each seed, DETECTORS/VARIANT/seedN, and is trained first if
-that is missing; its threshold was chosen on validation data. "own" is the detector in the model's
-own folder, or the one that --detector names. The baselines need no training and decide at 0.5.
+requests for an image. Out of domain: a simulated world ("rich-unseen") with tables, light and a
+lens that training never had. With --rows instead: labelled photographs from anywhere
+(docs/rows.md). Each trained variant has one folder for each seed, DETECTORS/VARIANT/seedN, and is
+trained first if that is missing; its threshold was chosen on validation data. "own" is the detector
+in the model's own folder, or the one that --detector names. The baselines need no training and
+decide at 0.5.
 
 Probabilities are kept in DETECTORS/predictions: a second run computes only those that have changed.
 With --markdown the published figures of the paper stand beside ours.
@@ -48,6 +49,7 @@ from clue_ros.lab.metrics import (
 from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
 from clue_ros.lab.published import TABLE_1, TABLE_2
 from clue_ros.lab.report import plot_reliability, spread, table, with_progress
+from clue_ros.lab.simulator.worlds import RICH_UNSEEN
 from clue_ros.lab.training.detector import (
     EMBEDDED,
     DetectorOptions,
@@ -61,7 +63,6 @@ from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.loading import find_base, find_model, fingerprint, read_json, replacing
 
-NOVEL = "novel"  # the world that training never has
 OWN = "own"  # the detector in the model's own folder
 BASE_ONLY = "candidate-count"  # a detector without weights of its own
 ROWS = "rows"  # the domain of --rows
@@ -322,8 +323,10 @@ class MissingOptions(DetectorRecipe):
 class Table1Options(DataOptions):
     """The options of ``clue eval detectors``."""
 
-    novel: Path | None = option(
-        None, "folder of the novel world's test scenes; default: that of --tabletop", metavar="DIR"
+    unseen: Path | None = option(
+        None,
+        f"folder of the test scenes of {RICH_UNSEEN.name}; default: that of --tabletop",
+        metavar="DIR",
     )
     test_scenes: int = option(300, "number of test scenes of each world", type=at_least(1))
     rows: Path | None = option(
@@ -390,8 +393,10 @@ def load_domains(options: Table1Options) -> dict[str, Domain]:
     if photos is not None:
         samples = it2p_samples(photos, split="test", per_image=per_image)
         known += labelled_images(samples, "it2p", "test")
-    scenes = require_scenes(options.novel or options.tabletop, "test", count, world=NOVEL)
-    unseen = labelled_images(tabletop_samples(scenes, per_image=per_image), NOVEL, "test")
+    world = RICH_UNSEEN.name
+    scenes = require_scenes(options.unseen or options.tabletop, "test", count, world)
+    samples = tabletop_samples(scenes, world, per_image=per_image)
+    unseen = labelled_images(samples, world, "test")
     return {"in_domain": Domain(known), "out_of_domain": Domain(unseen)}
 
 

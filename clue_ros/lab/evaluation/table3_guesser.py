@@ -18,10 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from clue_ros.dialogue.grounder import Grounder
-from clue_ros.dialogue.types import Box, Grounding
+from clue_ros.dialogue.types import Box, Fractions, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
@@ -31,13 +29,12 @@ from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
 from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
-from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
+from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.plain_grammar import plain_answer, plain_question
+from clue_ros.lab.language.questions import ask
 from clue_ros.lab.language.simulated_user import question_axis
 from clue_ros.lab.metrics import (
     MIN_IOU,
-    center_inside,
     center_near,
     mean,
     ratio,
@@ -48,13 +45,12 @@ from clue_ros.lab.options import add_options, at_least, option, read_options, re
 from clue_ros.lab.published import TABLE_3
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
-from clue_ros.lab.simulator.scene import Scene, SceneObject
+from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.shards import SPLITS
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 
 DATA = ("invig", "it2p", "tabletop")
 CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
-_MAX_QUESTIONS = 6  # a simulated dialogue that is still open then is left out
 
 
 @dataclass(frozen=True)
@@ -142,62 +138,14 @@ def _tabletop(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]
         for split in (SPLITS if options.split == "all" else (options.split,))
         for scene in load_scenes(folder, split, options.limit, options.world)
     ]
-    if world_spec(options.world).language == "plain":
-        samples = tabletop_dialogues(scenes, per_image=options.per_image, seed=options.seed)
-        return [TargetDialogue(sample) for sample in samples], []
     told = sample_dialogues(
         scenes,
         grammar_of(options.world),
         name="scene",
-        per_image=2 * options.per_image,  # as many as clear and asked ones in the plain worlds
+        per_image=2 * options.per_image,  # as many as clear and asked ones about a photograph
         seed=options.seed,
     )
     return [TargetDialogue(sample) for sample, _ in told], []
-
-
-def tabletop_dialogues(scenes: Iterable[Scene], *, per_image: int, seed: int) -> list[InvigSample]:
-    """Up to `per_image` clear requests about each scene, and as many that need questions.
-
-    The requests are those of `clue eval tabletop`. A request that no answers settle is left out.
-    """
-    samples = []
-    for index, scene in enumerate(scenes):
-        rng = np.random.default_rng([seed, index])
-        for kind, ambiguous in (("clear", False), ("asked", True)):
-            requests = requests_about(scene.objects, rng, per_image, ambiguous=ambiguous)
-            for number, (text, candidates) in enumerate(requests):
-                target = int(rng.choice(candidates)) if ambiguous else candidates[0]
-                exchanges = _settle(candidates, target, scene.objects, rng)
-                if exchanges is not None:
-                    sample = InvigSample(
-                        id=f"scene {index} {kind} {number}",
-                        image_id=f"scene {index}",
-                        load=partial(getattr, scene, "image"),
-                        request=text,
-                        exchanges=exchanges,
-                        box=scene.objects[target].box,
-                        category=scene.objects[target].kind,
-                    )
-                    samples.append(sample)
-    return samples
-
-
-def _settle(
-    candidates: tuple[int, ...],
-    target: int,
-    objects: Sequence[SceneObject],
-    rng: np.random.Generator,
-) -> tuple[tuple[str, str], ...] | None:
-    """Questions and answers until only the target is left; None where words do not get there."""
-    exchanges: list[tuple[str, str]] = []
-    while len(candidates) > 1 and len(exchanges) < _MAX_QUESTIONS:
-        question = plain_question(candidates, objects)
-        said = plain_answer(question, target, candidates, objects, rng)
-        if said is None:
-            return None
-        exchanges.append((question.text, said[0]))
-        candidates = said[1]
-    return tuple(exchanges) if candidates == (target,) else None
 
 
 def it2p_dialogues(
@@ -257,7 +205,7 @@ class _Photograph:
         return TargetDialogue(sample, at, self._regions[block].estimated)
 
     def question(self, text: str, point: Point) -> str | None:
-        """The plain grammar's question about the blocks that a command can mean.
+        """The grammar's question about the blocks that a command can mean.
 
         None where they are not known. The target is always one of them.
         """
@@ -269,20 +217,15 @@ class _Photograph:
         objects = [
             SceneObject("block", block.color or "", self._box(i)) for i, block in enumerate(blocks)
         ]
-        return plain_question(candidates, objects).text
+        return ask(candidates, objects, {}).text
 
     def _block(self, point: Point) -> int:
         return self._image.blocks.index(nearest(self._image.blocks, point))
 
-    def _box(self, block: int) -> tuple[float, float, float, float]:
+    def _box(self, block: int) -> Fractions:
         """The box of a block as fractions of the image."""
-        x_min, y_min, x_max, y_max = self._regions[block].box
-        return (
-            max(x_min, 0.0) / self._width,
-            max(y_min, 0.0) / self._height,
-            min(x_max, self._width) / self._width,
-            min(y_max, self._height) / self._height,
-        )
+        found = Box(*self._regions[block].box).clipped(self._width, self._height)
+        return found.in_fractions(self._width, self._height).as_tuple()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -328,8 +271,7 @@ def guess_all(
         reply = clue.reply(view, dialogue, force_grounding=True)
         if not isinstance(reply, Grounding):
             raise ClueError("the model asked although it had to point")
-        x_min, y_min, x_max, y_max = item.sample.box
-        truth = Box(x_min * width, y_min * height, x_max * width, y_max * height)
+        truth = Box(*item.sample.box).in_pixels(width, height)
         near = None
         if item.point is not None:
             near = center_near(reply.box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
@@ -342,7 +284,7 @@ def guess_all(
                 box=reply.box.as_list(),
                 truth=truth.as_list(),
                 iou=reply.box.iou(truth),
-                center=center_inside(reply.box, truth),
+                center=truth.contains(reply.box.center),
                 near=near,
                 estimated=item.estimated,
             )

@@ -5,10 +5,9 @@ boxes whose centre lies in the target's box. The scenes are new to the model, an
 drawn by the grammar of its training data. In a dialogue a simulated user who sees the target
 answers the question that was asked.
 
-``--world novel`` measures out of domain, with objects, tables and a camera that training never had:
-requests made of training's words are reported apart from those with a noun or a colour that it
-never used. The results of a rich world are broken down by the kind of request, the number of
-look-alikes, size and visibility, and the worst slices are listed.
+``--world rich-unseen`` measures out of domain, with tables, light and a lens that training never
+had. The results are broken down by the kind of request, the number of look-alikes, size and
+visibility, and the worst slices are listed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,24 +37,18 @@ from clue_ros.lab.evaluation.protocol import (
     Grade,
     Record,
 )
-from clue_ros.lab.language.grammars import rich_grammar
+from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.object_grammar import ObjectGrammar
-from clue_ros.lab.language.plain_grammar import (
-    named_by,
-    plain_reference,
-    plain_request,
-    unseen_words,
-)
-from clue_ros.lab.language.references import Reference, referents
+from clue_ros.lab.language.references import Reference
 from clue_ros.lab.language.rich_grammar import RichGrammar
-from clue_ros.lab.language.simulated_user import PlainUser, RichUser
-from clue_ros.lab.metrics import MIN_IOU, center_inside, ratio, wilson
+from clue_ros.lab.language.simulated_user import RichUser
+from clue_ros.lab.metrics import MIN_IOU, ratio, wilson
 from clue_ros.lab.options import add_options, at_least, option, output_file, read_options
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.object_catalogue import OBJECTS
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS, how_to_make, list_shards, read_scenes
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 
 
 def load_scenes(
@@ -76,8 +69,7 @@ def load_scenes(
 def pixel_box(scene: Scene, target: int) -> Box:
     """The box of an object in pixels of the scene's image."""
     height, width = scene.image.shape[:2]
-    x0, y0, x1, y1 = scene.objects[target].box
-    return Box(x0 * width, y0 * height, x1 * width, y1 * height)
+    return Box(*scene.objects[target].box).in_pixels(width, height)
 
 
 def grades_of(scene: Scene, target: int) -> dict[str, Grade]:
@@ -85,86 +77,32 @@ def grades_of(scene: Scene, target: int) -> dict[str, Grade]:
     truth = pixel_box(scene, target)
     return {
         "accuracy": lambda box: box.iou(truth) >= MIN_IOU,
-        "center": lambda box: center_inside(box, truth),
+        "center": lambda box: truth.contains(box.center),
     }
 
 
 # -------------------------------------------------------------------------------------------------
-# Requests in the plain grammar (worlds "blocks" and "novel").
-
-GROUPS: dict[str, Callable[[Record], bool]] = {
-    "only words of blocks": lambda record: not record["unseen"],
-    "a word that blocks lacks": lambda record: bool(record["unseen"]),
-}
-_TRIES = 60  # draws for one request; a scene that allows none of the kind goes without
-
-
-def tabletop_samples(
-    scenes: Iterable[Scene], *, per_image: int = 2, seed: int = 0
-) -> list[EvalSample]:
-    """The requests about each scene: ``per_image`` of each kind where it allows so many."""
-    return [_plain_sample(scene, index, per_image, seed) for index, scene in enumerate(scenes)]
-
-
-def _plain_sample(scene: Scene, index: int, per_image: int, seed: int) -> EvalSample:
-    rng = np.random.default_rng([seed, index])
-    clear = requests_about(scene.objects, rng, per_image, ambiguous=False)
-    ambiguous = requests_about(scene.objects, rng, per_image, ambiguous=True)
-    dialogues = []
-    for text, candidates in ambiguous:
-        target = int(rng.choice(candidates))
-        user = PlainUser(scene.objects, target, candidates, int(rng.integers(2**32)))
-        truth = {"truth": [_rounded_box(scene, target)]}
-        dialogues.append(DialogueRequest(text, grades_of(scene, target), user, truth))
-    return EvalSample(
-        name=f"scene {index}",
-        load=lambda: scene.image,
-        clear=tuple(ClearRequest(text, grades_of(scene, meant[0])) for text, meant in clear),
-        # As many as there are clear ones, so that neither answer is the safe one.
-        ambiguous=tuple(text for text, _ in ambiguous)[: len(clear)],
-        interactive=tuple(dialogues),
-        # names: kind, color, place. unseen: the words that training never used.
-        about=lambda text: {"names": list(named_by(text)), "unseen": list(unseen_words(text))},
-    )
-
-
-def requests_about(
-    objects: Sequence[SceneObject], rng: np.random.Generator, wanted: int, *, ambiguous: bool
-) -> list[tuple[str, tuple[int, ...]]]:
-    """Different requests, each with the objects that it can mean: one, or several."""
-    found: dict[str, tuple[int, ...]] = {}
-    for _ in range(_TRIES):
-        if len(found) == wanted:
-            break
-        reference = plain_reference(objects, rng)
-        candidates = referents(reference, objects)
-        if candidates and (len(candidates) > 1) == ambiguous:
-            found[plain_request(reference, rng)] = candidates
-    return list(found.items())
-
-
-# -------------------------------------------------------------------------------------------------
-# Requests in the rich grammar, each with the slices that it belongs to.
+# Requests in the grammar of the world, each with the slices that it belongs to.
 
 SIZES = ((0.1, "small"), (0.18, "medium"), (2.0, "large"))  # of the root of the box's area
 LIGHT = ((70.0, "dark"), (150.0, "medium"), (256.0, "bright"))  # mean of the picture, 0..255
 VISIBLE = ((0.7, "much hidden"), (0.95, "partly hidden"), (2.0, "in full view"))  # share in sight
 
 
-def rich_samples(
-    scenes: Iterable[Scene], world: str = "rich", *, per_image: int = 2, seed: int = 0
+def tabletop_samples(
+    scenes: Iterable[Scene], world: str = DEFAULT_WORLD, *, per_image: int = 2, seed: int = 0
 ) -> list[EvalSample]:
     """Clear and ambiguous requests about each scene, and requests for absent objects.
 
     ``per_image`` of each where the scene allows so many; of scanned objects one more, with a noun
     that training never had (`HELD_OUT_NOUNS`).
     """
-    grammar = rich_grammar(world)
-    return [_rich_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
+    grammar = grammar_of(world)
+    return [_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
 
 
 @dataclass(frozen=True)
-class RichRequest:
+class SceneRequest:
     """A request, what it says, and the objects (by index) that it can mean."""
 
     text: str
@@ -172,12 +110,12 @@ class RichRequest:
     candidates: tuple[int, ...]
 
 
-def _rich_sample(
+def _sample(
     scene: Scene, number: int, grammar: RichGrammar, per_image: int, seed: int
 ) -> EvalSample:
     rng = np.random.default_rng([seed, number])
     clear, ambiguous, absent = (
-        rich_requests(scene, grammar, want, per_image, rng)
+        requests_about(scene, grammar, want, per_image, rng)
         for want in ("clear", "ambiguous", "absent")
     )
     about = {r.text: _about(scene, r) for r in (*clear, *ambiguous, *absent)}
@@ -210,25 +148,25 @@ def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
     return (grammar.held_out_request(np.random.default_rng([*seed, 1]))[0],)
 
 
-def rich_requests(
+def requests_about(
     scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
-) -> list[RichRequest]:
+) -> list[SceneRequest]:
     """Up to `count` different requests about a scene: "clear", "ambiguous" or "absent"."""
-    found: dict[str, RichRequest] = {}
+    found: dict[str, SceneRequest] = {}
     for _ in range(4 * count):
         if len(found) == count:
             break
         drawn = grammar.reference(scene.objects, rng, want)
         if drawn is not None:
             text = grammar.phrasing.request(drawn[0], rng)
-            found[text] = RichRequest(text, *drawn)
+            found[text] = SceneRequest(text, *drawn)
     return list(found.values())
 
 
 CATALOGUED = Counter(entry.kind for entry in OBJECTS.values())  # objects of each kind
 
 
-def _about(scene: Scene, request: RichRequest) -> dict[str, Any]:
+def _about(scene: Scene, request: SceneRequest) -> dict[str, Any]:
     """The slices that a request belongs to, and its true boxes in pixels."""
     light = _bucket(float(scene.image.mean()), LIGHT)
     slices = {"reference": request.reference.sort, "light": light}
@@ -260,8 +198,7 @@ def _rounded_box(scene: Scene, target: int) -> list[float]:
 
 
 def _side(o: SceneObject) -> float:
-    x0, y0, x1, y1 = o.box
-    return math.sqrt((x1 - x0) * (y1 - y0))
+    return math.sqrt(Box(*o.box).area)
 
 
 def _bucket(value: float, limits: Iterable[tuple[float, str]]) -> str:
@@ -399,7 +336,7 @@ class TabletopOptions(RequestOptions):
     scenes: int = option(400, "largest number of scenes", type=at_least(1))
     worst: Path | None = option(
         None,
-        "draw failures of the three worst slices into FILE (rich worlds only)",
+        "draw failures of the three worst slices into FILE",
         type=output_file(".png", ".jpg", ".jpeg"),
         metavar="FILE",
     )
@@ -416,11 +353,8 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(TabletopOptions, args)
     scenes = load_scenes(options.data, options.split, options.scenes, options.world)
     amount = {"per_image": options.per_image, "seed": options.seed}
-    if world_spec(options.world).language != "plain":
-        options.dialogues.evaluate(
-            rich_samples(scenes, options.world, **amount),
-            breakdown=lambda report, samples: break_down(report, samples, options.worst),
-        )
-    else:
-        options.dialogues.evaluate(tabletop_samples(scenes, **amount), groups=GROUPS)
+    options.dialogues.evaluate(
+        tabletop_samples(scenes, options.world, **amount),
+        breakdown=lambda report, samples: break_down(report, samples, options.worst),
+    )
     return 0

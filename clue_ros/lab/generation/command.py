@@ -59,14 +59,12 @@ from clue_ros.lab.generation.machine import (
 )
 from clue_ros.lab.generation.ray_workers import RAY, RaySettings, ray_outcomes
 from clue_ros.lab.generation.rephrase import Rephraser
-from clue_ros.lab.language.grammars import grammar_of, rich_grammar
-from clue_ros.lab.language.plain_grammar import plain_reference, plain_request
-from clue_ros.lab.language.references import referents
-from clue_ros.lab.language.simulated_user import PlainUser, RichUser
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import REQUESTS, pick
 from clue_ros.lab.options import add_options, at_least, not_negative, option, read_options, required
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.model.loading import fingerprint, local_or_hub
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.wrapper.colors import with_measured_colors
@@ -270,8 +268,7 @@ def true_objects(picture: Picture, image: Image, view: Any) -> list[Candidate]:
     height, width = image.shape[:2]
     out = []
     for o in picture.objects or ():
-        x0, y0, x1, y1 = o.box
-        box = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+        box = Box(*o.box).in_pixels(width, height)
         out.append(Candidate(box, o.kind).known(**{COLOR: o.color}))
     return out
 
@@ -301,46 +298,35 @@ def describe_by_words(case: Case) -> Request | None:
 
 
 class GrammarDescriber:
-    """A request of the world's grammar that can mean the target, ambiguous ones first."""
+    """An ambiguous request of the world's grammar that can mean the target."""
 
     def __init__(self, world: str) -> None:
-        self._world = world
-        self._plain = world_spec(world).language == "plain"
+        self._grammar = grammar_of(world)
 
     def __call__(self, case: Case) -> Request | None:
         """See `MachineParts.describe`."""
-        objects, found = case.picture.objects or (), None
         for _ in range(_TRIES):
-            if self._plain:
-                reference = plain_reference(objects, case.rng)
-                meant = referents(reference, objects)
-                text = plain_request(reference, case.rng)
-            else:
-                grammar = rich_grammar(self._world)
-                drawn = grammar.reference(objects, case.rng, "ambiguous")
-                if drawn is None:
-                    continue
-                meant, text = drawn[1], grammar.phrasing.request(drawn[0], case.rng)
-            if meant and case.target in meant:
-                found = text, tuple(meant)
-                if len(meant) > 1:
-                    break
-        return found
+            drawn = self._grammar.reference(case.picture.objects or (), case.rng, "ambiguous")
+            if drawn is None:
+                continue
+            reference, meant = drawn
+            text = self._grammar.phrasing.request(reference, case.rng)
+            if case.target in meant:
+                return text, meant
+        return None
 
 
 class RulesOfPerson:
     """The simulated users of `clue eval tabletop`."""
 
     def __init__(self, world: str) -> None:
-        self._world = world
+        self._grammar = grammar_of(world)
 
     def __call__(self, case: Case, request: Request) -> User:
         """See `MachineParts.person`."""
         objects, seed = case.picture.objects or (), int(case.rng.integers(2**31))
         meant = request[1] or tuple(range(len(objects)))
-        if world_spec(self._world).language == "plain":
-            return PlainUser(objects, case.target, meant, seed)
-        return RichUser(rich_grammar(self._world), objects, case.target, meant, seed)
+        return RichUser(self._grammar, objects, case.target, meant, seed)
 
 
 class OraclePerson:

@@ -36,7 +36,7 @@ from clue_ros.lab.language.words import Rng
 Image = npt.NDArray[np.uint8]
 User = Callable[[str], str]
 """The person: answers a question."""
-SAME_BOX = 0.9
+UNMOVED = 0.9
 """IoU from which a grounder's box is where it was."""
 
 
@@ -72,10 +72,7 @@ class Case:
     def boxes_in_fractions(self) -> list[Box]:
         """The candidates' boxes, in fractions of the image."""
         height, width = self.image.shape[:2]
-        boxes = (candidate.box for candidate in self.candidates)
-        return [
-            Box(b.x_min / width, b.y_min / height, b.x_max / width, b.y_max / height) for b in boxes
-        ]
+        return [candidate.box.in_fractions(width, height) for candidate in self.candidates]
 
 
 Request = tuple[str, tuple[int, ...]]
@@ -254,7 +251,7 @@ class DialogueMachine:
         for number in reversed(range(len(exchanges))):
             without = kept[:number] + kept[number + 1 :]
             other = self._point(case, request, without)
-            stays = other.box.iou(final.box) >= SAME_BOX and other.score >= final.score
+            stays = other.box.iou(final.box) >= UNMOVED and other.score >= final.score
             if stays and (moved := other.box.iou(case.box)) >= self._settings.min_iou:
                 kept, iou = without, moved
         return kept, iou

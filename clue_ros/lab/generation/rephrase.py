@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from clue_ros.dialogue.inflection import singulars
 from clue_ros.dialogue.noun_phrases import ENGLISH, KINDS
 from clue_ros.dialogue.types import clean_text
 from clue_ros.errors import ClueError
@@ -56,9 +57,9 @@ def facts_of(text: str, names: Iterable[str] = ()) -> list[str]:
     known = {word for name in (*KINDS, *names) for word in name.lower().split()}
     found: list[str] = []
     for word in re.findall(r"\w+", _BEFORE_PLACE.sub("", plain)):
-        singular = word.removesuffix("s")
-        if word in known or singular in known:
-            found.append(word if word in known else singular)
+        name = next((form for form in (word, *sorted(singulars(word))) if form in known), None)
+        if name is not None:
+            found.append(name)
         elif word in _NO:
             found.append("no")
         elif word in _YES:

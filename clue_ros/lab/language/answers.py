@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clue_ros.dialogue.places import RELATION_DIRECTIONS
 from clue_ros.lab.language import words
 from clue_ros.lab.language.phrases import Phrasing
 from clue_ros.lab.language.questions import MAX_OPTIONS, ClarifyingQuestion, partitions
@@ -148,7 +149,7 @@ class Respondent:
             landmark = Landmark(self.objects[at].kind)
             if landmark_object(landmark, self.objects) != at:
                 continue
-            for relation in map(str, self.rng.permutation([*words.DIRECTIONS, "next"])):
+            for relation in map(str, self.rng.permutation([*RELATION_DIRECTIONS, "next"])):
                 found = by_relation(self.candidates, self.objects, relation, landmark)
                 if found == (self.target,):
                     template = pick(self.rng, words.RELATIONS[relation])

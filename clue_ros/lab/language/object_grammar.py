@@ -12,7 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from clue_ros.dialogue.inflection import indefinite, plural
 from clue_ros.dialogue.object_names import KIND_NAMES
+from clue_ros.dialogue.places import RELATION_DIRECTIONS
 from clue_ros.lab.language import words
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.object_words import (
@@ -38,7 +40,7 @@ from clue_ros.lab.language.references import (
     relation_holds,
 )
 from clue_ros.lab.language.rich_grammar import RequestForm, RichGrammar, random_form
-from clue_ros.lab.language.words import DIRECTIONS, REQUESTS, SIZES, Rng, pick
+from clue_ros.lab.language.words import REQUESTS, SIZES, Rng, pick
 from clue_ros.lab.simulator.object_catalogue import COLORS, OBJECTS
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
@@ -118,7 +120,7 @@ class ObjectPhrasing(Phrasing):
         parts = [w for w in (reference.color, material) if w]
         if reference.kind is None:
             return " ".join(["anything", *parts])
-        text = words.indefinite(" ".join([*parts, reference.kind]))
+        text = indefinite(" ".join([*parts, reference.kind]))
         return re.sub(r"^some ", "any ", text)
 
 
@@ -185,15 +187,15 @@ class ObjectGrammar(RichGrammar):
     def dialogue(
         self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
-        """See `Grammar.dialogue`."""
+        """See `RichGrammar.dialogue`."""
         return super().dialogue(self.known(objects), rng, want, balanced=balanced)
 
     def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
-        """See `Grammar.dialogue_of_sort`."""
+        """See `RichGrammar.dialogue_of_sort`."""
         return super().dialogue_of_sort(self.known(objects), rng, sort)
 
     def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
-        """See `Grammar.noun_phrase`; no "something to cut with"."""
+        """See `RichGrammar.noun_phrase`; no "something to cut with"."""
         objects = self.known(objects)
         want = "clear" if rng.uniform() < 0.5 else "ambiguous"
         shares = {k: v for k, v in self.balanced_sorts[want].items() if k != "use"}
@@ -269,8 +271,8 @@ class ObjectGrammar(RichGrammar):
         landmark = Landmark(self.noun_of(other, rng), mark_color)
         if is_called(o, landmark.kind) and mark_color in (None, o.color):
             return Reference()  # nobody says "the mug by the mug"
-        holding = [r for r in (*DIRECTIONS, "next") if relation_holds(o, other, r)]
-        relation = pick(rng, holding) if holding else pick(rng, [*DIRECTIONS, "next"])
+        holding = [r for r in (*RELATION_DIRECTIONS, "next") if relation_holds(o, other, r)]
+        relation = pick(rng, holding) if holding else pick(rng, [*RELATION_DIRECTIONS, "next"])
         return Reference(noun, color, relation=(relation, landmark))
 
     def _absent_reference(self, objects: Objects, rng: Rng) -> Reference:
@@ -297,8 +299,8 @@ class ObjectGrammar(RichGrammar):
         return text, words.NOTHING.format(self.phrasing.missing(reference))
 
     def words(self) -> list[str]:
-        """See `Grammar.words`; with every misspelling."""
-        several = [words.plural(noun) for noun in self.all_nouns if noun not in self.single]
+        """See `RichGrammar.words`; with every misspelling."""
+        several = [plural(noun) for noun in self.all_nouns if noun not in self.single]
         texts = [*super().words(), *self.all_nouns, *several]
         texts += [*ABSENT_NOUNS, *USE_REQUESTS, *POLITE_REQUESTS, *CORRECTIONS]
         texts += [phrase for use in USES.values() for phrase in use.phrases]
@@ -320,7 +322,7 @@ def _misspellings(
         texts += [form.replace("{}", "") for forms in table.values() for form in forms]
     content = {w for text in texts for w in re.findall(r"[a-z]+", text)}
     content -= {"from", "near", "close", "front", "back", "before"}
-    every = [*nouns, *map(words.plural, nouns), *ABSENT_NOUNS, *HELD_OUT_NOUNS]
+    every = [*nouns, *map(plural, nouns), *ABSENT_NOUNS, *HELD_OUT_NOUNS]
     taken = {w for text in every for w in re.findall(r"[a-z]+", text)}
     table = misspelling_table(content)
     found = {w: tuple(s for s in made if s not in taken)[:2] for w, made in table.items()}

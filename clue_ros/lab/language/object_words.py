@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clue_ros.dialogue.object_names import comma_separated
+
 
 @dataclass(frozen=True)
 class Use:
@@ -18,9 +20,7 @@ class Use:
 
 
 def _use(phrases: str, kinds: str, perhaps: str = "") -> Use:
-    def split(text: str) -> tuple[str, ...]:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-
+    split = comma_separated
     return Use(split(phrases), frozenset(split(kinds)), frozenset(split(perhaps)))
 
 

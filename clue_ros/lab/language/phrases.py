@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from clue_ros.dialogue.inflection import indefinite, plural
 from clue_ros.lab.language.object_words import MATERIALS
 from clue_ros.lab.language.references import Landmark, Reference
 from clue_ros.lab.language.words import (
@@ -20,9 +21,7 @@ from clue_ros.lab.language.words import (
     REQUESTS,
     SIZES,
     Rng,
-    indefinite,
     pick,
-    plural,
 )
 
 MISSPELT_RATE = 0.05

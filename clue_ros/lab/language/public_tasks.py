@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from clue_ros.lab.language.dialogues import Grammar
+from clue_ros.dialogue.inflection import indefinite
+from clue_ros.dialogue.inflection import plural as plural_of
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.object_grammar import ObjectGrammar
 from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
-from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, indefinite, pick
-from clue_ros.lab.language.words import plural as plural_of
+from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.words import ANY_NOUNS, ANY_PLURALS, NUMBERS, Rng, pick
 from clue_ros.lab.simulator.scene import SceneObject
 from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.worlds import world_spec
@@ -100,7 +101,7 @@ class PublicTasks:
 
     nouns: Mapping[str, tuple[str, ...]]
     colors: tuple[str, ...]
-    grammar: Grammar
+    grammar: RichGrammar
     single: frozenset[str] = frozenset()
 
     def _plural(self, noun: str) -> str:
@@ -362,7 +363,7 @@ def public_tasks(world: str) -> PublicTasks:
     return tasks_of(world_spec(world), grammar_of(world))
 
 
-def tasks_of(spec: WorldSpec, grammar: Grammar) -> PublicTasks:
+def tasks_of(spec: WorldSpec, grammar: RichGrammar) -> PublicTasks:
     """The sentences of a world with a grammar. The object grammar has more nouns and colours."""
     if isinstance(grammar, ObjectGrammar):
         nouns = {noun: (noun,) for noun in grammar.all_nouns}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from clue_ros.dialogue.places import row_of_places, spread_axis
 from clue_ros.lab.language.references import Candidates, Objects, by_size, has_color, is_called
 from clue_ros.lab.language.words import NOTHING, WHERE, WHICH_COLOR, adjective
 
@@ -39,10 +38,9 @@ def nothing(missing: str) -> ClarifyingQuestion:
     return ClarifyingQuestion(NOTHING.format(missing), "nothing", {})
 
 
-def list_options(axis: str, groups: Groups, opening: str = "") -> ClarifyingQuestion:
+def list_options(axis: str, groups: Groups) -> ClarifyingQuestion:
     """For example "the red one , the blue one or the green one ?"."""
-    tokens = opening.split()
-    options = []
+    tokens, options = list[str](), list[tuple[int, int]]()
     for i, (word, owners) in enumerate(groups.items()):
         if i > 0:
             tokens.append("or" if i == len(groups) - 1 else ",")
@@ -63,11 +61,9 @@ def group_by(values: Mapping[int, str]) -> dict[str, Candidates]:
 
 def group_by_place(candidates: Sequence[int], objects: Objects) -> dict[str, Candidates]:
     """Name two or three objects by place, along the image axis on which they are spread more."""
-    centers = np.array([objects[i].center for i in candidates])
-    upright = int(np.ptp(centers[:, 1]) > np.ptp(centers[:, 0]))
-    owners = sorted(candidates, key=lambda i: objects[i].center[upright])
-    ends = ("upper", "lower") if upright else ("left", "right")
-    words = [ends[0], "middle", ends[1]] if len(owners) == 3 else list(ends)
+    axis = spread_axis(objects[i].center for i in candidates)
+    owners = sorted(candidates, key=lambda i: objects[i].center[axis])
+    words = row_of_places([objects[i].center for i in owners])
     return {word: (owner,) for word, owner in zip(words, owners, strict=True)}
 
 

@@ -18,8 +18,21 @@ from itertools import pairwise
 
 import numpy as np
 
+from clue_ros.dialogue.places import (
+    BEFORE_NOUN,
+    CORNERS,
+    COUNTED_FROM,
+    DIRECTIONS,
+    EXTREMES,
+    FORMS,
+    SIDES,
+    Position,
+    along,
+    beside,
+    spread_axis,
+)
+from clue_ros.dialogue.types import Box
 from clue_ros.lab.language.object_words import USES
-from clue_ros.lab.language.words import DIRECTIONS
 from clue_ros.lab.simulator.scene import SceneObject
 
 Objects = Sequence[SceneObject]
@@ -47,19 +60,10 @@ PLACE_GAP, EXTREME_GAP = (0.11, 0.19), (0.065, 0.13)
 ANSWER_GAP = (0.0, 0.05)
 """The same for an answer that chooses among two or three candidates."""
 
-ORDER_AXES: dict[str, tuple[int, int]] = {
-    "left": (0, 1), "right": (0, -1), "top": (1, 1), "bottom": (1, -1),
-}  # fmt: skip
-# Direction (x, y) in which a place word ranks objects; x right, y down.
-PLACE_DIRECTIONS: dict[str, tuple[float, float]] = {
-    "left": (-1, 0), "right": (1, 0), "upper": (0, -1), "lower": (0, 1),
-    "leftmost": (-1, 0), "rightmost": (1, 0), "top": (0, -1), "bottom": (0, 1),
-    "upper left": (-0.7, -0.7), "upper right": (0.7, -0.7),
-    "lower left": (-0.7, 0.7), "lower right": (0.7, 0.7),
-}  # fmt: skip
-PLACES: tuple[str, ...] = (*PLACE_DIRECTIONS, "middle")
-_EXTREMES = ("leftmost", "rightmost", "top", "bottom")
-_CORNERS = ("upper left", "upper right", "lower left", "lower right")
+PLACES: tuple[str, ...] = tuple(BEFORE_NOUN)
+PLACE_DIRECTIONS: dict[str, Position] = {
+    word: DIRECTIONS[FORMS[word]] for word in PLACES if word != "middle"
+}
 
 
 @dataclass(frozen=True)
@@ -260,31 +264,20 @@ def by_relation(
 
 def relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool | None:
     """Whether an object is in a relation to the landmark; None where people would differ."""
-    (x, y), (u, v) = o.center, landmark.center
     if relation == "next":
-        gap = _gap(o, landmark)
+        gap = Box(*o.box).gap(Box(*landmark.box))
         return True if gap <= TOUCHING[0] else False if gap >= TOUCHING[1] else None
-    ax, ay = DIRECTIONS[relation]
-    along = ax * (x - u) + ay * (y - v)
-    across = abs(ay * (x - u)) + abs(ax * (y - v))
-    if along < ALONG[0] or across > ACROSS[1] * along:
+    distance, across = beside(o.center, landmark.center, relation)
+    if distance < ALONG[0] or across > ACROSS[1] * distance:
         return False
-    return True if along >= ALONG[1] and across <= ACROSS[0] * along else None
-
-
-def _gap(o: SceneObject, other: SceneObject) -> float:
-    """Distance between two boxes; 0 where they touch."""
-    a, b = o.box, other.box
-    x = max(0.0, a[0] - b[2], b[0] - a[2])
-    y = max(0.0, a[1] - b[3], b[1] - a[3])
-    return float((x * x + y * y) ** 0.5)
+    return True if distance >= ALONG[1] and across <= ACROSS[0] * distance else None
 
 
 def by_order(pool: Sequence[int], objects: Objects, number: int, side: str) -> Candidates | None:
     """The number-th object of a pool counted from a side; None where the order is not plain."""
     if len(pool) < max(2, number):
         return None
-    axis, _ = ORDER_AXES[side]
+    axis = int(side in ("top", "bottom"))
     places = _counted(pool, objects, side)
     # Nobody counts from the left what lies one behind the other.
     spread = np.ptp([objects[i].center for i in pool], axis=0)
@@ -298,8 +291,8 @@ def by_order(pool: Sequence[int], objects: Objects, number: int, side: str) -> C
 
 def _counted(pool: Sequence[int], objects: Objects, side: str) -> list[tuple[float, int]]:
     """(position along the side's axis, object), in the order in which they are counted."""
-    axis, sign = ORDER_AXES[side]
-    return sorted((sign * objects[i].center[axis], i) for i in pool)
+    direction = DIRECTIONS[COUNTED_FROM[side]]
+    return sorted((-along(objects[i].center, direction), i) for i in pool)
 
 
 def by_place(
@@ -308,9 +301,8 @@ def by_place(
     """The objects of a pool that a place word can mean; None where people would differ."""
     if place == "middle":
         return _middle(pool, objects)
-    near, far = gap if gap is not None else (EXTREME_GAP if place in _EXTREMES else PLACE_GAP)
-    ax, ay = PLACE_DIRECTIONS[place]
-    score = {i: ax * objects[i].center[0] + ay * objects[i].center[1] for i in pool}
+    near, far = gap if gap is not None else (EXTREME_GAP if place in EXTREMES else PLACE_GAP)
+    score = {i: along(objects[i].center, PLACE_DIRECTIONS[place]) for i in pool}
     best = max(score.values())
     behind = sorted((best - s, i) for i, s in score.items())
     if any(near < distance < far for distance, _ in behind):
@@ -325,7 +317,7 @@ def _is_called_so(chosen: Sequence[int], objects: Objects, place: str, pool: Seq
     Nobody calls the only red block "the left red one" when it lies on the right, nor gives a
     corner's name to a block that is in no corner of the others.
     """
-    if len(pool) > 1 and place not in _CORNERS:
+    if len(pool) > 1 and place not in CORNERS:
         return True
     ax, ay = PLACE_DIRECTIONS[place]
     others = range(len(objects)) if len(pool) == 1 else pool
@@ -339,17 +331,17 @@ def _middle(pool: Sequence[int], objects: Objects) -> Candidates | None:
     """The middle one of three, along the axis on which they are spread more."""
     if len(pool) != 3:
         return None
-    centers = np.array([objects[i].center for i in pool])
-    axis = int(np.ptp(centers[:, 1]) > np.ptp(centers[:, 0]))
-    order = np.argsort(centers[:, axis])
-    gaps = np.diff(centers[order, axis])
-    return (pool[int(order[1])],) if gaps.min() > 0.08 else None
+    axis = spread_axis(objects[i].center for i in pool)
+    first, middle, last = sorted(pool, key=lambda i: objects[i].center[axis])
+    a, b, c = (objects[i].center[axis] for i in (first, middle, last))
+    return (middle,) if min(b - a, c - b) > 0.08 else None
 
 
 def place_answers(target: int, candidates: Sequence[int], objects: Objects) -> list[str]:
     """Place words that tell the target from the other candidates, simplest first."""
-    words = ("left", "right", "upper", "lower", *_CORNERS)
-    found = [p for p in words if by_place(candidates, objects, p, ANSWER_GAP) == (target,)]
+    found = [
+        p for p in (*SIDES, *CORNERS) if by_place(candidates, objects, p, ANSWER_GAP) == (target,)
+    ]
     if by_place(candidates, objects, "middle") == (target,):
         found.insert(0, "middle")
     return found

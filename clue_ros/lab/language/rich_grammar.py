@@ -1,4 +1,4 @@
-"""The rich grammar of the rich worlds: sizes, relations, orders, negations, plurals, misspellings.
+"""The rich grammar, of every world: sizes, relations, orders, negations, plurals, misspellings.
 
 A request for an object that is not there gets "I don't see a banana", and often another request.
 """
@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clue_ros.dialogue.inflection import plural
+from clue_ros.dialogue.places import RELATION_DIRECTIONS
 from clue_ros.lab.language import words
 from clue_ros.lab.language.answers import Respondent, unique_references
-from clue_ros.lab.language.dialogues import DialogueState, Grammar
+from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.phrases import Phrasing, misspelling_table
 from clue_ros.lab.language.questions import ClarifyingQuestion, ask, nothing
 from clue_ros.lab.language.references import (
@@ -26,7 +28,7 @@ from clue_ros.lab.language.references import (
     counted_before,
     referents,
 )
-from clue_ros.lab.language.words import DIRECTIONS, SIZES, Rng, pick
+from clue_ros.lab.language.words import SIZES, Rng, pick
 from clue_ros.lab.simulator.spec import WorldSpec
 
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
@@ -99,7 +101,9 @@ def random_reference(objects: Objects, rng: Rng, form: RequestForm | None = None
     if sort == "relation":
         other = objects[int(rng.integers(len(objects)))]
         landmark = Landmark(other.kind, other.color if rng.uniform() < 0.4 else None)
-        return Reference(kind, color, relation=(pick(rng, [*DIRECTIONS, "next"]), landmark))
+        return Reference(
+            kind, color, relation=(pick(rng, [*RELATION_DIRECTIONS, "next"]), landmark)
+        )
     if sort == "order":
         side = str(rng.choice(["left", "right", "top", "bottom"], p=[0.4, 0.4, 0.1, 0.1]))
         return Reference(kind, color, order=(int(rng.integers(1, HIGHEST + 1)), side))
@@ -112,9 +116,10 @@ def random_reference(objects: Objects, rng: Rng, form: RequestForm | None = None
     return Reference(o.kind, color, plural=same if rng.uniform() < 0.4 else 0)
 
 
-class RichGrammar(Grammar):
-    """The grammar of the rich worlds, with the kinds and colours of one world.
+class RichGrammar:
+    """How people and the robot talk about the objects of a world. Every choice is drawn from `rng`.
 
+    via: whether the states of clear requests say which objects are counted (`DialogueState.via`).
     nouns: kind -> the noun that the robot uses. phrasing: how people put references into words.
     """
 
@@ -192,14 +197,25 @@ class RichGrammar(Grammar):
     def dialogue(
         self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
-        """See `Grammar.dialogue`."""
+        """Draw a dialogue; [] when no request of the wanted kind was found.
+
+        Args:
+            objects: the objects of the scene.
+            rng: source of every choice.
+            want: "clear", "ambiguous" or "absent" (the first request); None draws one of them.
+            balanced: draw clear and ambiguous requests in similar forms, for training. False: in
+                the proportions in which people use them.
+        """
         if want is None:
             wants = BALANCED_WANTS if balanced else WANTS
             want = str(rng.choice(list(wants), p=list(wants.values())))
         return self._dialogue(self.reference(objects, rng, want, balanced=balanced), objects, rng)
 
     def dialogue_of_sort(self, objects: Objects, rng: Rng, sort: str) -> list[DialogueState]:
-        """See `Grammar.dialogue_of_sort`; as many are ambiguous as with `dialogue`."""
+        """Draw a dialogue whose request is of a sort ("order", "size"); [] when none was found.
+
+        As many are ambiguous as with `dialogue`.
+        """
         wants = [want for want in ("clear", "ambiguous") if sort in self.balanced_sorts[want]]
         shares = np.array([BALANCED_WANTS[want] for want in wants])
         want = str(rng.choice(wants, p=shares / shares.sum()))
@@ -219,16 +235,44 @@ class RichGrammar(Grammar):
         return states
 
     def noun_phrase(self, objects: Objects, rng: Rng) -> tuple[str, Candidates] | None:
-        """See `Grammar.noun_phrase`."""
+        """Draw a noun phrase and the objects it can mean; None where people would differ."""
         want = "clear" if rng.uniform() < 0.5 else "ambiguous"
         found = self.reference(objects, rng, want, tries=30, balanced=True)
         if found is None:
             return None
         return self.phrasing.typed(self.phrasing.phrase(found[0], rng), rng), found[1]
 
+    def dialogue_from(
+        self, text: str, candidates: Candidates, objects: Objects, rng: Rng, missing: str = ""
+    ) -> list[DialogueState]:
+        """Draw the dialogue that begins with the request `text`, which means `candidates`.
+
+        It ends when one object is left, after MAX_ASKED questions, or when the person has nothing
+        more to say. missing: the noun phrase that the robot does not see, when there are no
+        candidates.
+        """
+        target = int(rng.choice(candidates if candidates else range(len(objects))))
+        context, states = text, list[DialogueState]()
+        for asked in range(MAX_ASKED + 1):
+            if len(candidates) == 1:
+                return [*states, DialogueState(context, candidates, None)]
+            if asked == MAX_ASKED:
+                return states
+            question = self._question(candidates, objects, asked, missing)
+            states.append(DialogueState(context, candidates, question.text, question.options))
+            said = self._answer(question, target, candidates, objects, rng)
+            if said is None:
+                return states
+            context = f"{context} assistant: {question.text} user: {said[0]}"
+            candidates = said[1]
+            if target not in candidates:  # the person left the choice open, or changed their mind
+                target = int(rng.choice(candidates))
+        return states
+
     def _question(
-        self, candidates: Candidates, objects: Objects, rng: Rng, asked: int, missing: str
+        self, candidates: Candidates, objects: Objects, asked: int, missing: str
     ) -> ClarifyingQuestion:
+        """Ask about the candidates; asked: number of questions before."""
         return ask(candidates, objects, self.nouns, asked=asked) if candidates else nothing(missing)
 
     def _answer(
@@ -239,6 +283,7 @@ class RichGrammar(Grammar):
         objects: Objects,
         rng: Rng,
     ) -> tuple[str, Candidates] | None:
+        """Answer with the target in mind: the words, and the candidates that they leave."""
         if question.axis == "nothing":
             return self.restate(target, objects, rng)
         if rng.uniform() < CORRECTION_RATE:
@@ -260,7 +305,7 @@ class RichGrammar(Grammar):
         return self.phrasing.typed(text, rng), (target,)
 
     def words(self) -> list[str]:
-        """See `Grammar.words`; with every misspelling."""
+        """Texts that together hold every word of the grammar, misspellings too."""
         tables = (words.SIZES, words.RELATIONS, words.PLACES, words.ORDER_SIDES,
                   words.PLACE_BEFORE_NOUN, words.PLACE_AFTER_NOUN)  # fmt: skip
         texts = [form for table in tables for forms in table.values() for form in forms]
@@ -273,7 +318,7 @@ class RichGrammar(Grammar):
         texts += words.NUMBERS.values()
         texts += [wrong for table in self.phrasing.misspellings.values() for wrong in table]
         nouns = [noun for names in self.phrasing.nouns.values() for noun in names]
-        texts += [*nouns, *map(words.plural, nouns), *self._kinds, *self._colors]
+        texts += [*nouns, *map(plural, nouns), *self._kinds, *self._colors]
         return [re.sub(r"\{\w*\}", " ", text) for text in texts]
 
 
@@ -281,7 +326,7 @@ def _content_words(spec: WorldSpec) -> set[str]:
     """The words that can be misspelt: kinds, colours, sizes, relations, places and numbers."""
     texts = [*spec.colors]
     for nouns in spec.nouns.values():
-        texts += [*nouns, *map(words.plural, nouns)]
+        texts += [*nouns, *map(plural, nouns)]
     for table in (words.SIZES, words.RELATIONS, words.PLACES, words.ORDER_SIDES):
         texts += [form.replace("{}", "") for forms in table.values() for form in forms]
     texts += words.ORDINALS

@@ -1,4 +1,4 @@
-"""Simulated users: each has one object in mind and answers the robot's questions truthfully."""
+"""A simulated user has one object in mind and answers the robot's questions truthfully."""
 
 from __future__ import annotations
 
@@ -8,54 +8,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from clue_ros.lab.language.answers import Respondent
-from clue_ros.lab.language.plain_grammar import COLORS, NOUNS, plain_answer
 from clue_ros.lab.language.questions import ClarifyingQuestion, partitions
-from clue_ros.lab.language.references import PLACE_DIRECTIONS, Candidates, Objects
+from clue_ros.lab.language.references import Candidates, Objects
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.words import PLACES, SIZES
+from clue_ros.lab.simulator.object_catalogue import COLORS as SCANNED_COLORS
+from clue_ros.lab.simulator.worlds import HOUSEHOLD_COLORS
 
 _NOT_SEEN = re.compile(r"\b(do not|don ?' ?t|cannot|can ?' ?t) see\b")
-
-
-class PlainUser:
-    """Answers in the words of the plain grammar, then repeats the answer that settled the target.
-
-    candidates: the objects that the request means, the target among them.
-    """
-
-    def __init__(self, objects: Objects, target: int, candidates: Candidates, seed: int) -> None:
-        self._objects, self._target = objects, target
-        self._candidates = candidates
-        self._rng = np.random.default_rng(seed)
-        self._last = f"the {objects[target].color} {objects[target].kind}"
-
-    def __call__(self, text: str) -> str:
-        """Answer a question."""
-        if len(self._candidates) > 1:
-            question = ClarifyingQuestion(text, question_axis(text), {})
-            said = plain_answer(question, self._target, self._candidates, self._objects, self._rng)
-            if said is not None:
-                self._last, self._candidates = said
-        return self._last
+_AXES = {  # property -> words of a question that asks for it
+    "color": {"color", "colour", *HOUSEHOLD_COLORS, *SCANNED_COLORS},
+    "size": {form for forms in SIZES.values() for form in forms},
+    "place": {"where"} | {word for forms in PLACES.values() for f in forms for word in f.split()},
+}
 
 
 def question_axis(question: str) -> str:
-    """The property that a question asks for: "color", "kind" or "place".
+    """The property that a question asks for: "color", "size", "place" or "kind".
 
     "nothing" when the robot says that it does not see the object.
 
-    >>> question_axis("do you mean the red one or the blue one ?")
-    'color'
+    >>> question_axis("the red one or the blue one ?"), question_axis("where is it ?")
+    ('color', 'place')
     """
-    words = set(re.findall(r"[a-z]+", question.lower()))
-    kinds = {kind for kind, names in NOUNS.items() if set(names) & words}
-    if {"not", "see"} <= words:
+    said = question.lower()
+    if _NOT_SEEN.search(said):
         return "nothing"
-    if {"color", "colour", *COLORS} & words:
-        return "color"
-    if len(kinds) > 1:
-        return "kind"
-    return "place" if {"where", "middle", *PLACE_DIRECTIONS} & words else "color"
+    words = set(re.findall(r"[a-z]+", said))
+    return next((axis for axis, known in _AXES.items() if known & words), "kind")
 
 
 class RichUser:

@@ -1,17 +1,14 @@
-"""The words of the embedded model's tokenizer: those of the grammars, the dialogues and IT2P."""
+"""The words of the embedded model's tokenizer: those of a world's grammar and of IT2P."""
 
 from __future__ import annotations
 
 import re
 
 from clue_ros.lab.language.grammars import grammar_of
-from clue_ros.lab.language.plain_grammar import NOUNS, TEMPLATES
 from clue_ros.lab.language.public_tasks import public_tasks
-from clue_ros.lab.language.words import ANY_NOUNS, PLACE_AFTER_NOUN, PLACE_BEFORE_NOUN
-from clue_ros.lab.simulator.scene import COLORS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
 
-# Words of IT2P's annotators and of polite people, beyond those in the templates above.
+# Words of IT2P's annotators and of polite people, beyond those of the grammar.
 MORE_WORDS = (
     "between and blocks center other others among near two next to just another below beneath "
     "above color colour which is in among lowest highest farthest closest front back near far "
@@ -28,13 +25,10 @@ MORE_WORDS = (
 def vocabulary(world: str = DEFAULT_WORLD, *, public: bool = False) -> list[str]:
     """Every word that the embedded tokenizer knows, in alphabetical order.
 
-    world: the world that the base is trained on; its grammar adds words to the default ones.
+    world: the world that the base is trained on, with whose grammar it is told of every picture.
     public: with the words and numbers of PaliGemma's public tasks.
     """
-    parts: list[str] = [*TEMPLATES, *ANY_NOUNS, *COLORS, MORE_WORDS]
-    for table in (NOUNS, PLACE_BEFORE_NOUN, PLACE_AFTER_NOUN):
-        parts += [word for words in table.values() for word in words]
-    parts += grammar_of(world).words()
+    parts = [MORE_WORDS, *grammar_of(world).words()]
     if public:
         parts += public_tasks(world).words()
     return sorted({w for text in parts for w in re.findall(r"[a-z]+|[0-9]+", text)})

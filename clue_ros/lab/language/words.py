@@ -1,4 +1,4 @@
-"""Word tables of both grammars, and changes of words: plural, "a" and "an", mirrored."""
+"""Word tables of the grammars, and texts about a mirrored picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+
+from clue_ros.dialogue import noun_phrases, places
 
 Rng = np.random.Generator
 """Source of every random choice."""
@@ -30,7 +32,6 @@ SIZES: dict[str, tuple[str, ...]] = {
     "small": ("small", "little", "smaller", "smallest", "tiny"),
 }
 
-# Directions (x, y) are those of the picture: x right, y down.
 RELATIONS: dict[str, tuple[str, ...]] = {
     "left": ("left of {}", "to the left of {}", "on the left of {}"),
     "right": ("right of {}", "to the right of {}", "on the right of {}"),
@@ -38,51 +39,15 @@ RELATIONS: dict[str, tuple[str, ...]] = {
     "front": ("in front of {}", "below {}", "before {}"),
     "next": ("next to {}", "beside {}", "near {}", "close to {}", "by {}"),
 }
-DIRECTIONS: dict[str, tuple[float, float]] = {
-    "left": (-1, 0), "right": (1, 0), "behind": (0, -1), "front": (0, 1),
-}  # fmt: skip
 
-ORDINALS: tuple[str, ...] = ("first", "second", "third", "fourth", "fifth")
+ORDINALS: tuple[str, ...] = noun_phrases.ORDINALS[:5]
 ORDER_SIDES: dict[str, tuple[str, ...]] = {
     "left": ("from the left",), "right": ("from the right",),
     "top": ("from the top", "from the back"), "bottom": ("from the bottom", "from the front"),
 }  # fmt: skip
 NUMBERS: dict[int, str] = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
-IRREGULAR: dict[str, str] = {"knife": "knives", "tin": "tins", "sphere": "spheres"} | {
-    "loaf": "loaves", "die": "dice", "shelf": "shelves",
-}  # fmt: skip
-# Nouns with neither "a" nor a plural of their own, told by their last word.
-_NOT_COUNTED = (
-    "scissors headphones sunglasses glasses eyeglasses shades keys crackers crayons pills vitamins "
-    "marbles blocks towels dice cutlery footwear money makeup cleanser bleach sugar salt coffee "
-    "soup tuna meat mustard gelatin pudding cream soap shampoo medicine perfume milk butter bread "
-    "beer wine yogurt tape paper salad lego windex spam jello starkist pliers tweezers wood "
-    "chicken chips grapes candy cheese ketchup honey rope glue chopsticks"
-)
-NOT_COUNTED = frozenset(_NOT_COUNTED.split())
-
-# Place words before the noun and after it.
-PLACE_BEFORE_NOUN: dict[str, tuple[str, ...]] = {
-    "left": ("left",), "right": ("right",), "upper": ("upper",), "lower": ("lower",),
-    "leftmost": ("leftmost",), "rightmost": ("rightmost",), "top": ("top",), "bottom": ("bottom",),
-    "upper left": ("upper left", "top left", "left upper"),
-    "upper right": ("upper right", "top right", "right upper"),
-    "lower left": ("lower left", "bottom left", "left lower"),
-    "lower right": ("lower right", "bottom right", "right lower"),
-    "middle": ("middle", "center"),
-}  # fmt: skip
-PLACE_AFTER_NOUN: dict[str, tuple[str, ...]] = {
-    "left": ("on the left", "to the left"), "right": ("on the right", "to the right"),
-    "upper": ("in the upper part",), "lower": ("in the lower part",),
-    "leftmost": ("furthest left",), "rightmost": ("furthest right",),
-    "top": ("at the top",), "bottom": ("at the bottom",),
-    "upper left": ("on the upper left", "at the top left", "at the upper left corner"),
-    "upper right": ("on the upper right", "at the top right", "at the upper right corner"),
-    "lower left": ("on the lower left", "at the bottom left", "at the lower left corner"),
-    "lower right": ("on the lower right", "at the bottom right", "at the lower right corner"),
-    "middle": ("in the middle", "in the center"),
-}  # fmt: skip
+PLACE_BEFORE_NOUN, PLACE_AFTER_NOUN = places.BEFORE_NOUN, places.AFTER_NOUN
 
 # What the robot says.
 NOTHING = "i don ' t see {} ."
@@ -103,11 +68,10 @@ INSTEAD: tuple[str, ...] = (
 )  # fmt: skip
 RENAMED: tuple[str, ...] = ("{}", "i mean {}", "then {}", "{} then", "sorry , {}", "ok , {}")
 
-PLAIN_BY_COLOR: tuple[str, ...] = (
+BY_COLOR: tuple[str, ...] = (
     "{c}", "{c}", "the {c} one", "the {c} one", "{c} please", "the {c} {n}", "i mean the {c} one",
-    "it is {c}", "the {c}",
+    "it is {c}", "the {c}", "that {c} one", "the one that is {c}",
 )  # fmt: skip
-BY_COLOR: tuple[str, ...] = (*PLAIN_BY_COLOR, "that {c} one", "the one that is {c}")
 BY_NOT: tuple[str, ...] = ("not the {c} one", "not {c}", "the one that is not {c}")
 BY_SIZE: tuple[str, ...] = ("{s}", "the {s} one", "the {s} one please", "the {s} {n}")
 BY_KIND: tuple[str, ...] = ("{n}", "the {n}", "the {n} please", "i mean the {n}")
@@ -140,46 +104,6 @@ def adjective(material: str) -> str:
 def pick(rng: Rng, options: Sequence[str]) -> str:
     """Draw one of the options, all equally likely."""
     return options[int(rng.integers(len(options)))]
-
-
-def plural(noun: str) -> str:
-    """Return the plural of a noun.
-
-    >>> plural("mug"), plural("box"), plural("knife"), plural("cracker box")
-    ('mugs', 'boxes', 'knives', 'cracker boxes')
-    >>> plural("strawberry"), plural("box of crackers"), plural("scissors")
-    ('strawberries', 'boxes of crackers', 'scissors')
-    """
-    if " of " in noun:
-        head, of, rest = noun.partition(" of ")
-        return plural(head) + of + rest
-    head, _, last = noun.rpartition(" ")
-    if last in IRREGULAR:
-        many = IRREGULAR[last]
-    elif last in NOT_COUNTED:
-        many = last
-    elif last.endswith("y") and last[-2:-1] not in "aeiou":
-        many = f"{last[:-1]}ies"
-    elif last.endswith(("s", "x", "ch", "sh", "z")):
-        many = f"{last}es"
-    else:
-        many = f"{last}s"
-    return f"{head} {many}".strip()
-
-
-def indefinite(noun_phrase: str) -> str:
-    """Replace the "the" of a noun phrase by "a" or "an".
-
-    >>> indefinite("the orange ball"), indefinite("the one which color is red")
-    ('an orange ball', 'a one which color is red')
-    >>> indefinite("black scissors"), indefinite("the box of crackers")
-    ('some black scissors', 'a box of crackers')
-    """
-    rest = noun_phrase.removeprefix("the ")
-    if rest.partition(" of ")[0].split()[-1] in NOT_COUNTED:
-        return f"some {rest}"
-    article = "an" if rest[0] in "aeiou" and rest.split()[0] != "one" else "a"
-    return f"{article} {rest}"
 
 
 _LEFT_RIGHT = {

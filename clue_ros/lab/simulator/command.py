@@ -1,11 +1,10 @@
 """`clue data tabletop`: render simulator scenes to shards, in several processes, resumable.
 
-clue data tabletop --scenes 12000                            the default world, for training
-clue data tabletop --world novel --split test --scenes 300   a world for evaluation only
-clue data tabletop --world novel --contact-sheet FILE.png    a dozen scenes in one picture
-clue data tabletop --world rich --scenes 20000               household objects in clutter
-clue data tabletop --world rich --meshes DIR                 with your own meshes
+clue data tabletop --scenes 20000                            household objects in clutter (rich)
+clue data tabletop --meshes DIR                              with your own meshes
+clue data tabletop --world rich-unseen --split test          a world for evaluation only
 clue data tabletop --world table --assets DIR                scanned objects under real light
+clue data tabletop --contact-sheet FILE.png                  a dozen scenes in one picture
 
 Filament draws the world `table`, and OpenGL where Filament cannot run: --renderer chooses.
 """

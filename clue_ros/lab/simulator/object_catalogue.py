@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clue_ros.dialogue.object_names import comma_separated
+
 COLORS: tuple[str, ...] = (
     "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "beige", "black",
     "white", "gray", "silver", "multicolored",
@@ -34,10 +36,7 @@ def _entry(
     kind: str, colors: str = "", material: str = "", parts: str = "", names: str = ""
 ) -> Entry:
     """An entry from words between commas."""
-
-    def split(text: str) -> tuple[str, ...]:
-        return tuple(word.strip() for word in text.split(",") if word.strip())
-
+    split = comma_separated
     return Entry(kind, split(colors), material, split(parts), split(names))
 
 

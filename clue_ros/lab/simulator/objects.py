@@ -1,7 +1,7 @@
 """The objects of each kind of world: bodies for a MuJoCo model, and where a scene places them.
 
-`Primitives` are MuJoCo's own solids, `StandingObjects` are meshes that stand apart from each other,
-and `FallingObjects` are meshes that are dropped for `physics` to settle.
+`Primitives` are MuJoCo's own solids, `FallingObjects` are meshes that are dropped for `physics` to
+settle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clue_ros.lab.simulator.spec import (
 )
 from clue_ros.lab.simulator.textures import Texture, grain, mottled, stripes, woven
 
-MOST_OBJECTS = 6  # in a scene of primitives or of standing objects
+MOST_OBJECTS = 6  # in a scene of primitives
 HIDDEN = 5  # a geom group that is not rendered; the renderer shows 0 to 2
 
 
@@ -120,13 +120,12 @@ class Primitives:
 # -------------------------------------------------------------------------------------------------
 # Meshes: several variants of each kind in a model; those of a scene are shown.
 
-
+TEXTURES = {"grain": grain, "mottled": mottled, "striped": stripes, "woven": woven}
 MATERIALS = {
     "matte": 'specular="0.05" shininess="0.1"',
     "glossy": 'specular="0.7" shininess="0.85"',
     "metal": 'specular="0.5" shininess="0.75"',
-}
-TEXTURES = {"grain": grain, "mottled": mottled, "striped": stripes, "woven": woven}
+} | {name: f'specular="0.15" shininess="0.3" texture="{name}" texrepeat="2 2"' for name in TEXTURES}
 
 
 def numbers(values: npt.ArrayLike) -> str:
@@ -186,138 +185,12 @@ class Footprint:
         )
 
 
-class MeshObjects:
-    """Objects built from a world's `ObjectKind`s, one geom a part.
+class FallingObjects:
+    """Meshes that fall, made from a world's `ObjectKind`s, one geom a part.
 
-    A model holds `variants` bodies of each of its kinds, so a scene holds at most as many. shapes:
+    Each body has a hidden convex hull for contacts beside its visible parts. A model holds some of
+    the kinds, each as several bodies of several sizes, so a scene holds at most as many. shapes:
     those of the model's bodies, by name.
-    """
-
-    variants = 5
-    sizes: tuple[float, ...] = (1.0,)  # factors on a shape's own proportions
-    finishes: tuple[str, ...]  # of kinds that come in all
-    part_options = ""  # further MJCF attributes of the parts' geoms
-    textures_xml: str
-    materials = MATERIALS
-
-    def __init__(self, spec: WorldSpec) -> None:
-        self._spec = spec
-        self._present: list[str] = []  # the model's kinds
-        self.shapes: dict[str, Shape] = {}
-
-    def xml(self, rng: np.random.Generator) -> tuple[str, str]:
-        """MJCF for the <asset> and the <worldbody> of a model with new shapes."""
-        self.shapes = {}
-        assets, bodies = [self.textures_xml], []
-        assets += [f'<material name="{name}" {look}/>' for name, look in self.materials.items()]
-        self._present = self._draw_present(rng)
-        for kind in self._present:
-            for i in range(self.variants):
-                name, how = f"{kind}{i}", self._spec.objects[kind]
-                made = self.shapes[name] = scaled(how.build(rng), pick(rng, self.sizes))
-                finish = pick(rng, how.finishes or self.finishes)
-                hull, geoms = self._contact_xml(name)
-                assets.append(hull)
-                for k, part in enumerate(made.parts):
-                    assets.append(mesh_xml(f"{name}.{k}", part.mesh))
-                    geoms += (
-                        f'<geom type="mesh" mesh="{name}.{k}" group="{HIDDEN}"{self.part_options}'
-                        f' material="{"matte" if part.accent else finish}" contype="0"'
-                        f' conaffinity="0" rgba="{numbers(part.accent or (1, 1, 1))} 1"/>'
-                    )
-                bodies.append(f'<body name="{name}">{geoms}</body>')
-        return "".join(assets), "".join(bodies)
-
-    def _draw_present(self, rng: np.random.Generator) -> list[str]:
-        """The kinds of a new model."""
-        return list(self._spec.objects)
-
-    def _contact_xml(self, name: str) -> tuple[str, str]:
-        """The asset, and the joint and geom, that let a body touch others."""
-        return "", ""
-
-    def place(self, rng: np.random.Generator) -> list[PlacedObject]:
-        """The objects of a scene, two of one kind at least."""
-        while True:
-            placed = self._place_once(rng)
-            if has_look_alikes(placed):
-                return placed
-
-    def _place_once(self, rng: np.random.Generator) -> list[PlacedObject]:
-        raise NotImplementedError
-
-    def _paint(self, kind: str, colors: Sequence[str], rng: np.random.Generator) -> tuple[str, Rgb]:
-        """One of the scene's colours that the kind comes in, else one of its own; and a shade."""
-        own = self._spec.objects[kind].colors
-        color = pick(rng, [c for c in colors if own is None or c in own] or list(own or colors))
-        return color, rgb_of(self._spec.colors, color, rng)
-
-    def show(self, model: Any, placed: list[PlacedObject]) -> None:
-        """Show the bodies of these objects in their colours and hide all others."""
-        shown = {o.body: o for o in placed}
-        for name, made in self.shapes.items():
-            body, o = model.body(name), shown.get(name)
-            end = int(body.geomadr[0] + body.geomnum[0])
-            first = end - len(made.parts)
-            model.geom_group[first:end] = HIDDEN if o is None else 0
-            self._put(model, body, o)
-            for k, part in enumerate(made.parts):
-                if o is not None and part.accent is None:
-                    model.geom_rgba[first + k] = (*o.rgb, 1)
-
-    def _put(self, model: Any, body: Any, o: PlacedObject | None) -> None:
-        """Put a body where its object is; None: it shows no object."""
-        raise NotImplementedError
-
-
-class StandingObjects(MeshObjects):
-    """Meshes that stand upright with a gap between their footprints."""
-
-    GAP = 0.012  # metres between two footprints, at least
-    SPREAD = 0.25  # metres from the table's middle to an object's centre, at most
-    finishes = ("matte", "glossy", "speckled")
-    textures_xml = (
-        '<texture name="speckles" type="2d" builtin="flat" rgb1=".95 .95 .95" mark="random"'
-        ' markrgb=".55 .55 .55" random="0.03" width="128" height="128"/>'
-    )
-    materials = MATERIALS | {
-        "speckled": 'specular="0.4" shininess="0.5" texture="speckles" texrepeat="3 3"'
-    }
-
-    def _place_once(self, rng: np.random.Generator) -> list[PlacedObject]:
-        count = 2 if rng.uniform() < 0.1 else int(rng.integers(3, MOST_OBJECTS + 1))
-        chosen = rng.permutation(self._present)[: int(rng.integers(1, 4))]
-        kinds = [str(chosen[0])] * 2 + [str(rng.choice(chosen)) for _ in range(count - 2)]
-        colors = palette(self._spec.colors, rng)
-        used: Counter[str] = Counter()
-        feet: list[Footprint] = []
-        out: list[PlacedObject] = []
-        for kind in kinds:
-            if used[kind] == self.variants:
-                continue
-            name = f"{kind}{used[kind]}"
-            made = self.shapes[name]
-            for _ in range(40):
-                x, y = in_disc(rng, self.SPREAD)
-                yaw = float(rng.uniform(0, 2 * np.pi))
-                foot = Footprint(made.half_length, made.radius, x, y, yaw)
-                if foot.clear_of(feet, self.GAP):
-                    color, rgb = self._paint(kind, colors, rng)
-                    out.append(PlacedObject(name, kind, color, rgb, (x, y, 0.0), turned(yaw)))
-                    feet.append(foot)
-                    used[kind] += 1
-                    break
-        return out
-
-    def _put(self, model: Any, body: Any, o: PlacedObject | None) -> None:
-        if o is not None:
-            model.body_pos[body.id], model.body_quat[body.id] = o.position, o.quaternion
-
-
-class FallingObjects(MeshObjects):
-    """Meshes that fall: each body has a hidden convex hull for contacts beside its visible parts.
-
-    A model holds some of the kinds, each in several sizes.
     """
 
     GAP = (0.002, 0.03)  # range in metres between two footprints that are dropped side by side
@@ -325,38 +198,59 @@ class FallingObjects(MeshObjects):
     FLAT_TOPS = frozenset({"book", "box", "sponge"})  # kinds that other objects may be put on
     CAN_LIE = frozenset({"bottle", "can", "glass", "jar", "candle", "vase", "mug"})
     TEXTURE_SIDE = 128  # pixels
-    part_options = ' mass="0"'
-    sizes = (0.78, 1.0, 1.0, 1.28)
-    finishes = ("matte", "matte", "glossy", "glossy", *TEXTURES)
-    textures_xml = "".join(
-        f'<texture name="{name}" type="2d" builtin="flat" width="128" height="128"/>'
-        for name in TEXTURES
-    )
-    materials = MATERIALS | {
-        name: f'specular="0.15" shininess="0.3" texture="{name}" texrepeat="2 2"'
-        for name in TEXTURES
-    }
+    SIZES = (0.78, 1.0, 1.0, 1.28)  # factors on a shape's own proportions
+    FINISHES = ("matte", "matte", "glossy", "glossy", *TEXTURES)  # of kinds that come in all
 
     def __init__(self, spec: WorldSpec) -> None:
-        super().__init__(spec)
+        self._spec = spec
         self._settling: Settling = spec.settling or Settling()
-        self.variants = self._settling.variants
+        self._present: list[str] = []  # the model's kinds
+        self.shapes: dict[str, Shape] = {}
 
-    def _draw_present(self, rng: np.random.Generator) -> list[str]:
+    def xml(self, rng: np.random.Generator) -> tuple[str, str]:
+        """MJCF for the <asset> and the <worldbody> of a model with new shapes."""
+        self.shapes = {}
+        assets, bodies = list[str](), list[str]()
+        for name in TEXTURES:
+            assets.append(
+                f'<texture name="{name}" type="2d" builtin="flat" width="128" height="128"/>'
+            )
+        assets += [f'<material name="{name}" {look}/>' for name, look in MATERIALS.items()]
         kinds = rng.permutation(list(self._spec.objects))[: self._settling.kinds]
-        return [str(kind) for kind in kinds]
-
-    def _contact_xml(self, name: str) -> tuple[str, str]:
-        # Without faces MuJoCo makes the convex hull of the vertices.
-        vertices = numbers(self.shapes[name].points)
-        return f'<mesh name="{name}.hull" maxhullvert="48" vertex="{vertices}"/>', (
-            f'<freejoint/><geom type="mesh" mesh="{name}.hull" group="{HIDDEN}" contype="0"'
-            ' conaffinity="0" condim="6" friction="0.9 0.02 0.01" density="400"/>'
-        )
+        self._present = [str(kind) for kind in kinds]
+        for kind in self._present:
+            for i in range(self._settling.variants):
+                name, how = f"{kind}{i}", self._spec.objects[kind]
+                made = self.shapes[name] = scaled(how.build(rng), pick(rng, self.SIZES))
+                finish = pick(rng, how.finishes or self.FINISHES)
+                # Without faces MuJoCo makes the convex hull of the vertices.
+                hull = numbers(made.points)
+                assets.append(f'<mesh name="{name}.hull" maxhullvert="48" vertex="{hull}"/>')
+                geoms = (
+                    f'<freejoint/><geom type="mesh" mesh="{name}.hull" group="{HIDDEN}"'
+                    ' contype="0" conaffinity="0" condim="6" friction="0.9 0.02 0.01"'
+                    ' density="400"/>'
+                )
+                for k, part in enumerate(made.parts):
+                    assets.append(mesh_xml(f"{name}.{k}", part.mesh))
+                    geoms += (
+                        f'<geom type="mesh" mesh="{name}.{k}" group="{HIDDEN}" mass="0"'
+                        f' material="{"matte" if part.accent else finish}" contype="0"'
+                        f' conaffinity="0" rgba="{numbers(part.accent or (1, 1, 1))} 1"/>'
+                    )
+                bodies.append(f'<body name="{name}">{geoms}</body>')
+        return "".join(assets), "".join(bodies)
 
     def textures(self, rng: np.random.Generator) -> dict[str, Texture]:
         """New textures of the finishes that have one, by name."""
         return {name: make(rng, self.TEXTURE_SIDE) for name, make in TEXTURES.items()}
+
+    def place(self, rng: np.random.Generator) -> list[PlacedObject]:
+        """The objects of a scene, two of one kind at least."""
+        while True:
+            placed = self._place_once(rng)
+            if has_look_alikes(placed):
+                return placed
 
     def _draw_kinds(self, rng: np.random.Generator) -> list[str]:
         """The kinds of a table's objects, the first one twice; few kinds make look-alikes."""
@@ -375,7 +269,7 @@ class FallingObjects(MeshObjects):
         feet: list[Footprint] = []
         out: list[PlacedObject] = []
         for kind in self._draw_kinds(rng):
-            if used[kind] == self.variants:
+            if used[kind] == self._settling.variants:
                 continue
             name = f"{kind}{used[kind]}"
             made = self.shapes[name]
@@ -409,14 +303,32 @@ class FallingObjects(MeshObjects):
             used[kind] += 1
         return out
 
+    def _paint(self, kind: str, colors: Sequence[str], rng: np.random.Generator) -> tuple[str, Rgb]:
+        """One of the scene's colours that the kind comes in, else one of its own; and a shade."""
+        own = self._spec.objects[kind].colors
+        color = pick(rng, [c for c in colors if own is None or c in own] or list(own or colors))
+        return color, rgb_of(self._spec.colors, color, rng)
+
     def recolored(self, placed: list[PlacedObject], rng: np.random.Generator) -> list[PlacedObject]:
         """The objects in new colours."""
         colors = palette(self._spec.colors, rng)
         new = [self._paint(o.kind, colors, rng) for o in placed]
         return [replace(o, color=c, rgb=rgb) for o, (c, rgb) in zip(placed, new, strict=True)]
 
-    def _put(self, model: Any, body: Any, o: PlacedObject | None) -> None:
-        """Let the body's hull touch others, or nothing. Physics moves it."""
-        hull, on = int(body.geomadr[0]), int(o is not None)
-        model.geom_contype[hull] = model.geom_conaffinity[hull] = on
-        model.body_contype[body.id] = model.body_conaffinity[body.id] = on
+    def show(self, model: Any, placed: list[PlacedObject]) -> None:
+        """Show the bodies of these objects in their colours and hide all others.
+
+        Physics moves the bodies; the hulls of hidden ones touch nothing.
+        """
+        shown = {o.body: o for o in placed}
+        for name, made in self.shapes.items():
+            body, o = model.body(name), shown.get(name)
+            end = int(body.geomadr[0] + body.geomnum[0])
+            first = end - len(made.parts)
+            model.geom_group[first:end] = HIDDEN if o is None else 0
+            hull, on = int(body.geomadr[0]), int(o is not None)
+            model.geom_contype[hull] = model.geom_conaffinity[hull] = on
+            model.body_contype[body.id] = model.body_conaffinity[body.id] = on
+            for k, part in enumerate(made.parts):
+                if o is not None and part.accent is None:
+                    model.geom_rgba[first + k] = (*o.rgb, 1)

@@ -8,9 +8,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-KINDS: tuple[str, ...] = ("block", "cylinder", "ball")
-COLORS: tuple[str, ...] = ("red", "green", "blue", "yellow", "purple", "orange", "white")
-
 Image: TypeAlias = npt.NDArray[np.uint8]
 
 
@@ -18,7 +15,7 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 class SceneObject:
     """One visible object.
 
-    kind, color: names of its world (KINDS and COLORS are the default world's).
+    kind, color: names of its world.
     box: (x_min, y_min, x_max, y_max) as fractions of the image's width and height, max exclusive.
     extent: its longest side, metres; 0 where the world does not record it.
     visible: fraction of the object that no other one hides, 0..1.

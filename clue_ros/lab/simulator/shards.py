@@ -4,8 +4,7 @@ A shard's content follows from (world, split, seed, index) alone. A finished sha
 place and kept, so that an interrupted run continues where it stopped. Each shard carries the
 SHA-256 of its arrays, checked when it is read.
 
-A shard of the default world is named `SPLIT-SEED-INDEX.npz`, one of another world
-`WORLD-SPLIT-SEED-INDEX.npz`. The latter also holds the names of its world, kinds and colours:
+A shard is named `WORLD-SPLIT-SEED-INDEX.npz` and holds the names of its world, kinds and colours:
 worlds can share a folder, and a renamed file is detected. A shard of the world `table` also holds
 each object's other names, colours, material and parts, the digest of its assets, and the renderer
 that drew it.
@@ -50,24 +49,20 @@ _DAMAGE = (
 )
 
 
-def _prefix(world: str, split: str) -> str:
-    return split if world == DEFAULT_WORLD else f"{world}-{split}"
-
-
 def shard_seed(split: str, seed: int, index: int, world: str = DEFAULT_WORLD) -> int:
     """The generator seed of one shard; different for every world, split, seed and index."""
-    text = f"{_prefix(world, split)}/{seed}/{index}".encode()
+    text = f"{world}-{split}/{seed}/{index}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
 def shard_path(folder: Path, split: str, seed: int, index: int, world: str = DEFAULT_WORLD) -> Path:
     """The file of one shard."""
-    return folder / f"{_prefix(world, split)}-{seed}-{index:04d}.npz"
+    return folder / f"{world}-{split}-{seed}-{index:04d}.npz"
 
 
 def list_shards(folder: Path, split: str, world: str = DEFAULT_WORLD) -> list[Path]:
     """The finished shards of a world's split, in order."""
-    return sorted(folder.glob(f"{_prefix(world, split)}-*.npz"))
+    return sorted(folder.glob(f"{world}-{split}-*.npz"))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -103,10 +98,8 @@ def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str, rendere
     kinds = list(spec.kinds)
     # Scanned objects have colours of their own, "silver".
     colors = [*spec.colors, *sorted({o.color for o in objects} - set(spec.colors))]
-    arrays: Arrays = {}
-    if world != DEFAULT_WORLD:
-        names = {"world": world, "kind_names": kinds, "color_names": colors}
-        arrays |= {name: np.array(value) for name, value in names.items()}
+    names = {"world": world, "kind_names": kinds, "color_names": colors}
+    arrays: Arrays = {name: np.array(value) for name, value in names.items()}
     if any(o.names or o.colors or o.material or o.parts for o in objects):
         arrays["names"] = np.array([_LIST.join(o.names) for o in objects])
         arrays["all_colors"] = np.array([_LIST.join(o.colors) for o in objects])
@@ -141,9 +134,8 @@ def _listed(words: str) -> tuple[str, ...]:
 
 def _unpack(arrays: Arrays) -> Iterator[Scene]:
     """The scenes of `_pack`. ValueError when an image cannot be decoded."""
-    spec = world_spec(DEFAULT_WORLD)
-    kinds = [str(v) for v in arrays.get("kind_names", spec.kinds)]
-    colors = [str(v) for v in arrays.get("color_names", list(spec.colors))]
+    kinds = [str(v) for v in arrays["kind_names"]]
+    colors = [str(v) for v in arrays["color_names"]]
     total = len(arrays["boxes"])
     extents, visible = arrays.get("extents", np.zeros(total)), arrays.get("visible", np.ones(total))
     words = [arrays.get(name) for name in ("names", "all_colors", "materials", "parts")]
@@ -227,7 +219,7 @@ def read_shard(path: Path, world: str | None = None) -> Iterator[Scene]:
         ) from error
     if not np.array_equal(_digest(arrays), expected):
         raise ValueError(f"{path}: checksum does not match; delete it and make it again")
-    found = str(arrays.get("world", DEFAULT_WORLD))
+    found = str(arrays.get("world", ""))
     if world not in (None, found):
         raise ValueError(
             f"{path}: holds scenes of the world {found!r}, not {world!r}, whatever its name says;"

@@ -175,7 +175,8 @@ class WorldSpec:
     pictures until textures and bodies are rebuilt. min_side: smallest visible side of a box as a
     fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
     where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
-    hides. language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds whose
+    hides. language: its grammar, "rich" or "objects"
+    (`clue_ros.lab.language.grammars`). settling: for worlds whose
     objects fall. assets: for the worlds of `table.TableWorld`: what they are made of. unseen:
     whether they take the part of it that training never has. portrait, arms, close: shares of their
     pictures that are higher than wide, that an arm may reach into, and whose camera comes as near
@@ -197,7 +198,7 @@ class WorldSpec:
     min_side: float = 0.08
     min_fill: float | None = None
     min_visible: float | None = None
-    language: str = "plain"
+    language: str = "rich"
     settling: Settling | None = None
     assets: Assets | None = None
     unseen: bool = False

@@ -10,7 +10,7 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.simulator import desk_meshes, meshes, textures
 from clue_ros.lab.simulator.assets import Assets
 from clue_ros.lab.simulator.meshes import Builder, Shape
-from clue_ros.lab.simulator.objects import FallingObjects, Primitives, StandingObjects
+from clue_ros.lab.simulator.objects import FallingObjects, Primitives
 from clue_ros.lab.simulator.spec import (
     Camera,
     Hsv,
@@ -56,7 +56,7 @@ def _tiles_and_planks(rng: np.random.Generator) -> list[Texture]:
 
 
 # -------------------------------------------------------------------------------------------------
-# blocks: blocks, cylinders and balls in seven colours on a plain table. The default world.
+# blocks: blocks, cylinders and balls in seven colours on a plain table.
 
 BLOCKS = WorldSpec(
     name="blocks",
@@ -88,73 +88,8 @@ BLOCKS = WorldSpec(
 
 
 # -------------------------------------------------------------------------------------------------
-# novel: household objects, tables and a camera that `blocks` does not have. For evaluation only.
-
-_NOVEL_OBJECTS = {
-    "mug": ObjectKind(meshes.mug),
-    "bottle": ObjectKind(meshes.bottle),
-    "bowl": ObjectKind(meshes.bowl),
-    "plate": ObjectKind(meshes.plate),
-    "apple": ObjectKind(meshes.apple, ("red", "red", "green", "yellow"), ("glossy",)),
-    "banana": ObjectKind(meshes.banana, ("yellow", "yellow", "green"), ("matte",)),
-    "fork": ObjectKind(meshes.fork, CUTLERY, ("metal",)),
-    "spoon": ObjectKind(meshes.spoon, CUTLERY, ("metal",)),
-    "box": ObjectKind(meshes.box, None, ("matte",)),
-}
-
-
-def _novel_surfaces(rng: np.random.Generator) -> list[Texture]:
-    """Tables of wood and stone, bare or under a cloth, and a checked one; then floors."""
-    cloth, other, third = _cloths(rng)
-    return [
-        textures.wood(rng),
-        textures.marble(rng),
-        textures.laid(rng, textures.wood(rng), cloth(rng)),
-        textures.laid(rng, textures.marble(rng), other(rng)),
-        textures.laid(rng, textures.wood(rng), third(rng)),
-        textures.checks(rng),
-        *_tiles_and_planks(rng),
-    ]
-
-
-NOVEL = WorldSpec(
-    name="novel",
-    # The tokenizer has these words, training never used them.
-    nouns={kind: (kind,) for kind in _NOVEL_OBJECTS} | {"mug": ("mug", "mug", "cup")},
-    colors=HOUSEHOLD_COLORS | {"cyan": ((0.485, 0.515), (0.75, 1.0), (0.75, 1.0))},
-    library=StandingObjects,
-    objects=_NOVEL_OBJECTS,
-    camera=Camera(
-        elevation=(22, 33),
-        azimuth=((-80, -30), (30, 80)),
-        fovy=(15, 23),
-        half_height=(0.175, 0.25),
-        aim=0.02,
-        shapes=((0.5625, 1.0),),
-    ),
-    tables=(
-        Table("cylinder", (0.4, 0.55), (0.4, 0.55)),
-        Table("box", (0.35, 0.5), (0.45, 0.7)),
-    ),
-    surfaces=Surfaces(
-        make=_novel_surfaces, count=6, size=textures.SIZE, dark=0.2, dim=(0.5, 0.7),
-        lit=(0.8, 1.1), own_floor=True, repeat=5,
-    ),
-    light=Light(
-        key=(0.5, 0.7), fill=(0.2, 0.35), ambient=(0.25, 0.4), specular=(0.0, 0.3), tint=0.12,
-        exponent=2, shadows=4096,
-    ),
-    width=384,
-    scenes_per_shard=100,
-    scenes_per_model=25,
-    min_side=0.045,
-    min_visible=0.7,
-)  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------------------
-# rich: household objects that fell onto a table, in clutter. rich-unseen: the same objects on other
-# tables, under other light and through another lens.
+# rich, the default world: household objects that fell onto a table, in clutter. rich-unseen: the
+# same objects on other tables, under other light and through another lens.
 
 _RICH_OBJECTS = {
     "mug": ObjectKind(meshes.mug),
@@ -266,7 +201,6 @@ RICH = WorldSpec(
     scenes_per_model=60,
     min_side=0.06,
     min_visible=0.4,
-    language="rich",
     settling=Settling(),
 )  # fmt: skip
 
@@ -358,9 +292,9 @@ TABLE = replace(
 )
 
 
-DEFAULT_WORLD = BLOCKS.name
+DEFAULT_WORLD = RICH.name
 WORLDS: dict[str, WorldSpec] = {
-    spec.name: spec for spec in (BLOCKS, NOVEL, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)
+    spec.name: spec for spec in (BLOCKS, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,26 @@ import torch
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
+from clue_ros.lab.simulator.worlds import world_spec
+from clue_ros.lab.training.datasets import PHOTOS, SIMULATED
 from clue_ros.lab.training.options import AdapterOptions
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import TorchModel, load_model
 
 
 def frozen_base(
-    options: AdapterOptions, base: Path, device: torch.device
+    options: AdapterOptions, base: Path, device: torch.device, data: Collection[str]
 ) -> tuple[TorchModel, Any]:
-    """The base in a folder with no weight to learn, and its processor; sets the seed."""
+    """The base in a folder with no weight to learn, and its processor; sets the seed.
+
+    data: the data sets, as `--data` names them. Raises ClueError for a base without the words of
+    the world, where scenes or photographs are spoken of in its language.
+    """
     torch.manual_seed(options.seed)
     backbone = load_model(base, device=device, dtype=getattr(torch, options.base_dtype))
     processor = load_processor(base)
-    check_words(processor.tokenizer, options.world, str(base))
+    if {SIMULATED, PHOTOS}.intersection(data):
+        check_words(processor.tokenizer, options.world, str(base))
     backbone.model.requires_grad_(False)
     return backbone, processor
 
@@ -39,8 +46,6 @@ def check_words(tokenizer: Any, world: str, model: str) -> None:
 
     Any other tokenizer splits the words that it lacks.
     """
-    if world == DEFAULT_WORLD:  # every base of ours has them
-        return
     missing = [
         word
         for word in vocabulary(world)

@@ -19,7 +19,7 @@ import torch
 from clue_ros.errors import ClueError
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.training.base import base_weights, save_base
-from clue_ros.model.loading import EMBEDDED, find_base, find_model
+from clue_ros.model.loading import DEFAULT_MODEL, find_base, find_model
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import load_model
 
@@ -54,12 +54,12 @@ class AverageOptions:
     dtype: str = option("float32", "type of the written weights", choices=tuple(DTYPES))
 
     def __post_init__(self) -> None:
-        """Raises ClueError for weights that are no mean, and for a shipped model's name."""
+        """Raises ClueError for weights that are no mean, and for the shipped model's name."""
         total = sum(weight for _, weight in self.bases)
         if abs(total - 1) > 1e-6:
             raise ClueError(f"--bases: the weights sum to {total:g}, want 1")
-        if str(self.out) in EMBEDDED:
-            raise ClueError(f"--out {self.out} is the name of a shipped model: give a folder")
+        if str(self.out) == DEFAULT_MODEL:
+            raise ClueError(f"--out {self.out} is the name of the shipped model: give a folder")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import plural
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.datasets import all_kinds, load_training_data

@@ -13,11 +13,11 @@ import numpy as np
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import It2pImage, find_it2p, load_it2p
 from clue_ros.lab.data.it2p_boxes import it2p_scene
-from clue_ros.lab.language.dialogues import Grammar
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.object_catalogue import COLORS as SCANNED_COLORS
-from clue_ros.lab.simulator.scene import KINDS, Scene
+from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.augment import Picture, ScenePool
@@ -43,7 +43,7 @@ class TrainingData:
     held_out: ScenePool
     held_out_photos: ScenePool
     world: str = DEFAULT_WORLD
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = world_spec(DEFAULT_WORLD).kinds
     via: bool = False
     public: bool = False
 
@@ -55,7 +55,7 @@ class TrainingData:
         return tuple(dict.fromkeys([*spec.colors, *scanned]))
 
     @property
-    def language(self) -> Grammar:
+    def language(self) -> RichGrammar:
         """The sentences about the pictures."""
         return grammar_of(self.world, via=self.via)
 

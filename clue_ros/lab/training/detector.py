@@ -148,7 +148,7 @@ def train_detector(options: DetectorOptions) -> None:
     if not 1 <= options.accumulate <= options.batch:
         raise ClueError(f"--accumulate {options.accumulate}: want 1 to --batch {options.batch}")
     device, base = options.start_device(), find_base(find_model(options.model))
-    backbone, processor = frozen_base(options, base, device)
+    backbone, processor = frozen_base(options, base, device, options.data)
     adapters = Adapters(backbone)
     detector = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
     trainer = DetectorTrainer(backbone, processor, detector, device, options)

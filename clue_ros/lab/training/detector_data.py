@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.rows import RowsImage, load_rows
 from clue_ros.lab.options import option
@@ -85,41 +86,29 @@ class RowsPhotographs(RandomPhotographs[RowsImage]):
         boxes = _boxes(item)
         queries = []
         for sentence in item.sentences:
-            own = _fractions(item, sentence.boxes) if boxes else []
-            meant = [boxes.index(box) for box in own]
+            meant = [boxes.index(box) for box in sentence.boxes] if boxes else []
             query = detect_query(sentence.text, meant, self._instruction)
             queries.append(replace(query, ambiguous=sentence.ambiguous))
         return queries
 
     def scene(self, item: RowsImage, image: Pixels) -> Scene:
         """The photograph with an object for each box."""
-        boxes = _boxes(item)
+        boxes = [box.in_fractions(*item.size) for box in _boxes(item)]
         instances = np.zeros((_RASTER, _RASTER), np.uint8)
         # large boxes first, so that a small one before or in it is seen
-        for number in sorted(range(len(boxes)), key=lambda n: -_area(boxes[n])):
-            x0, y0, x1, y1 = (round(side * _RASTER) for side in boxes[number])
+        for number in sorted(range(len(boxes)), key=lambda n: -boxes[n].area):
+            x0, y0, x1, y1 = (round(side * _RASTER) for side in boxes[number].as_tuple())
             instances[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] = number + 1
-        return Scene(image, tuple(SceneObject("object", "", box) for box in boxes), instances)
+        objects = (SceneObject("object", "", box.as_tuple()) for box in boxes)
+        return Scene(image, tuple(objects), instances)
 
 
-FractionBox = tuple[float, float, float, float]
-
-
-def _fractions(item: RowsImage, boxes: Sequence[Any]) -> list[FractionBox]:
-    width, height = item.size
-    return [(b.x_min / width, b.y_min / height, b.x_max / width, b.y_max / height) for b in boxes]
-
-
-def _boxes(item: RowsImage) -> list[FractionBox]:
-    """All boxes of a picture's sentences, each once; none unless all sentences have theirs."""
-    found = [box for s in item.sentences for box in _fractions(item, s.boxes)]
+def _boxes(item: RowsImage) -> list[Box]:
+    """All boxes in pixels of a picture's sentences, each once; none unless all have theirs."""
+    found = [box for s in item.sentences for box in s.boxes]
     boxes = list(dict.fromkeys(found))
     known = all(sentence.boxes for sentence in item.sentences)
     return boxes if known and len(boxes) < 256 else []  # an instance map counts to 255
-
-
-def _area(box: FractionBox) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 @dataclass(frozen=True)

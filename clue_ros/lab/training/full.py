@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import hashlib
 import io
 import re
@@ -153,7 +152,6 @@ def _launcher(processes: int) -> list[str]:
 
 
 def _free_memory() -> None:
-    gc.collect()
     memory.trim(everything=True)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -431,9 +431,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter B and write its folder."""
+    return run_training(args, ADAPTER_B)
+
+
+def run_training(args: argparse.Namespace, learner: DialogueAdapter) -> int:
+    """Train an adapter of dialogues from the options of ``clue train ivg``; the exit status."""
     options = read_options(IvgOptions, args)
     processes = start_processes(str(options.start_device()), options.precision)
-    train_ivg(options, processes)
+    train_ivg(options, processes, learner)
     processes.close()
     return 0
 
@@ -472,7 +477,7 @@ def train_ivg(
     options.check_shares(processes.count)
     name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
-    backbone, processor = frozen_base(options, base, processes.device)
+    backbone, processor = frozen_base(options, base, processes.device, options.data)
     learner.check(processor.tokenizer)
     adapters = _first_adapter(options, backbone, name, out)
     decoder = PackedDecoder(

@@ -15,7 +15,7 @@ from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.lab.training.loop import EMBEDDED_FINAL_RATE
 from clue_ros.lab.training.parallel import pick_device
-from clue_ros.model.loading import EMBEDDED
+from clue_ros.model.loading import DEFAULT_MODEL
 
 MOST_WORKERS = 16  # that are started unasked
 EMBEDDED_RECIPE = {"lr": 7e-4, "final_rate": EMBEDDED_FINAL_RATE}  # of both adapters
@@ -124,9 +124,9 @@ class AdapterOptions(TrainingOptions, FrozenBaseOptions):
 def named_folder(model: str, part: str, option: str = "--out") -> Path:
     """The folder `part` in a model's folder. Raises ClueError unless `model` is a path to it.
 
-    The name of a shipped model is no path: nothing writes into it unless its folder is named.
+    The name of the shipped model is no path: nothing writes into it unless its folder is named.
     """
-    if model in EMBEDDED:
+    if model == DEFAULT_MODEL:
         raise ClueError(
             f"--model {model} is shipped with clue_ros and not written to: give {option} FOLDER"
             f" for the {part}, or the path of the model's folder as --model"

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.options import add_options, add_recipe, read_options
-from clue_ros.lab.training.ivg import EMBEDDED, DialogueAdapter, IvgOptions, train_ivg
-from clue_ros.lab.training.parallel import start_processes
+from clue_ros.lab.training import ivg
+from clue_ros.lab.training.ivg import DialogueAdapter, IvgOptions
 from clue_ros.model.oracle import (
     ANSWER,
     DESCRIBE,
@@ -41,14 +40,9 @@ THE_PERSON = DialogueAdapter(ORACLE, ANSWER, _save, _check)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `clue train oracle`, which are those of `clue train ivg`."""
-    add_options(parser, IvgOptions)
-    add_recipe(parser, "embedded", EMBEDDED)
+    ivg.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train the oracle and write its folder."""
-    options = read_options(IvgOptions, args)
-    processes = start_processes(str(options.start_device()), options.precision)
-    train_ivg(options, processes, THE_PERSON)
-    processes.close()
-    return 0
+    return ivg.run_training(args, THE_PERSON)

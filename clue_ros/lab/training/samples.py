@@ -13,8 +13,7 @@ from itertools import islice
 import numpy as np
 
 from clue_ros.lab.data.it2p import It2pImage
-from clue_ros.lab.language.dialogues import DialogueState, Grammar
-from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.public_tasks import (
     LISTED as LISTED_IN_PUBLIC,
 )
@@ -38,7 +37,6 @@ from clue_ros.model.location_tokens import BETWEEN, to_text
 from clue_ros.model.oracle import ANSWER, DESCRIBE
 from clue_ros.model.prompts import split_words
 
-PLAIN = grammar_of()
 TASKS = (("clarify", 0.62), ("list", 0.23), ("look", 0.15))
 # With `--via`: few requests count, and each number has to be learned.
 VIA_TASKS = (
@@ -263,7 +261,7 @@ def oracle_query(
     states: Sequence[DialogueState],
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
-    language: Grammar,
+    language: RichGrammar,
 ) -> Query | None:
     """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
 
@@ -312,7 +310,7 @@ def _other_question(
     target: int,
     objects: Sequence[SceneObject],
     rng: np.random.Generator,
-    language: Grammar,
+    language: RichGrammar,
 ) -> tuple[str, str] | None:
     """Another question at this moment and the person's answer, or None to keep the dialogue's.
 
@@ -322,7 +320,7 @@ def _other_question(
     about a property drawn by DRAWN_AXES (DRAWN), because a dialogue's own are about the one of the
     fewest words, seldom about size.
     """
-    if target not in before.candidates or not isinstance(language, RichGrammar):
+    if target not in before.candidates:
         return None  # also after a request for what is not there
     question: str | None = None
     kind = rng.uniform()
@@ -362,7 +360,7 @@ def _question_by_weight(
         return None
     weights = {axis: DRAWN_AXES[axis] for axis in splits}
     places = [word for word, group in splits.get("place", {}).items() if target in group]
-    if places and places[0] != _place_in_picture(objects[target], list(splits["place"])):
+    if places and places[0] != place_in_picture(objects[target], list(splits["place"])):
         weights["place"] = FAR_PLACE
     shares = np.array(list(weights.values()))
     axis = str(rng.choice(list(weights), p=shares / shares.sum()))
@@ -373,7 +371,7 @@ def _question_by_weight(
     return _listing(axis, options)
 
 
-def _place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
+def place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
     """Which of "left", ("middle",) "right" or "upper", ("middle",) "lower" the picture alone gives.
 
     The picture is divided in as many equal parts as there are options.
@@ -466,7 +464,7 @@ def scene_queries(
     scene: Scene,
     count: int,
     rng: np.random.Generator,
-    language: Grammar = PLAIN,
+    language: RichGrammar,
     public: PublicTasks | None = None,
 ) -> list[Query]:
     """Random queries about a scene, of all tasks; fewer than `count` if the scene gives few.
@@ -496,7 +494,7 @@ def photo_queries(
     mirror: Mirror,
     count: int,
     rng: np.random.Generator,
-    language: Grammar = PLAIN,
+    language: RichGrammar,
     public: PublicTasks | None = None,
 ) -> list[Query]:
     """Random queries about an IT2P photograph: mostly its own, some in the simulator's language."""
@@ -524,13 +522,13 @@ def photo_queries(
     return queries
 
 
-def _naming_query(scene: Scene, rng: np.random.Generator, language: Grammar) -> Query | None:
+def _naming_query(scene: Scene, rng: np.random.Generator, language: RichGrammar) -> Query | None:
     named = language.noun_phrase(scene.objects, rng)
     return list_query(named[0], named[1], scene.objects) if named else None
 
 
 def _state_query(
-    scene: Scene, task: str, rng: np.random.Generator, language: Grammar
+    scene: Scene, task: str, rng: np.random.Generator, language: RichGrammar
 ) -> Query | None:
     if task in SORT_TASKS:
         states = language.dialogue_of_sort(scene.objects, rng, task)
@@ -553,7 +551,7 @@ def photo_states(
     scene: Scene,
     mirror: Mirror,
     rng: np.random.Generator,
-    language: Grammar = PLAIN,
+    language: RichGrammar,
 ) -> list[DialogueState]:
     """A dialogue from IT2P's own commands about the (perhaps mirrored) photograph.
 
@@ -588,7 +586,7 @@ def _own_words(
     scene: Scene,
     mirror: Mirror,
     rng: np.random.Generator,
-    language: Grammar,
+    language: RichGrammar,
 ) -> list[DialogueState]:
     """An ambiguous command, a question, and the data set's own answer; [] if it has none.
 

@@ -93,8 +93,7 @@ def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[F
         views = SceneViews(checkpoint, scene.image)
         for query in clear:
             features, through = views.of(query.context)
-            x0, y0, x1, y1 = scene.objects[query.meant[0]].box
-            truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+            truth = Box(*scene.objects[query.meant[0]].box).in_pixels(width, height)
             said = checkpoint.point(features, query.context)
             counts = 1, 2 if settled(said, through) else len(said), len(said)
             right = (agreed(said[:n], through[:n]).box.iou(truth) >= MIN_IOU for n in counts)

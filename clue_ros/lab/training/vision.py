@@ -23,7 +23,7 @@ from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.simulator.scene import COLORS, KINDS, Scene
+from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.datasets import TrainingData
 from clue_ros.lab.training.loop import (
     RunFolder,
@@ -72,9 +72,7 @@ def init_positions(tower: SiglipVisionModel) -> None:
 class DenseHeads(nn.Module):
     """Reads dense targets off every patch feature (B, P, width)."""
 
-    def __init__(
-        self, width: int, kinds: Sequence[str] = KINDS, colors: Sequence[str] = COLORS
-    ) -> None:
+    def __init__(self, width: int, kinds: Sequence[str], colors: Sequence[str]) -> None:
         super().__init__()
         self.kinds, self.colors = tuple(kinds), tuple(colors)
         self.object = nn.Linear(width, 1)
@@ -112,8 +110,8 @@ def side_bins(box: tuple[float, float, float, float]) -> list[float]:
 def dense_targets(
     scenes: Sequence[Scene],
     grid: int,
-    known_kinds: Sequence[str] = KINDS,
-    known_colors: Sequence[str] = COLORS,
+    known_kinds: Sequence[str],
+    known_colors: Sequence[str],
 ) -> DenseTargets:
     """The object that owns each patch (none where a patch shows little of one, or several)."""
     owner = np.full((len(scenes), grid * grid), -1, dtype=np.int64)
@@ -202,8 +200,8 @@ class VisionTeacher(nn.Module):
     def __init__(
         self,
         config: SiglipVisionConfig,
-        kinds: Sequence[str] = KINDS,
-        colors: Sequence[str] = COLORS,
+        kinds: Sequence[str],
+        colors: Sequence[str],
     ) -> None:
         super().__init__()
         self.tower = vision_tower(config)

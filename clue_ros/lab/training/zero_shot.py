@@ -106,8 +106,7 @@ def judge(
         for query in queries:
             standing = follow(dialogue_of(query.context), finder)
             if not query.ambiguous:
-                x0, y0, x1, y1 = scene.objects[query.meant[0]].box
-                truth = Box(x0 * width, y0 * height, x1 * width, y1 * height)
+                truth = Box(*scene.objects[query.meant[0]].box).in_pixels(width, height)
                 best = max(standing.candidates, key=lambda c: c.score, default=None)
                 right.append(best is not None and best.box.iou(truth) >= MIN_IOU)
             if not standing.confirmed:
