@@ -8,8 +8,8 @@ Look at an image, judge a sentence, reply (the paper's Algorithm 1 and Figure 2)
     view = clue.look(image)
     reply = clue.reply(view, Dialogue("pick up the block"))
 
-Importing this module is cheap; torch is imported by `Clue.load`. Calls are serialised: the two
-adapters share one model.
+Importing this module is cheap; the model's code is imported by `Clue.load`. Calls are serialised:
+the two adapters share one model.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ class Clue:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
             raise ModelError(
-                f"a Python package is missing ({error}): pip install torch transformers peft "
-                "safetensors pillow"
+                f"a Python package is missing ({error}): pip install clue_ros"
             ) from error
         checkpoint = load_checkpoint(options)
         clue = cls(checkpoint, options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import ClueError, ModelError
-from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES, LoadOptions
+from clue_ros.model.load_options import BACKENDS, DEFAULT_POLICY, POLICIES, LoadOptions
 from clue_ros.model.loading import add_model_argument
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import QUANTIZATIONS
@@ -26,6 +26,12 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say what to load, and how."""
     add_model_argument(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="auto",
+        help="what computes: openvino (a CPU), torch (any device), or auto (torch on a GPU)",
+    )
     parser.add_argument("--dtype", default="auto", help="auto, float32, mixed, bfloat16 or float16")
     parser.add_argument(
         "--quantization",
@@ -92,6 +98,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     return LoadOptions(
         args.model,
         device=args.device,
+        backend=args.backend,
         dtype=args.dtype,
         quantization=args.quantization,
         detector=args.detector,

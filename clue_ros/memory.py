@@ -4,7 +4,7 @@
 
 A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's
 collector, which looks at everything old only when a quarter has been added: beside the million
-objects of torch and transformers, hardly ever. And pictures, masks and activations come and go
+objects of the loaded libraries, hardly ever. And pictures, masks and activations come and go
 between small pieces that stay, so that glibc keeps the holes. So what was loaded is set aside, and
 cycles and holes are given back between dialogues (benchmarks/soak.py), and every few steps of a
 training.
@@ -15,16 +15,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import mmap
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 HEAPS = 2
-KERNELS = 200
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # malloc.h
-_MADV_PAGEOUT = 21  # mman-common.h
 KEPT, MAPPED = 256 * 2**20, 32 * 2**20
 """Free bytes at the end of a heap that stay there until `trim`, and the smallest block of memory
 that is mapped by itself, and so returned as soon as it is free."""
@@ -55,15 +51,6 @@ def keep_pages() -> None:
             libc.mallopt(_M_TRIM_THRESHOLD, KEPT)
         if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
             libc.mallopt(_M_MMAP_THRESHOLD, MAPPED)
-
-
-def limit_kernels() -> None:
-    """Let oneDNN keep `KERNELS` compiled kernels, unless its own variable says how many.
-
-    Before torch is imported. By default it keeps 1024, and makes others for each length of a
-    prompt: some ten megabytes for each (docs/performance.md).
-    """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
 
 
 def freeze_garbage() -> None:
@@ -98,26 +85,6 @@ def trim(*, everything: bool = False) -> None:
     gc.collect()
     with contextlib.suppress(*_MISSING):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def page_out(start: int, length: int) -> None:
-    """Take the whole pages among `length` bytes at `start` out of this process's memory.
-
-    Of a mapped file they are read again when somebody needs them. What was written there is kept.
-    Linux alone; elsewhere, and where the file is another user's or another process has mapped it,
-    they stay.
-    """
-    page = mmap.PAGESIZE
-    first, end = -(-start // page) * page, (start + length) // page * page
-    if end > first and sys.platform == "linux":
-        with contextlib.suppress(*_MISSING):
-            ctypes.CDLL(None).madvise(
-                ctypes.c_void_p(first), ctypes.c_size_t(end - first), _MADV_PAGEOUT
-            )
-
-
-# -------------------------------------------------------------------------------------------------
-# What a process holds in memory. No ROS in it.
 
 
 def resident(pid: int | None = None) -> int:

@@ -36,7 +36,6 @@ def perception(args: list[str] | None = None) -> int:
     leave_a_core_free()
     memory.share_the_heap()
     memory.keep_pages()
-    memory.limit_kernels()
     given = list(sys.argv if args is None else args)
     keep = KEEP in given
     given = [argument for argument in given if argument != KEEP]
@@ -123,10 +122,10 @@ def clue_msgs_missing(node: str) -> bool:
 
 
 def leave_a_core_free() -> None:
-    """Give torch all cores but one, unless OMP_NUM_THREADS says how many; before it is imported.
+    """Give the model all cores but one, unless OMP_NUM_THREADS says how many; before it is loaded.
 
-    DDS, the executor and the other nodes need one: with more threads than free cores torch's
-    threads wait for each other most of the time.
+    DDS, the executor and the other nodes need one: with more threads than free cores its threads
+    wait for each other most of the time.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) - 1)))

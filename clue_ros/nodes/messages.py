@@ -102,7 +102,7 @@ def find_objects(
 ) -> tuple[LocatedObject, ...]:
     """Return the objects of a reply: a question's candidates, strongest first, or the grounding.
 
-    Runs in the worker's thread, because the attention's masks need torch.
+    Runs in the worker's thread, because masks take milliseconds.
     """
     pixels = view.width * view.height
     if isinstance(reply, Grounding):

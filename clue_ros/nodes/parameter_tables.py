@@ -9,7 +9,7 @@ config/clue.yaml and the tables of docs/ros.md from them, and a test compares.
 from __future__ import annotations
 
 from clue_ros.dialogue.types import MAX_QUESTIONS
-from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES
+from clue_ros.model.load_options import BACKENDS, DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter
@@ -42,6 +42,14 @@ PERCEPTION: tuple[Parameter, ...] = (
         "device",
         "auto",
         "Where the model runs: auto, cpu, cuda, cuda:1, ... (auto: the GPU where there is one).",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "backend",
+        "auto",
+        "What computes the model: openvino (a CPU, without torch), torch (any device), or auto"
+        " (torch where there is a GPU).",
+        choices=BACKENDS,
         change=Change.UNCONFIGURED,
     ),
     Parameter(

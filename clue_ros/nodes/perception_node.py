@@ -142,6 +142,7 @@ class PerceptionNode(ManagedNode):
             LoadOptions(
                 self.value("model"),
                 device=self.value("device"),
+                backend=self.value("backend"),
                 dtype=self.value("dtype"),
                 quantization=self.value("quantization"),
                 detector=self.value("detector") or None,

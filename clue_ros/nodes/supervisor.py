@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps a node alive: a small process that forks the node, and forks it again after a crash.
 
-Importing torch, transformers and peft takes seconds of CPU in each new process. The supervisor
-imports them once and computes nothing, so that after `kill -9`, a crash or the kernel's
+The supervisor imports the code that loads a model once and computes nothing, so that after `kill -9`, a crash or the kernel's
 out-of-memory killer the next node begins with loading the model. A node that exits by itself ends
 the supervisor with its exit status; then, or if the supervisor dies, the launch file starts again.
 
@@ -28,12 +27,7 @@ from types import FrameType
 from clue_ros import memory
 from clue_ros.interrupts import starting
 
-MODEL_CODE = (
-    "clue_ros.model.checkpoint",
-    "clue_ros.model.attention",
-    "clue_ros.model.location_tokens",
-    "clue_ros.dialogue.words",
-)
+MODEL_CODE = ("clue_ros.model.checkpoint", "clue_ros.model.policies")
 # Seconds before the next start; twice as many after each life shorter than SHORT_LIFE.
 PAUSE, LONGEST_PAUSE, SHORT_LIFE = 0.1, 10.0, 10.0
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -41,12 +35,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def import_model_code() -> None:
-    """Import the code that loads and runs a model, without starting a thread or a GPU.
-
-    A process that has initialised CUDA cannot be forked: with PYTORCH_NVML_BASED_CUDA_CHECK
-    torch.cuda.is_available(), which libraries call while they are imported, does not.
-    """
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    """Import the code that loads and runs a model, without starting a thread."""
     for name in MODEL_CODE:
         importlib.import_module(name)
 

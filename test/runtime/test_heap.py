@@ -10,7 +10,6 @@ import sys
 import weakref
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from clue_ros import memory
@@ -124,19 +123,6 @@ def test_freed_pages_are_kept_until_they_are_given_back() -> None:
     assert printed(keep, **mapped)[0] > 9 * block
 
 
-def test_kernels_are_limited_unless_the_environment_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    for before, after in ((None, str(memory.KERNELS)), ("7", "7")):
-        with monkeypatch.context() as patch:
-            patch.delenv(name, raising=False)
-            if before is not None:
-                patch.setenv(name, before)
-            memory.limit_kernels()
-            assert os.environ.pop(name) == after
-
-
 def test_holes_between_pieces_that_stay_are_given_back() -> None:
     before, after = printed(HOLES)
     assert before - after > 40
@@ -186,32 +172,3 @@ def test_the_peak_counts_from_where_it_was_forgotten() -> None:
     before, after = printed(PEAK)
     assert before < 32_000_000
     assert after > 32_000_000
-
-
-def test_pages_of_a_mapped_file_leave_and_are_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "file"  # which no other process has mapped: then its pages would stay
-    path.write_bytes(os.urandom(2**24))
-    kind = subprocess.run(
-        ["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if kind == "tmpfs":
-        pytest.skip("temporary files are kept in memory here, where their pages stay")
-    os.sync()  # pages that are not on the disk yet stay too
-    mapped = np.memmap(path, np.uint8, mode="r")
-    before, total = memory.resident(), int(mapped.sum())
-    read = memory.resident()
-    memory.page_out(mapped.ctypes.data + 1, len(mapped) - 1)
-    assert read - before > 0.8 * len(mapped)
-    assert read - memory.resident() > 0.8 * len(mapped)
-    assert int(mapped.sum()) == total
-    assert total == int(np.frombuffer(path.read_bytes(), np.uint8).sum())
-
-
-def test_what_was_written_to_a_mapped_file_privately_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(bytes(1_000_000))
-    mapped = np.memmap(path, np.uint8, mode="c")
-    mapped[:] = 7
-    memory.page_out(mapped.ctypes.data, len(mapped))
-    assert (mapped == 7).all()
-    memory.page_out(mapped.ctypes.data, 100)  # less than a page: nothing to do
