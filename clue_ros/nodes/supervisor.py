@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps a node alive: a small process that forks the node, and forks it again after a crash.
 
-The supervisor imports the code that loads a model once and computes nothing, so that after `kill -9`, a crash or the kernel's
-out-of-memory killer the next node begins with loading the model. A node that exits by itself ends
-the supervisor with its exit status; then, or if the supervisor dies, the launch file starts again.
+The supervisor imports the code that loads a model once and computes nothing, so that after
+`kill -9`, a crash or the kernel's out-of-memory killer the next node begins with loading the model.
+A node that exits by itself ends the supervisor with its exit status; then, or if the supervisor
+dies, the launch file starts again.
 
 multiprocessing's "forkserver" is not used: it adds two processes to every robot, and its children
 share no frozen heap with it.
