@@ -33,6 +33,7 @@ _VISION: dict[str, Any] = {
     "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "vision_use_head": True,
     "conv_stem": None,
 }  # fmt: skip
+_IMAGE_TOKEN = 256_000
 _OPTIONAL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "conv_stem")
 
 
@@ -55,7 +56,7 @@ def read_config(folder: Path) -> Config:
     if theta is not None and "rope_parameters" not in content["text_config"]:
         text.rope_parameters = {"rope_type": "default", "rope_theta": theta}
     vision = _part(path, "vision_config", content["vision_config"], _VISION)
-    image = content.get("image_token_index", content.get("image_token_id"))
+    image = content.get("image_token_index", content.get("image_token_id", _IMAGE_TOKEN))
     if not isinstance(image, int):
         raise ModelError(f"{path}: image_token_index {image!r}, want a token's number")
     return Config(

@@ -66,6 +66,12 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def check_dtype(name: str) -> None:
+    """Raises ModelError unless a dtype has this name."""
+    if name not in ("auto", *NAMES):
+        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(NAMES)}")
+
+
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """The weights' type by name; "auto": bfloat16 on a GPU that has it, else float32.
 
@@ -73,13 +79,12 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """
     import torch
 
+    check_dtype(name)
     if name == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if fast else torch.float32
     if name == MIXED:
         return torch.float32
-    if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is unknown: want 'auto' or one of {', '.join(NAMES)}")
     found: torch.dtype = getattr(torch, name)
     return found
 

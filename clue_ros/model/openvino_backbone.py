@@ -27,6 +27,7 @@ import numpy.typing as npt
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
+from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
@@ -97,6 +98,7 @@ def has_fast_bfloat16() -> bool:
 
 def choose_precision(dtype: str) -> str:
     """The key of PRECISIONS for a dtype of `LoadOptions`. Raises ModelError."""
+    check_dtype(dtype)
     if dtype == "auto":
         return "mixed" if has_fast_bfloat16() else "float32"
     if dtype == "bfloat16":

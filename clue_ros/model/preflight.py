@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clue_ros.errors import ModelError
 from clue_ros.model.config import read_config
@@ -38,7 +38,7 @@ from clue_ros.model.hub import (
     ask_api,
     find_source,
 )
-from clue_ros.model.load_options import OPENVINO, LoadOptions
+from clue_ros.model.load_options import OPENVINO, TORCH, LoadOptions
 from clue_ros.model.loading import (
     LOGIN,
     MASK_DECODER,
@@ -50,9 +50,6 @@ from clue_ros.model.loading import (
 from clue_ros.model.quantization import INT8, NF4, NONE, check_quantization
 from clue_ros.model.shapes import weight_shapes
 from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, gigabytes, itemsize
-
-if TYPE_CHECKING:
-    pass
 
 PACKAGES = ("safetensors", "tokenizers", "huggingface_hub")
 OF_TORCH = ("torch", "transformers", "peft", "accelerate")
@@ -205,6 +202,7 @@ def inspect_model(options: LoadOptions, *, thorough: bool = True) -> Report:
         report.choose_place(options)
     with report.attempt():
         config = _find(report, part, options)
+        _check_backend(report, config, options)
     what = {DETECTOR: f"adapter A (or name one of {', '.join(BASELINES)})", IVG: "adapter B"}
     given = ((DETECTOR, options.detector), (IVG, options.ivg))
     for name, path in given:
@@ -269,7 +267,23 @@ def _find(report: Report, part: Part, options: LoadOptions) -> Any:
     path = source.fetch("config.json")
     content = read_json(path)
     check_config(path if source.folder is not None else source.name, content)
+    if report.backend == TORCH:
+        from clue_ros.model.export import check_no_export
+
+        check_no_export(path.parent, content)
     return read_config(path.parent)
+
+
+def _check_backend(report: Report, config: Any, options: LoadOptions) -> None:
+    """Leave to torch a base that OpenVINO cannot run. Raises ModelError unless torch may."""
+    from clue_ros.model.openvino_backbone import unsupported
+
+    reason = unsupported(config) if report.backend == OPENVINO else ""
+    if reason and options.backend == OPENVINO:
+        raise ModelError(f"OpenVINO cannot run {report.parts[0].place}: {reason}")
+    if reason:
+        report.notes.append(f"OpenVINO cannot run it ({reason}): torch does")
+        report.choose_place(replace(options, backend=TORCH))
 
 
 def _check_adapters(report: Report, is_baseline: bool) -> None:
@@ -321,10 +335,12 @@ def _weigh(report: Report, part: Part, config: Any) -> None:
     text, vision = config.text_config, config.vision_config
     tokens = (vision.image_size // vision.patch_size) ** 2 + WORDS
     part.activations = activation_bytes(vars(text), tokens, itemsize(report.dtype), eager=True)
-    if report.backend == OPENVINO and part.weights is not None and weights.header is not None:
+    header = weights.header
+    merges = report.backend == OPENVINO and not weights.exported
+    if merges and part.weights is not None and header is not None:
         from clue_ros.model.openvino_backbone import merged_bytes
 
-        shapes = {name: stored.shape for name, stored in weights.header.items()}
+        shapes = {name: stored.shape for name, stored in header.items()}
         part.weights += merged_bytes(shapes, report.dtype) * len(report.adapters)
 
 

@@ -47,17 +47,21 @@ class Weights:
             header = {n: s for n, s in header.items() if not n.endswith("lm_head.weight")}
         return cls(header, sum(math.prod(stored.shape) for stored in header.values()), share)
 
+    @property
+    def exported(self) -> bool:
+        """Whether they are those of `clue export`."""
+        return any(stored.kind == "I8" for stored in (self.header or {}).values())
+
     def bytes_in(self, dtype: str, quantization: str) -> int | None:
         """Bytes in a number format and with a quantization; None where unknown."""
         full = float(itemsize(dtype))
         small = _SMALL.get(quantization, full)
         if self.header is not None:
-            return round(
-                sum(
-                    math.prod(shape) * (small if _QUANTISED.match(n) and len(shape) > 1 else full)
-                    for n, (shape, _) in self.header.items()
-                )
-            )
+            total = 0.0
+            for name, (shape, kind) in self.header.items():
+                each = small if _QUANTISED.match(name) and len(shape) > 1 else full
+                total += math.prod(shape) * (1 if kind == "I8" else each)
+            return round(total)
         if self.count is None:
             return None
         return round(self.count * (self.share * small + (1 - self.share) * full))

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue, Image, View
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
 from clue_ros.model import policies
+from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation
 from clue_ros.model.location_tokens import Codes, encode_box
 from clue_ros.model.multi_view import (
@@ -122,11 +122,11 @@ def test_a_box_beyond_the_rim_is_cut_or_none() -> None:
 def test_each_window_is_looked_at_once(picture: Image) -> None:
     looked: list[Image] = []
 
-    def look(*images: Image) -> torch.Tensor:
+    def look(*images: Image) -> Array:
         looked.extend(images)
-        return torch.tensor([[[float(image.mean())]] for image in images])
+        return np.array([[[image.mean()]] for image in images], np.float32)
 
-    known: dict[Window, torch.Tensor] = {}
+    known: dict[Window, Array] = {}
     whole, closer, lower = windows(3, 80, 60)
     first = window_features(picture, [whole, closer], known, look)
     second = window_features(picture, [lower, closer], known, look)
@@ -134,7 +134,7 @@ def test_each_window_is_looked_at_once(picture: Image) -> None:
     assert [image.shape for image in looked] == [
         w.onto(picture).shape for w in (whole, closer, lower)
     ]
-    assert torch.equal(second[1], first[1])
+    assert np.array_equal(second[1], first[1])
     assert second[0].item() == pytest.approx(lower.onto(picture).mean())
     assert set(known) == {lower, closer}  # no other window's features are held
 
