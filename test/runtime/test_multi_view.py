@@ -92,10 +92,11 @@ def test_a_zoom_lies_in_any_picture(width: int, height: int) -> None:
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
 def test_every_window_shows_something_of_any_picture(width: int, height: int) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    place_values = np.array([2**16, 2**8, 1])
     for window in windows(MAX_VIEWS, width, height):
         shown = window.onto(image)
         assert shown.shape == (window.y_max - window.y_min, window.x_max - window.x_min, 3)
-        assert set(map(tuple, shown.reshape(-1, 3))) <= set(map(tuple, image.reshape(-1, 3)))
+        assert np.isin(shown @ place_values, image @ place_values).all()
 
 
 @pytest.mark.parametrize("look", range(MAX_VIEWS))
