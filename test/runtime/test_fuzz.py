@@ -174,8 +174,7 @@ def test_any_words_are_a_dialogue_or_refused_and_never_special_tokens(
 
 @cases(60)
 @given(words, st.integers(0, 3))
-def test_any_words_about_any_picture_get_a_reply(random_model: Path, text: str, seed: int) -> None:
-    clue = _clue(random_model)
+def test_any_words_about_any_picture_get_a_reply(clue: Clue, text: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     size = tuple(int(n) for n in rng.integers(1, 90, 2))
     view = clue.look(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
@@ -188,12 +187,3 @@ def test_any_words_about_any_picture_get_a_reply(random_model: Path, text: str, 
     if isinstance(reply, Grounding):
         assert 0 <= reply.box.x_min < reply.box.x_max <= view.width
         assert 0 <= reply.box.y_min < reply.box.y_max <= view.height
-
-
-_LOADED: dict[Path, Clue] = {}
-
-
-def _clue(folder: Path) -> Clue:
-    if folder not in _LOADED:
-        _LOADED[folder] = Clue.load(folder, threshold=0.5)
-    return _LOADED[folder]
