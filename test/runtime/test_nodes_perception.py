@@ -117,11 +117,11 @@ def test_the_documents_name_what_the_node_has(client: Client, document: str) -> 
             if not re.fullmatch(OF_EVERY_NODE, name)
         }
 
-    heard = real(client.node.get_subscriber_names_and_types_by_node)
     told = documented(document, "in")
     # The one of the two image topics that image_transport chooses.
     assert told.pop("/image/compressed").startswith("sensor_msgs")
-    assert set(heard) == set(told)
+    heard = client.node.get_subscriber_names_and_types_by_node
+    wait_until(lambda: set(real(heard)) == set(told), f"the inputs {sorted(told)}")
     outputs = real(client.node.get_publisher_names_and_types_by_node)
     wanted = documented(document, "out")
     for topic in (Perception.DETECTIONS, Perception.DETECTIONS_3D, Perception.ANNOTATIONS):
