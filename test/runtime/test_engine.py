@@ -21,20 +21,9 @@ from clue_ros.model.multi_view import windows
 from clue_ros.model.prompts import encode_prompts
 
 
-@pytest.fixture(scope="module")
-def clue(random_model: Path) -> Clue:
-    return Clue.load(random_model)
-
-
 @pytest.fixture
 def view(clue: Clue, picture: Image) -> View:
     return clue.look(picture)
-
-
-@pytest.fixture(autouse=True)
-def as_loaded(clue: Clue) -> None:
-    """Each test starts with the settings the model was loaded with."""
-    clue.policy, clue.threshold, clue.num_views = "detector", 0.5, None
 
 
 def test_what_is_loaded_says_what_it_is(clue: Clue, random_model: Path) -> None:

@@ -44,11 +44,6 @@ class Full:
 STAGES = ("look", "judge", "read", "speak")
 
 
-@pytest.fixture(scope="module")
-def clue(random_model: Path) -> Clue:
-    return Clue.load(random_model, threshold=1.0)
-
-
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("times", [1, 2])
 def test_fake_out_of_memory_is_tried_once_more_and_then_said(
@@ -58,6 +53,7 @@ def test_fake_out_of_memory_is_tried_once_more_and_then_said(
     stage: str,
     times: int,
 ) -> None:
+    clue.threshold = 1.0
     parts, picture = clue.checkpoint, np.roll(picture, times, 0)  # not the one that was seen last
     places: dict[str, tuple[Any, str]] = {
         "look": (parts.backbone, "look"),

@@ -8,7 +8,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -261,33 +260,24 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def test_no_test_uses_a_private_name_of_the_package() -> None:
-    def nodes(folder: str) -> Iterator[tuple[Path, ast.AST]]:
-        for path in (ROOT / folder).rglob("*.py"):
-            yield from ((path, node) for node in ast.walk(ast.parse(path.read_text("utf-8"))))
-
-    def is_own(node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-    private = set[str]()
-    for _, node in nodes("clue_ros"):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                private.add(name)
-            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                private.add(name)
-            case ast.Attribute(value=value, attr=name, ctx=ast.Store()) if is_own(value):
-                private.add(name)
-    private = {name for name in private if re.match("_[a-zA-Z]", name)}
-    used = []
-    for path, node in nodes("test"):
-        names = list[str]()
-        match node:
-            case ast.Attribute(value=value, attr=name) if not is_own(value):
-                names = [name]
-            case ast.ImportFrom(module=str(module), names=imported) if "clue_ros" in module:
-                names = [alias.name for alias in imported]
-            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
-                if name in ("setattr", "delattr", "getattr"):
-                    names = [str(a.value).split(".")[-1] for a in args if type(a) is ast.Constant]
-        used += [f"{path.relative_to(ROOT)}: {name}" for name in names if name in private]
+    name = r"(_[a-zA-Z]\w*)"
+    defined = re.compile(rf"(?:\b(?:def|class) |\bself\.|^){name}", re.MULTILINE)
+    private = {
+        found
+        for path in (ROOT / "clue_ros").rglob("*.py")
+        for found in defined.findall(path.read_text("utf-8"))
+    }
+    uses = [
+        rf"(?!self\.|cls\.)(?<![\w.])[\w.]*[\w)\]]\.{name}",  # of anything but a test's own self
+        rf"\bsuper\(\)\.{name}",
+        rf"\bfrom clue_ros\S* import [^\n]*\b{name}",
+        rf"attr\([^\n]*?\"(?:[\w.]*\.)?{name}\"",  # setattr and the like
+    ]
+    used = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in (ROOT / "test").rglob("*.py")
+        for use in uses
+        for found in re.findall(use, path.read_text("utf-8"))
+        if found in private
+    ]
     assert used == []
