@@ -36,6 +36,7 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.errors import BadImageError, ClueWarning, ModelError
 from clue_ros.model.loading import DEFAULT_MODEL
+from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,10 +185,8 @@ class Clue:
         try:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
-            raise ModelError(
-                f"a Python package is missing ({error}): pip install torch transformers peft "
-                "safetensors pillow"
-            ) from error
+            reason = missing(error.name or "?", "a model")
+            raise ModelError(f"{reason} ({error})") from error
         checkpoint = load_checkpoint(
             model,
             device,

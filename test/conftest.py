@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import sys
 
 # Before torch is imported anywhere: small models run slower on many threads, and a model that is
 # not on this machine must fail at once instead of asking the hub.
@@ -10,6 +11,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from pathlib import Path
+
+# bitsandbytes, where scripts/test has put it; before anything imports peft.
+sys.path.append(str(Path(sys.prefix) / "quantization"))
 
 import numpy as np
 import numpy.typing as npt

@@ -48,6 +48,7 @@ from clue_ros.model.preflight import (
     source_shapes,
 )
 from clue_ros.model.quantization import INT8, NF4, NONE, check_quantization
+from clue_ros.requirements import install
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
 
@@ -58,7 +59,7 @@ RULES = "rules"
 DETECTORS = ("grounding-dino", "owlv2")  # kinds of sources that are detectors of transformers
 NEEDED = {"owlv2": ("scipy",)}  # Python packages beside transformers
 OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")
-INSTALL = "pip install -r requirements-wrapper.txt"
+INSTALL = install("wrapper")
 # What transformers fetches of a detector's or a language model's repository.
 WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
