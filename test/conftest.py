@@ -5,6 +5,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -15,6 +16,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from pathlib import Path
 from typing import Any
+
+# bitsandbytes, where scripts/test has put it; before anything imports peft.
+sys.path.append(str(Path(sys.prefix) / "quantization"))
 
 import numpy as np
 import numpy.typing as npt

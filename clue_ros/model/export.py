@@ -6,7 +6,7 @@
     clue ground IMAGE "pick up the block" --model household_openvino
 
 The folder holds the model's own files and graphs of its vision tower, its detector and its dialogue
-(`clue_ros.model.exported`). Needs the extra `export`: pip install ".[export]"
+(`clue_ros.model.exported`). Needs the extra `export`.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ from clue_ros.model.graph_decoder import TOKEN, GraphDecoder
 from clue_ros.model.lean import PROJECTOR, TOWER, LeanBackbone, open_lean
 from clue_ros.model.loading import first_line, hash_file, read_settings, weight_files, write_json
 from clue_ros.model.products import has_fast_bfloat16
+from clue_ros.requirements import missing
 
 FOLDER, SETTINGS_FILE, FORMAT = "openvino", "export.json", 1
 TOWER_GRAPH = "tower"
 AGAIN = "export the model again (`clue export`)"
-INSTALL = 'pip install ".[export]" (OpenVINO)'
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 """Names of this package and of OpenVINO."""
 AUTO = "auto"
@@ -134,7 +134,8 @@ def import_openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise ModelError(f"an export needs OpenVINO ({first_line(error)}): {INSTALL}") from error
+        reason = missing("openvino", "an export")
+        raise ModelError(f"{reason} ({first_line(error)})") from error
     return openvino
 
 

@@ -15,11 +15,11 @@ from drawn_scenes import random_scenes
 from it2p_files import write_it2p
 from scene_helpers import thing
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.vocabulary import vocabulary
-from clue_ros.lab.language.words import plural
 from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject

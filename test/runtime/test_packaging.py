@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 import setuptools
 from catkin_pkg.package import Package, parse_package
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from clue_ros import requirements
 from clue_ros.nodes.programs import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,6 +175,36 @@ def test_package_xml_names_every_ros_package_that_is_imported() -> None:
     used = set().union(*modules_of("clue_ros/**/*.py", "launch/*.py").values())
     assert {"rclpy", "clue_msgs", "launch_ros"} <= used
     assert {module for module in used if ros.fullmatch(module)} <= declared
+
+
+def test_package_xml_has_what_an_extra_needs_of_the_system_where_it_is_asked_for() -> None:
+    robot = manifest("clue_ros")
+    robot.evaluate_conditions({})
+    voice = manifest("clue_ros")
+    voice.evaluate_conditions({"CLUE_VOICE": "1"})  # as rosdep does, with its environment
+    names = [
+        {depend.name for depend in package.exec_depends if depend.evaluated_condition}
+        for package in (robot, voice)
+    ]
+    assert {"rclpy", "python3-numpy", "python3-opencv"} <= names[0]
+    assert names[1] - names[0] == {"alsa-utils", "libespeak-ng1"}
+
+
+def test_every_python_package_has_one_pin() -> None:
+    lines = [*requirements.ROBOT]
+    for extra in {*requirements.EXTRAS} - {"all"}:
+        lines += requirements.EXTRAS[extra]
+    for name in ("build", "ros", "constraints"):
+        lines += (ROOT / f"requirements-{name}.txt").read_text("utf-8").splitlines()
+    for python in ("3.10", "3.11", "3.13"):
+        pins = [
+            canonicalize_name(wanted.name)
+            for wanted in map(Requirement, (line for line in lines if re.match(r"\w", line)))
+            if wanted.specifier
+            and (not wanted.marker or wanted.marker.evaluate({"python_version": python}))
+        ]
+        assert {name for name in pins if pins.count(name) > 1} == set()
+    assert "numpy" in requirements.ROBOT, "a robot's own numpy stays"
 
 
 ROS = {"rclpy", "clue_msgs", "sensor_msgs", "std_msgs"}
