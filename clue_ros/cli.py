@@ -35,6 +35,7 @@ from typing import NoReturn, cast
 
 from clue_ros.errors import ClueError, ClueWarning
 from clue_ros.interrupts import INTERRUPTED, end_imports_at_once
+from clue_ros.requirements import missing
 
 BAD_INPUT = 2
 
@@ -220,18 +221,14 @@ def _overview(prog: str, table: dict[str, Command | dict[str, Command]]) -> None
 def _run(prog: str, command: Command, words: list[str]) -> int:
     try:
         module = importlib.import_module(command.module)
+        parser = OneLineParser(prog=prog, description=(module.__doc__ or "").strip())
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(words)))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("clue_ros"):
             raise
-        raise ClueError(
-            f"`{prog}` needs the Python package {error.name!r}, which is not installed here:"
-            " run it through scripts/run, or pip install -r requirements.txt"
-        ) from error
-    parser = OneLineParser(prog=prog, description=(module.__doc__ or "").strip())
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    module.add_arguments(parser)
-    args = parser.parse_args(words)
-    return int(module.run(args))
+        raise ClueError(missing(error.name, f"`{prog}`")) from error
 
 
 def _version() -> str:

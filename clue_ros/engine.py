@@ -43,6 +43,7 @@ from clue_ros.model.load_options import (
 )
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.view import Encoded, Image, View
+from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
@@ -90,9 +91,8 @@ class Clue:
         try:
             from clue_ros.model.checkpoint import load_checkpoint
         except ImportError as error:
-            raise ModelError(
-                f"a Python package is missing ({error}): pip install clue_ros"
-            ) from error
+            reason = missing(error.name or "?", "a model")
+            raise ModelError(f"{reason} ({error})") from error
         checkpoint = load_checkpoint(options)
         clue = cls(checkpoint, options)
         unfitted = (options.policy, clue.policy) == ("both", "detector")

@@ -1,14 +1,15 @@
-# Sourced by scripts/run, scripts/test and scripts/demo: makes the environment if needed, then
-# enters it. Also for an interactive shell: `source scripts/env.sh` (bash).
+# Sourced by scripts/run, install, test and demo: makes the environment if needed, then enters it.
+# Also for an interactive shell: `source scripts/env.sh` (bash).
 #
 # What it makes, all of it in .venv (.venv-DISTRO where a ROS 2 is sourced), so that removing that
-# folder undoes it: a virtual environment, the pinned packages, ROS 2 wheels if no ROS is sourced,
-# clue_msgs built by colcon, and clue_ros itself as an editable install. Editable, because then
+# folder undoes it: a virtual environment, ROS 2 wheels if no ROS is sourced, clue_msgs, the pinned
+# packages of the robot and of CLUE_EXTRAS, and clue_ros itself as an editable install, because then
 # `clue` and the nodes are on PATH, edits live without a rebuild, and no ros2 command is needed;
 # the few links of write_overlay make `ros2 run` and `ros2 launch` find the same files.
 #
 # Every step leaves a stamp that names what it was made from; a later start compares and skips.
 #
+# CLUE_EXTRAS        extras of clue_ros/requirements.py to add ("voice lab"); those there already stay
 # CLUE_PYTHON        the Python to use (default: the first of python3, python3.10 .. 3.13 that fits)
 # CLUE_VENV          where to make the environment (default: .venv in the repository)
 # CLUE_TORCH_INDEX   package index to take torch from: the address of PyTorch's CPU (or CUDA) wheels
@@ -45,7 +46,7 @@ clue_enter() {
         humble | iron | jazzy) profiles=FASTRTPS_DEFAULT_PROFILES_FILE ;;
     esac
     export "$profiles=${!profiles:-$CLUE_ROOT/config/fastdds.xml}"
-    # the simulator renders without a display
+    # the simulator of the extra lab renders without a display
     export MUJOCO_GL="${MUJOCO_GL:-egl}"
 }
 

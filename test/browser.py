@@ -37,7 +37,7 @@ def why_no_browser() -> str:
         return "chromium is not installed (apt-get install chromium)"
     for name in ("playwright", "axe_playwright_python"):
         if importlib.util.find_spec(name) is None:
-            return f"{name} is not installed (pip install -r requirements-dev.txt)"
+            return f"{name} is not installed (scripts/install dev)"
     return ""
 
 

@@ -5,6 +5,9 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
+import warnings
+from collections.abc import Iterator
 
 # Before torch is imported anywhere: small models run slower on many threads, and a model that is
 # not on this machine must fail at once instead of asking the hub.
@@ -12,6 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from pathlib import Path
+from typing import Any
+
+# bitsandbytes, where scripts/test has put it; before anything imports peft.
+sys.path.append(str(Path(sys.prefix) / "quantization"))
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +86,42 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_model import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("random_model"))
+
+
+LOADED: list[tuple[Any, str, Any]] = []  # each shared model, its policy and its fit
+
+
+def shared(model: str | Path) -> Any:
+    """Load a model (`Clue`) once for a worker process; each test finds it as it was loaded."""
+    from clue_ros.engine import Clue
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the random one has no fit for policy "both"
+        clue = Clue.load(model, device="cpu")
+    LOADED.append((clue, clue.policy, clue.checkpoint.fusion))
+    return clue
+
+
+@pytest.fixture(scope="session")
+def clue(random_model: Path) -> Any:
+    """The random model, loaded; tests may change its settings."""
+    return shared(random_model)
+
+
+@pytest.fixture(scope="session")
+def household() -> Any:
+    """The embedded model, loaded; tests may change its settings."""
+    return shared("household")
+
+
+@pytest.fixture(autouse=True)
+def settings_as_loaded() -> Iterator[None]:
+    """Give shared models their settings back."""
+    yield
+    for clue, policy, fusion in LOADED:
+        clue.checkpoint.fusion = fusion
+        clue.policy = policy
+        clue.threshold = clue.num_views = clue.doubtful_score = None
 
 
 @pytest.fixture

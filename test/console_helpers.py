@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +95,11 @@ def request(
     found = {name.lower(): value for name, value in response.getheaders()}
     is_json = "json" in found.get("content-type", "")
     return response.status, found, json.loads(content) if is_json else content.decode()
+
+
+def heed_ctrl_c() -> None:
+    """For a child before its program: a shell may have started the tests with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def until(condition: Callable[[], object], seconds: float = 10.0) -> None:

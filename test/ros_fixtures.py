@@ -33,10 +33,9 @@ def executor() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tiny_model import write_random_model
-
-    return write_random_model(tmp_path_factory.mktemp("model"))
+def model(random_model: Path) -> Path:
+    """The model that the node loads; do not write to it."""
+    return random_model
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.metrics import Calibration, wilson
+from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,9 +83,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ClueError(
-            f"a figure needs matplotlib ({error}): pip install -r requirements.txt"
-        ) from error
+        raise ClueError(missing("matplotlib", "a figure")) from error
     # No pyplot: it keeps global state and may ask for a display.
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from clue_ros.errors import ModelError
+from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 NONE, INT8, NF4 = "none", "int8", "nf4"
 QUANTIZATIONS = (NONE, INT8, NF4)
-PIN = "bitsandbytes==0.50.2"  # as in requirements-quantization.txt
 # Not quantised (besides embeddings and norms, which are no linear layers).
 KEPT = (r"model\.vision_tower", r"model\.multi_modal_projector", "lm_head")
 
@@ -39,9 +39,7 @@ def check_quantization(name: str) -> None:
             f"quantization {name!r} is unknown: want one of {', '.join(QUANTIZATIONS)}"
         )
     if name != NONE and find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f"quantization {name!r} needs a package that is not installed: pip install {PIN}"
-        )
+        raise ModelError(missing("bitsandbytes", f"quantization {name!r}"))
 
 
 def loading_options(name: str, device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:

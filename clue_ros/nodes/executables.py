@@ -3,17 +3,20 @@
 """The programs that run on a robot: `ros2 run clue_ros perception_node` and its companions.
 
 `python -m clue_ros.nodes.executables perception` does the same. A node's module is imported only
-when its program starts, so that a missing clue_msgs ends in one line instead of a traceback.
+when its program starts, so that a missing package ends in one line instead of a traceback.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 
 from clue_ros import memory
 from clue_ros.interrupts import ends_at_once
 from clue_ros.nodes import programs
+from clue_ros.requirements import missing
 
 HOW_TO_GET_CLUE_MSGS = (
     "clue_msgs, the interface package of clue_ros, cannot be imported ({error}). It lies inside "
@@ -24,7 +27,24 @@ HOW_TO_GET_CLUE_MSGS = (
 KEEP = "--keep"
 
 
-@ends_at_once
+def program(run: Callable[[list[str] | None], int]) -> Callable[[list[str] | None], int]:
+    """Let signals end a program while it imports; return 2 for a Python package that is missing."""
+
+    @ends_at_once
+    @functools.wraps(run)
+    def guarded(args: list[str] | None = None) -> int:
+        try:
+            return run(args)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("clue_ros"):
+                raise
+            print(missing(error.name, run.__name__), file=sys.stderr)
+            return 2
+
+    return guarded
+
+
+@program
 def perception(args: list[str] | None = None) -> int:
     """Run the perception node until it is told to stop; return the exit status.
 
@@ -53,7 +73,7 @@ def perception(args: list[str] | None = None) -> int:
     return Supervisor("perception", node).run()
 
 
-@ends_at_once
+@program
 def console(args: list[str] | None = None) -> int:
     """Serve the operator's page until it is told to stop; 2 when its address cannot be used."""
     if clue_msgs_missing("console"):
@@ -64,7 +84,7 @@ def console(args: list[str] | None = None) -> int:
     return run_node("console", ConsoleNode, args)
 
 
-@ends_at_once
+@program
 def speech(args: list[str] | None = None) -> int:
     """Run the speech node until it is told to stop; return the exit status."""
     if clue_msgs_missing("speech"):
@@ -75,7 +95,7 @@ def speech(args: list[str] | None = None) -> int:
     return run_node("speech", SpeechNode, args)
 
 
-@ends_at_once
+@program
 def tts(args: list[str] | None = None) -> int:
     """Run the tts node until it is told to stop; return the exit status."""
     if clue_msgs_missing("tts"):
@@ -86,7 +106,7 @@ def tts(args: list[str] | None = None) -> int:
     return run_node("tts", TtsNode, args)
 
 
-@ends_at_once
+@program
 def image_source(args: list[str] | None = None) -> int:
     """Run the image_source node until it is told to stop; 2 when its source cannot be used."""
     from clue_ros.nodes.image_source_node import ImageSource
@@ -95,7 +115,7 @@ def image_source(args: list[str] | None = None) -> int:
     return run_node("image_source", lambda _executor: ImageSource(), args)
 
 
-@ends_at_once
+@program
 def grasp_example(args: list[str] | None = None) -> int:
     """Run the grasp_example node until it is told to stop; return the exit status."""
     if clue_msgs_missing("grasp_example"):

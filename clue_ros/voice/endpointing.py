@@ -13,7 +13,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from pocketsphinx import Vad
 
 from clue_ros.voice.audio import RATE, Audio, Samples, level
 
@@ -76,6 +75,8 @@ class PhraseFinder:
 
     def __init__(self, limits: PhraseLimits) -> None:
         self.limits = limits
+        from pocketsphinx import Vad  # of the extra voice: typed speech does without
+
         self._vad = Vad(limits.vad_mode, RATE, FRAME_SECONDS)
         self._rest: Samples = np.zeros(0, np.int16)
         self._recent: deque[Samples] = deque(maxlen=PRE_ROLL)

@@ -20,6 +20,7 @@ import numpy as np
 
 from clue_ros.dialogue.words import base_language, plain
 from clue_ros.errors import VoiceError
+from clue_ros.requirements import install
 from clue_ros.voice.audio import FULL_SCALE, Audio
 from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, prompt, word_list
 from clue_ros.voice.subprocess_service import WorkerProcess
@@ -130,7 +131,7 @@ ENGINES: dict[str, Engine] = {
     "sphinx": Engine(
         _sphinx,
         "pocketsphinx",
-        "pip install pocketsphinx (it brings an English model)",
+        f"{install('voice')} (with an English model)",
         languages=("en",),
     ),
     "vosk": Engine(

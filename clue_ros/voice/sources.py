@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from clue_ros.errors import BadAudioError, VoiceError
+from clue_ros.requirements import install
 from clue_ros.voice.audio import RATE, SUFFIXES, Audio, Samples, read_audio, resample, silence
 from clue_ros.voice.endpointing import FRAME, ambient_threshold
 
@@ -48,8 +49,8 @@ class Microphone:
             import sounddevice
         except (ImportError, OSError) as error:  # OSError: the wheel is there, PortAudio is not
             raise VoiceError(
-                f"no microphone can be used ({' '.join(str(error).split())}): pip install "
-                "sounddevice, apt-get install libportaudio2"
+                f"no microphone can be used ({' '.join(str(error).split())}): "
+                f"{install('voice')}, and apt-get install libportaudio2"
             ) from error
         self._library: Any = sounddevice
         inputs = {

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import VoiceError
+from clue_ros.requirements import install
 from clue_ros.voice.subprocess_service import Start, WorkerProcess
 
 START_TIMEOUT = 30.0  # seconds for the engine to start
 ATTEMPTS = 3  # at making a WAV with sound in it
-INSTALL = "apt-get install espeak-ng libespeak-ng1, pip install pyttsx3"
+INSTALL = f"apt-get install espeak-ng libespeak-ng1, and {install('voice')}"
 
 
 @dataclass(frozen=True)

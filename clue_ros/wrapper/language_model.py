@@ -32,6 +32,7 @@ from clue_ros.model.loading import (
     read_json,
     write_json,
 )
+from clue_ros.requirements import missing
 from clue_ros.wrapper.prompt import (
     ASK,
     NONE,
@@ -450,10 +451,7 @@ def converted_gguf(path: Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if not is_gguf_available():
-        raise ModelError(
-            f"{path} is a GGUF file, which needs the package gguf: pip install -r"
-            " requirements-wrapper.txt"
-        )
+        raise ModelError(missing("gguf", f"{path}, a GGUF file,"))
     from clue_ros.model.torch_backbone import quietly
 
     partial = folder.with_name(f"{folder.name}.partial")

@@ -34,12 +34,13 @@ from clue_ros.model.preflight import (
 )
 from clue_ros.model.quantization import NONE, check_quantization
 from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, gigabytes, itemsize
+from clue_ros.requirements import install
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
 
 RULES = "rules"
 OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")
-INSTALL = "pip install -r requirements-wrapper.txt"
+INSTALL = install("wrapper")
 # What transformers and peft fetch of a repository.
 WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt",
           ADAPTER_WEIGHTS)  # fmt: skip

@@ -237,8 +237,7 @@ def test_a_limit_leaves_the_pictures_beyond_it_alone(tmp_path: Path) -> None:
 # --- the asker ---
 
 
-def test_questions_are_scored_as_transformers_scores_a_suffix(random_model: Path) -> None:
-    clue = Clue.load(random_model, device="cpu")
+def test_questions_are_scored_as_transformers_scores_a_suffix(clue: Clue) -> None:
     items, _ = load_dialogues(wanted("invig", NEW))
     scores = score_questions(clue, items, axes=False)
     parts = clue.checkpoint
@@ -262,8 +261,7 @@ def test_questions_are_scored_as_transformers_scores_a_suffix(random_model: Path
     assert "right_axis" not in scores
 
 
-def test_no_questions_have_no_score(random_model: Path) -> None:
-    clue = Clue.load(random_model, device="cpu")
+def test_no_questions_have_no_score(clue: Clue) -> None:
     scores = score_questions(clue, [told("1", "a", (0, 0, 1, 1))], axes=True)
     assert scores == {"token_accuracy": None, "perplexity": None, "right_axis": None, "n": 0}
 

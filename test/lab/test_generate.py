@@ -7,9 +7,7 @@ import json
 import math
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -525,59 +523,17 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
         assert reason in capsys.readouterr().err
 
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs Ray (extra ray)"
-)
-
-
-@pytest.fixture
-def workers_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's workers import this file."""
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+def test_ray_workers_make_the_same_dialogues(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Path(__file__).parent
     paths = (str(here), str(here.parent), os.environ.get("PYTHONPATH", ""))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-
-
-@needs_ray
-@pytest.mark.usefixtures("workers_path")
-def test_a_picture_that_ends_its_worker_is_named_and_the_others_are_done(
-    photographs: Path, tmp_path: Path
-) -> None:
-    def load(options: GenerateOptions) -> MachineParts:
-        made = parts(options)
-
-        def describe(case: Case) -> Any:
-            if case.picture.name == "more/7.png":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return made.describe(case)
-
-        return replace(made, describe=describe)
-
-    options = options_for(photographs, tmp_path / "out", ray="local", ray_workers=2)
-    with pytest.raises(ClueError, match=r"no outcome of more/7\.png: the worker failed"):
-        generate(options, load)
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["pictures"] == COUNT - 1
-
-
-@needs_ray
-@pytest.mark.usefixtures("workers_path")
-def test_a_ray_worker_that_is_killed_loses_nothing(photographs: Path, tmp_path: Path) -> None:
-    def load(options: GenerateOptions) -> MachineParts:
-        with (tmp_path / "pids").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        return parts(options, 0.2)
-
-    def kill() -> None:
-        journal = tmp_path / "out" / "journal-00000-of-00001.log"
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > 4):
-            time.sleep(0.05)
-        os.kill(int((tmp_path / "pids").read_text().split()[0]), signal.SIGKILL)
-
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))  # the workers import this file
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # at Ray's 15 other tests hold them up
     whole = generate(options_for(photographs, tmp_path / "whole"), parts)
-    threading.Thread(target=kill, daemon=True).start()
-    found = generate(options_for(photographs, tmp_path / "out", ray="local", ray_workers=2), load)
-    assert len((tmp_path / "pids").read_text().split()) == 3
+    options = options_for(photographs, tmp_path / "out", ray="local", ray_workers=2)
+    found = generate(options, parts)
     assert (found["pictures"], found["rejected"]) == (COUNT, whole["rejected"])
     assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
 
@@ -586,5 +542,5 @@ def test_without_ray_the_message_names_what_to_install(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ClueError, match=r"pip install ray\[data\]==2"):
+    with pytest.raises(ClueError, match="--ray needs ray, of the extra ray"):
         generate(options_for(photographs, tmp_path / "out", ray="local"), parts)

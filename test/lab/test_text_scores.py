@@ -18,7 +18,7 @@ from clue_ros.lab.evaluation.text_scores import (
     tokenize,
 )
 
-NEEDS = "text scores need pip install '.[scores]'"
+NEEDS = "needs the extra scores"
 
 
 def found(*pairs: tuple[str, str]) -> dict[str, float]:

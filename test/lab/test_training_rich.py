@@ -15,13 +15,15 @@ from drawn_scenes import random_scenes
 from it2p_files import write_it2p
 from scene_helpers import thing
 
+from clue_ros.dialogue.inflection import plural
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.dialogues import DialogueState
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene, SceneObject
-from clue_ros.lab.simulator.worlds import RICH
+from clue_ros.lab.simulator.worlds import BLOCKS, RICH, TABLE
 from clue_ros.lab.training.adapters import check_words
 from clue_ros.lab.training.base import new_model
 from clue_ros.lab.training.datasets import TrainingData, load_training_data
@@ -38,8 +40,9 @@ from clue_ros.lab.training.samples import (
     scene_queries,
 )
 from clue_ros.lab.training.vision import DenseHeads, dense_targets
+from clue_ros.model.loading import DEFAULT_MODEL, find_model
 from clue_ros.model.oracle import ANSWER
-from clue_ros.model.prompts import build_tokenizer
+from clue_ros.model.prompts import build_tokenizer, load_processor
 
 SIZE = 32
 
@@ -211,6 +214,16 @@ def test_the_option_decides_whether_training_counts_aloud(data: TrainingData) ->
 
     assert boxes(data) == {0, 1}
     assert boxes(replace(data, via=True)) > {0, 1, 2}
+
+
+def test_household_knows_every_word_that_training_says() -> None:
+    """Of the world blocks, which is mixed in, training says the kinds and the colours."""
+    tokenizer = load_processor(find_model(DEFAULT_MODEL)).tokenizer
+    for world in (RICH.name, TABLE.name):
+        check_words(tokenizer, world, DEFAULT_MODEL)
+    said = [*vocabulary(TABLE.name, public=True), *BLOCKS.kinds, *map(plural, BLOCKS.kinds)]
+    known = tokenizer.get_vocab()
+    assert not [word for word in (*said, *BLOCKS.colors) if word not in known]
 
 
 def test_a_new_base_has_every_word_and_an_old_one_is_refused(data: TrainingData) -> None:

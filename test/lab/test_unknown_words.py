@@ -26,9 +26,9 @@ from clue_ros.model.tasks import Detection
 from clue_ros.model.unknown_words import UNSURE, ask_instead, in_sight, unknown_words
 
 
-@pytest.fixture(scope="module")
-def clue() -> Clue:
-    return Clue.load("household")
+@pytest.fixture
+def clue(household: Clue) -> Clue:
+    return household
 
 
 @pytest.fixture(scope="module")

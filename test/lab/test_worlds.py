@@ -140,7 +140,7 @@ def test_a_scene_is_what_its_world_says(spec: WorldSpec, rendered: list[Scene]) 
             assert 0 < y0 < y1 < 1
             sides = x1 - x0, y1 - y0
             assert (min if spec.settling is None else max)(sides) >= spec.min_side
-            assert (spec.min_visible or 0) <= o.visible <= 1
+            assert spec.min_visible <= o.visible <= 1
 
 
 def test_boxes_tightly_hold_the_masks(spec: WorldSpec, rendered: list[Scene]) -> None:

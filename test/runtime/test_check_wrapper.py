@@ -159,7 +159,7 @@ def test_owlv2_without_scipy_and_a_timm_backbone_without_timm_are_problems(
     packages(monkeypatch, {"scipy": None, "timm": None})
     write_json(tmp_path / "config.json", {"model_type": "owlv2"})
     report = check(machine, "--candidates", f"owlv2:{tmp_path}")
-    assert "package scipy is missing: pip install -r requirements-wrapper" in report["problems"][0]
+    assert "package scipy is missing: scripts/install wrapper" in report["problems"][0]
     assert report["versions"]["scipy"] == "not installed"
     write_json(tmp_path / "config.json", {"model_type": "grounding-dino", "use_timm_backbone": 1})
     report = check(machine, "--candidates", f"grounding-dino:{tmp_path}")
@@ -234,7 +234,7 @@ def test_a_gguf_file_needs_its_package_until_it_is_converted(
     assert "there is no file" in check(machine, "--language-model", path)["problems"][0]
     path.write_bytes(b"GGUF")
     report = check(machine, "--language-model", path)
-    assert "gguf is missing: pip install -r requirements-wrapper.txt" in report["problems"][0]
+    assert "gguf is missing: scripts/install wrapper" in report["problems"][0]
     assert report["language_model"]["facts"] == ["no converted copy yet"]
     assert report["memory"]["needed"] is None
     shutil.copytree(folder, converted_folder(path))
@@ -246,7 +246,7 @@ def test_a_gguf_file_needs_its_package_until_it_is_converted(
 def test_a_broken_gguf_file_is_named(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("gguf", reason="requirements-wrapper.txt is not installed")
+    pytest.importorskip("gguf", reason="needs the extra wrapper")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from console_helpers import until
+from console_helpers import heed_ctrl_c, until
 from PIL import Image
 from websockets.sync.client import connect
 
@@ -46,7 +46,7 @@ def test_one_command_serves_the_page_and_answers(random_model: Path, pictures: l
     command = [sys.executable, "-m", "clue_ros.cli", "demo-page", *map(str, pictures)]
     command += ["--port", "0", "--model", str(random_model), "--threshold", "1"]
     command += ["--policy", "detector"]  # never asks
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c)
     try:
         assert process.stdout is not None
         address = re.search(r"http://localhost:\d+/", process.stdout.readline())

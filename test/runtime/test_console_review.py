@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_helpers import heed_ctrl_c
 from fastapi.testclient import TestClient
 from recorded_episodes import record_episodes
 
@@ -351,8 +352,7 @@ def test_the_command_serves_a_folder_until_it_is_interrupted(folder: Path) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell may have started the tests with SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=heed_ctrl_c,
     )
     try:
         assert process.stdout is not None

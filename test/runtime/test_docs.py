@@ -57,7 +57,7 @@ FOREIGN = {
 
 
 # The checkout is src/clue_ros of a workspace.
-IN_A_WORKSPACE = {"clue_ros/clue_msgs", "clue_ros/requirements.txt"}
+IN_A_WORKSPACE = {"clue_ros/clue_msgs"}
 
 
 def name(page: Path) -> str:
@@ -167,6 +167,7 @@ def sources() -> str:
     folders = ("clue_ros", "clue_msgs", "scripts", "benchmarks", "demo", "launch", "config", "test")
     endings = (".py", ".msg", ".srv", ".action", ".yaml", ".xml", ".sh", ".json", "")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    paths.append(ROOT / "package.xml")
     texts = [p.read_text("utf-8") for p in paths if p.is_file() and p.suffix in endings]
     return "\n".join([*texts, *map(str, paths), *NAMES_OF_OTHERS])
 

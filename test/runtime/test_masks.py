@@ -271,14 +271,9 @@ def grounding(box: Box, label: str = "the ball") -> Grounding:
     return Grounding(box, label, 0.9, estimate)
 
 
-@pytest.fixture(scope="module")
-def plain(random_model: Path) -> Clue:
-    return Clue.load(random_model, device="cpu")
-
-
-def test_without_a_mask_decoder_a_groundings_mask_is_grabcuts(plain: Clue) -> None:
-    view = plain.look(SCENE.image)
-    mask = plain.mask(view, grounding(Box(*BALL)))
+def test_without_a_mask_decoder_a_groundings_mask_is_grabcuts(clue: Clue) -> None:
+    view = clue.look(SCENE.image)
+    mask = clue.mask(view, grounding(Box(*BALL)))
     assert np.array_equal(mask, grabcut_mask(SCENE.image, Box(*BALL)))
 
 

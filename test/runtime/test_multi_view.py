@@ -92,10 +92,11 @@ def test_a_zoom_lies_in_any_picture(width: int, height: int) -> None:
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (7, 1), (641, 479)])
 def test_every_window_shows_something_of_any_picture(width: int, height: int) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    place_values = np.array([2**16, 2**8, 1])
     for window in windows(MAX_VIEWS, width, height):
         shown = window.onto(image)
         assert shown.shape == (window.y_max - window.y_min, window.x_max - window.x_min, 3)
-        assert set(map(tuple, shown.reshape(-1, 3))) <= set(map(tuple, image.reshape(-1, 3)))
+        assert np.isin(shown @ place_values, image @ place_values).all()
 
 
 @pytest.mark.parametrize("look", range(MAX_VIEWS))
@@ -184,11 +185,6 @@ def test_what_lay_on_the_way_is_in_the_pictures_pixels() -> None:
     assert [box.as_list() for box in found.via] == [pytest.approx([10, 10, 30, 30], abs=0.3)]
 
 
-@pytest.fixture(scope="module")
-def clue(random_model: Path) -> Clue:
-    return Clue.load(random_model, device="cpu")
-
-
 def test_views_are_the_models_own_unless_they_are_set(clue: Clue, random_model: Path) -> None:
     assert clue.num_views == clue.checkpoint.ivg.num_views == 1, "the paper's"
     clue.num_views = 4
@@ -215,7 +211,6 @@ def test_more_views_change_where_it_points_and_nothing_else(clue: Clue, picture:
         found.append(reply)
     assert [found[3].box, found[4].box] == [found[1].box, found[0].box], "kept views do no harm"
     assert len({reply.ambiguity.probability for reply in found}) == 1
-    clue.num_views = None
 
 
 def test_a_view_of_another_clue_is_looked_at_again(
@@ -228,7 +223,6 @@ def test_a_view_of_another_clue_is_looked_at_again(
     assert isinstance(there, Grounding)
     assert isinstance(here, Grounding)
     assert there.box == here.box
-    clue.num_views = None
 
 
 def test_three_views_of_a_trained_model_agree_on_what_is_plain() -> None:
@@ -293,7 +287,6 @@ def test_further_views_are_looked_at_only_where_those_before_leave_a_doubt(
     every = where(clue, view)
     assert doubted == (two if agree else every), "1 takes all views"
     assert batches == [1, 2]
-    clue.num_views = None
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(0, True), (4, True), (5, False), (40, False)])

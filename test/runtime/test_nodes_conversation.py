@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -301,3 +302,33 @@ def test_converse_gives_an_open_question_to_the_person_again() -> None:
     outcome = converse(clue, None, conversation, lambda _: next(answers), on_say=said.append)
     assert outcome == Outcome("NONE", grounding=GROUNDING)
     assert said == ["Then please tell me what you mean.", "All right, I wait."]
+
+
+def conversation_about(answers: tuple[str, ...], boxes: tuple[Box, ...]) -> Conversation:
+    made = Conversation("pick up the block", 3)
+    made.reply(Question("Do you mean the red one?", boxes, answers, ESTIMATE))
+    return made
+
+
+def test_yes_to_a_question_about_one_object_points_at_it() -> None:
+    outcome = conversation_about(("yes", "no"), (GROUNDING.box,)).answer("Yes, please.")
+    assert isinstance(outcome, Outcome)
+    assert outcome.grounding is not None
+    assert outcome.grounding.box == GROUNDING.box
+    assert math.isnan(outcome.grounding.score)
+    assert in_words(outcome) == "I see it."
+    assert in_words(outcome, "fr-FR") == "Je le vois."
+
+
+@pytest.mark.parametrize(
+    ("answers", "boxes", "text"),
+    [
+        (("yes", "no"), (GROUNDING.box,), "no"),
+        (("yes", "no"), (GROUNDING.box,) * 2, "yes"),
+        (("yes", "no"), (GROUNDING.box,), "yes the left one"),
+    ],
+)
+def test_anything_else_is_for_the_model(
+    answers: tuple[str, ...], boxes: tuple[Box, ...], text: str
+) -> None:
+    assert conversation_about(answers, boxes).answer(text) == Think()

@@ -19,6 +19,7 @@ ros_helpers.need_ros()
 
 from clue_ros.dialogue.types import Box  # noqa: E402
 from clue_ros.images import image_size  # noqa: E402
+from demo.play import choose_scenes, parse  # noqa: E402
 from demo.scenes import (  # noqa: E402
     EXPECTATIONS,
     SCENES,
@@ -83,22 +84,18 @@ def test_a_wrong_reply_is_printed_and_counted_and_leaves_the_exit_status(tmp_pat
     assert "  wrong: its box is not on the object (IoU 0.0" in done.stdout
     assert "  right\n" not in done.stdout
     assert "right: 0 of the 3 scenes with a truth; wrong: 1, 2, 4 (" in done.stdout
-
-
-def test_a_persons_own_picture_is_grounded_and_drawn(tmp_path: Path) -> None:
-    image = tmp_path / "mine.png"
-    cv2.imwrite(str(image), picture())
-    points = model(tmp_path / "points", threshold=1.0)
-    out = tmp_path / "out"
-    arguments = ["--image", str(image), "--say", "pick up the block", "--out", str(out)]
-    done = demo(*arguments, "--model", str(points))
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "person: pick up the block" in done.stdout
     assert "box:" in done.stdout
-    (drawn,) = out.glob("scene_*.png")
-    pixels = cv2.imread(str(drawn))
-    assert pixels is not None
-    assert pixels.shape[1] >= 640
+    drawn = [cv2.imread(str(path)) for path in (tmp_path / "out").glob("scene_*.png")]
+    assert len(drawn) == 4
+    assert all(pixels is not None and pixels.shape[1] >= 640 for pixels in drawn)
+
+
+def test_a_persons_own_picture_is_the_only_scene(tmp_path: Path) -> None:
+    image = tmp_path / "mine.png"
+    cv2.imwrite(str(image), picture())
+    words = ["--image", str(image), "--say", "pick up the block", "--answer", "the left one"]
+    assert choose_scenes(parse(words)) == [DemoScene(image, "pick up the block", ("the left one",))]
 
 
 def test_what_cannot_begin_is_one_line_and_exit_2(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +15,8 @@ ros_helpers.need_ros()
 
 from clue_msgs.msg import BoundingBox, GroundedObject  # noqa: E402
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Vector3  # noqa: E402
-from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from ros_fixtures import REQUEST, client, model, node, shared  # noqa: E402
-from ros_helpers import Client, wait_until  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
-from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
+from visualization_msgs.msg import Marker  # noqa: E402
 
 from clue_ros.nodes.detections import (  # noqa: E402
     annotations_msg,
@@ -29,7 +25,6 @@ from clue_ros.nodes.detections import (  # noqa: E402
     markers_msg,
 )
 
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 HEADER = Header(frame_id="eye")
 
 
@@ -164,75 +159,3 @@ def test_a_flat_object_still_has_a_box_to_draw() -> None:
     flat.size.z = 0.0
     _, box, *_ = markers_msg(HEADER, [flat], candidates=False).markers
     assert box.scale.z > 0
-
-
-# Over DDS.
-
-
-@pytest.fixture
-def seen(client: Client) -> Iterator[list[MarkerArray]]:
-    qos = QoSProfile(depth=20, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    heard = client.heard.get("perception/markers")
-    if heard is None:
-        heard = client.listen(MarkerArray, "perception/markers", qos)
-    client.start_camera()
-    wait_until(lambda: client.ground(REQUEST).error_code == 0, "an image")
-    client.clear()
-    yield heard
-    client.stop_camera()
-
-
-def test_markers_come_with_the_question_and_go_with_the_dialogue(
-    client: Client, seen: list[MarkerArray]
-) -> None:
-    client.set(threshold=0.0)
-    handle = client.goal(REQUEST)
-    client.next("question")
-    wait_until(lambda: len(seen) == 2, "markers deleted at the beginning, and the question's")
-    client.cancel(handle)
-    client.result(handle)
-    wait_until(lambda: len(seen) == 3, "markers deleted at the end")
-    for array in seen:
-        assert array.markers[0].action == Marker.DELETEALL
-    assert len(seen[-1].markers) == 1
-
-
-def test_markers_can_be_switched_off(client: Client, seen: list[MarkerArray]) -> None:
-    assert client.set(markers=False) == ""
-    try:
-        assert client.ground(REQUEST).error_code == 0
-        assert client.ground(REQUEST).error_code == 0
-        wait_until(lambda: len(seen) >= 2, "the deletions of two requests")
-        assert all(len(array.markers) == 1 for array in seen)
-    finally:
-        client.set(markers=True)
-
-
-def test_vision_msgs_is_looked_for_when_perception_is_configured(
-    client: Client, node: Any, seen: list[MarkerArray]
-) -> None:
-    if importlib.util.find_spec("vision_msgs") is None:
-        pytest.skip("vision_msgs is not installed (it comes with ROS 2, not as a wheel)")
-    from vision_msgs.msg import Detection2DArray, Detection3DArray
-
-    flat = client.listen(Detection2DArray, "perception/detections", 10)
-    solid = client.listen(Detection3DArray, "perception/detections_3d", 10)
-    topics = ("/perception/detections", "/perception/detections_3d")
-    count = client.node.count_publishers
-    wait_until(lambda: [count(topic) for topic in topics] == [1, 1], "both publishers")
-    target = client.ground(REQUEST, force=True).grounding.target
-    wait_until(lambda: flat and solid, "detections")
-    (detection,) = flat[0].detections
-    assert detection.results[0].hypothesis.class_id == (target.label or "candidate")
-    assert detection.bbox.size_x == pytest.approx(target.box.x_max - target.box.x_min)
-    assert flat[0].header == target.header
-    assert client.transition("deactivate")
-    assert client.transition("cleanup")
-    assert client.set(detections=False) == ""
-    assert client.transition("configure")
-    wait_until(lambda: [count(topic) for topic in topics] == [0, 0], "no publisher")
-    assert client.transition("cleanup")
-    assert client.set(detections=True) == ""
-    assert client.transition("configure")
-    assert client.transition("activate")
-    wait_until(lambda: [count(topic) for topic in topics] == [1, 1], "both publishers again")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import ros_helpers
@@ -14,9 +13,9 @@ ros_helpers.need_ros()
 from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
-from clue_msgs.msg import DialogueTurn  # noqa: E402
+from clue_msgs.msg import DialogueTurn, Transcript  # noqa: E402
 from ros_fixtures import LONG, REQUEST, asking_goal, client, model, node, shared, works  # noqa: E402
-from ros_helpers import Client, Process, ros_client, wait_until  # noqa: E402
+from ros_helpers import Client, wait_until  # noqa: E402
 
 Result = GroundWithDialogue.Result
 State = GroundWithDialogue.Feedback
@@ -191,23 +190,64 @@ def test_the_client_in_the_documentation_works(client: Client) -> None:
     assert f"{Result.MAX_TURNS} still unclear after 2 questions" in done.stdout
 
 
-# Killed in the middle. Last, because it ends the shared process.
+# Manners: stop, and asking again in other words.
 
 
-def test_a_node_killed_in_a_dialogue_works_again_when_restarted(
-    client: Client, node: Process, model: Path, tmp_path: Path
-) -> None:
-    asking_goal(client)
-    client.stop_camera()
-    node.kill()
-    again = Process("perception", tmp_path / "again.log", parameters={"model": model})
-    node.popen = again.popen  # for the fixture, which stops it and looks at its exit status
-    # A new client: the old one may still know the dead node and send its requests there.
-    with ros_client("second_tester") as fresh:
-        assert fresh.state() == "unconfigured"
-        assert fresh.transition("configure")
-        assert fresh.transition("activate")
-        fresh.set(threshold=1.0)
-        fresh.start_camera()
-        wait_until(lambda: fresh.ground(REQUEST).error_code == Result.NONE, "an image")
-        assert fresh.result(fresh.goal(REQUEST)).result.error_code == Result.NONE
+def said(client: Client) -> list[str]:
+    return [message.data for message in client.heard["say"]]
+
+
+@pytest.fixture
+def asked(client: Client) -> Client:
+    """Give the client with a question open."""
+    client.set(threshold=0.0, ask_again_after=0.0)
+    client.speak(REQUEST)
+    client.next("question")
+    client.next("say")
+    return client
+
+
+def close(client: Client) -> None:
+    client.speak("stop")
+    wait_until(lambda: said(client)[-1:] == ["All right, I stop."], "the end")
+    client.set(threshold=1.0, ask_again_after=0.0)
+
+
+def test_stop_ends_a_dialogue_and_the_next_request_works(asked: Client) -> None:
+    close(asked)
+    works(asked)
+
+
+def test_stop_is_no_answer_of_the_service_either(asked: Client) -> None:
+    assert asked.answer("No, please stop.").accepted
+    wait_until(lambda: said(asked)[-1:] == ["All right, I stop."], "the end")
+    asked.set(threshold=1.0)
+    works(asked)
+
+
+def test_an_answer_that_was_not_understood_is_asked_again_once(asked: Client) -> None:
+    publisher = asked.node.create_publisher(Transcript, "transcript", 10)
+    wait_until(lambda: publisher.get_subscription_count() > 0, "perception on transcript")
+    for _ in range(2):
+        publisher.publish(Transcript(status=Transcript.NOT_UNDERSTOOD, is_final=True))
+    wait_until(lambda: len(said(asked)) >= 2, "the question in other words")
+    again = said(asked)[1]
+    assert again.startswith("Sorry, I did not understand.")
+    assert again != said(asked)[0]
+    close(asked)
+    assert sum(text.startswith("Sorry") for text in said(asked)) == 1
+
+
+def test_silence_has_it_asked_again_and_ends_it_aloud(client: Client) -> None:
+    client.set(threshold=0.0, ask_again_after=0.2, answer_timeout=1.0)
+    client.speak(REQUEST)
+    wait_until(lambda: len(said(client)) >= 3, "question, once more, and the end")
+    assert said(client)[1].startswith("I did not hear you.")
+    assert said(client)[2] == "I did not hear an answer, so I stop here."
+    client.set(threshold=1.0, ask_again_after=0.0, answer_timeout=20.0)
+
+
+def test_stop_with_nothing_open_is_no_request(client: Client) -> None:
+    client.speak("never mind")
+    wait_until(lambda: said(client) == ["All right."], "a word")
+    works(client)

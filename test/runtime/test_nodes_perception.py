@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import importlib.util
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ ros_helpers.need_ros()
 
 from action_msgs.msg import GoalStatus  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
+from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
 from ros_fixtures import REQUEST, client, model, node, shared, works  # noqa: E402
 from ros_helpers import Client, Process, picture, wait_until  # noqa: E402
+from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
 
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 from clue_ros.nodes.topics import Perception  # noqa: E402
@@ -113,11 +117,11 @@ def test_the_documents_name_what_the_node_has(client: Client, document: str) -> 
             if not re.fullmatch(OF_EVERY_NODE, name)
         }
 
-    heard = real(client.node.get_subscriber_names_and_types_by_node)
     told = documented(document, "in")
     # The one of the two image topics that image_transport chooses.
     assert told.pop("/image/compressed").startswith("sensor_msgs")
-    assert set(heard) == set(told)
+    heard = client.node.get_subscriber_names_and_types_by_node
+    wait_until(lambda: set(real(heard)) == set(told), f"the inputs {sorted(told)}")
     outputs = real(client.node.get_publisher_names_and_types_by_node)
     wanted = documented(document, "out")
     for topic in (Perception.DETECTIONS, Perception.DETECTIONS_3D, Perception.ANNOTATIONS):
@@ -320,7 +324,6 @@ def test_compressed_images_come_in_and_corrupt_ones_are_bad_image(client: Client
 
 
 def test_the_debug_image_is_drawn_for_whoever_listens(client: Client) -> None:
-    from rclpy.qos import DurabilityPolicy, QoSProfile
     from sensor_msgs.msg import Image
 
     works(client)  # nobody listens: were this drawn, a late listener would get it first
@@ -333,3 +336,75 @@ def test_the_debug_image_is_drawn_for_whoever_listens(client: Client) -> None:
     pixels = np.frombuffer(pictures[0].data, np.uint8)
     assert isinstance(pictures[0].data, array.array)
     assert len(np.unique(pixels)) > 10
+
+
+# Markers and detections of its objects.
+
+
+@pytest.fixture
+def seen(client: Client) -> Iterator[list[MarkerArray]]:
+    qos = QoSProfile(depth=20, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    heard = client.heard.get("perception/markers")
+    if heard is None:
+        heard = client.listen(MarkerArray, "perception/markers", qos)
+    client.start_camera()
+    wait_until(lambda: client.ground(REQUEST).error_code == 0, "an image")
+    client.clear()
+    yield heard
+    client.stop_camera()
+
+
+def test_markers_come_with_the_question_and_go_with_the_dialogue(
+    client: Client, seen: list[MarkerArray]
+) -> None:
+    client.set(threshold=0.0)
+    handle = client.goal(REQUEST)
+    client.next("question")
+    wait_until(lambda: len(seen) == 2, "markers deleted at the beginning, and the question's")
+    client.cancel(handle)
+    client.result(handle)
+    wait_until(lambda: len(seen) == 3, "markers deleted at the end")
+    for told in seen:
+        assert told.markers[0].action == Marker.DELETEALL
+    assert len(seen[-1].markers) == 1
+
+
+def test_markers_can_be_switched_off(client: Client, seen: list[MarkerArray]) -> None:
+    assert client.set(markers=False) == ""
+    try:
+        assert client.ground(REQUEST).error_code == 0
+        assert client.ground(REQUEST).error_code == 0
+        wait_until(lambda: len(seen) >= 2, "the deletions of two requests")
+        assert all(len(told.markers) == 1 for told in seen)
+    finally:
+        client.set(markers=True)
+
+
+def test_vision_msgs_is_looked_for_when_perception_is_configured(
+    client: Client, node: Any, seen: list[MarkerArray]
+) -> None:
+    if importlib.util.find_spec("vision_msgs") is None:
+        pytest.skip("vision_msgs is not installed (it comes with ROS 2, not as a wheel)")
+    from vision_msgs.msg import Detection2DArray, Detection3DArray
+
+    flat = client.listen(Detection2DArray, "perception/detections", 10)
+    solid = client.listen(Detection3DArray, "perception/detections_3d", 10)
+    topics = ("/perception/detections", "/perception/detections_3d")
+    count = client.node.count_publishers
+    wait_until(lambda: [count(topic) for topic in topics] == [1, 1], "both publishers")
+    target = client.ground(REQUEST, force=True).grounding.target
+    wait_until(lambda: flat and solid, "detections")
+    (detection,) = flat[0].detections
+    assert detection.results[0].hypothesis.class_id == (target.label or "candidate")
+    assert detection.bbox.size_x == pytest.approx(target.box.x_max - target.box.x_min)
+    assert flat[0].header == target.header
+    assert client.transition("deactivate")
+    assert client.transition("cleanup")
+    assert client.set(detections=False) == ""
+    assert client.transition("configure")
+    wait_until(lambda: [count(topic) for topic in topics] == [0, 0], "no publisher")
+    assert client.transition("cleanup")
+    assert client.set(detections=True) == ""
+    assert client.transition("configure")
+    assert client.transition("activate")
+    wait_until(lambda: [count(topic) for topic in topics] == [1, 1], "both publishers again")

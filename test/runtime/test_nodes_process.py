@@ -138,9 +138,8 @@ def silent_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sock
         yield server
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_node_that_is_told_to_end_while_its_model_loads_does_not_wait_for_it(
-    tmp_path: Path, silent_hub: socket.socket, number: signal.Signals
+    tmp_path: Path, silent_hub: socket.socket
 ) -> None:
     node = ros_helpers.Process(
         "perception",
@@ -152,17 +151,14 @@ def test_a_node_that_is_told_to_end_while_its_model_loads_does_not_wait_for_it(
         call, _ = silent_hub.accept()
         with call:
             segments = own_segments(node.popen.pid)
-            node.popen.send_signal(number)
+            node.popen.send_signal(signal.SIGINT)
             assert node.popen.wait(ros_helpers.TIMEOUT) == 0
     finally:
         node.kill()
     assert not [path for path in segments if path.exists()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(tmp_path: Path) -> None:
     """Torch's C++, cut off by the interpreter's end, would abort the process."""
     context = rclpy.Context()
     ros_helpers.isolate()
@@ -184,7 +180,7 @@ def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(
         assert ground.wait_for_service(ros_helpers.TIMEOUT)
         ground.call_async(request)
         ros_helpers.wait_until(lambda: "the person asks" in node.text(), "the request")
-        node.popen.send_signal(number)
+        node.popen.send_signal(signal.SIGTERM)
         assert node.popen.wait(ros_helpers.TIMEOUT) == 0
     finally:
         node.kill()

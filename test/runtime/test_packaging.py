@@ -8,7 +8,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,10 @@ from typing import Any
 import pytest
 import setuptools
 from catkin_pkg.package import Package, parse_package
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from clue_ros import requirements
 from clue_ros.nodes.programs import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +177,36 @@ def test_package_xml_names_every_ros_package_that_is_imported() -> None:
     assert {module for module in used if ros.fullmatch(module)} <= declared
 
 
+def test_package_xml_has_what_an_extra_needs_of_the_system_where_it_is_asked_for() -> None:
+    robot = manifest("clue_ros")
+    robot.evaluate_conditions({})
+    voice = manifest("clue_ros")
+    voice.evaluate_conditions({"CLUE_VOICE": "1"})  # as rosdep does, with its environment
+    names = [
+        {depend.name for depend in package.exec_depends if depend.evaluated_condition}
+        for package in (robot, voice)
+    ]
+    assert {"rclpy", "python3-numpy", "python3-opencv"} <= names[0]
+    assert names[1] - names[0] == {"alsa-utils", "libespeak-ng1"}
+
+
+def test_every_python_package_has_one_pin() -> None:
+    lines = [*requirements.ROBOT]
+    for extra in {*requirements.EXTRAS} - {"all"}:
+        lines += requirements.EXTRAS[extra]
+    for name in ("build", "ros", "constraints"):
+        lines += (ROOT / f"requirements-{name}.txt").read_text("utf-8").splitlines()
+    for python in ("3.10", "3.11", "3.13"):
+        pins = [
+            canonicalize_name(wanted.name)
+            for wanted in map(Requirement, (line for line in lines if re.match(r"\w", line)))
+            if wanted.specifier
+            and (not wanted.marker or wanted.marker.evaluate({"python_version": python}))
+        ]
+        assert {name for name in pins if pins.count(name) > 1} == set()
+    assert "numpy" in requirements.ROBOT, "a robot's own numpy stays"
+
+
 ROS = {"rclpy", "clue_msgs", "sensor_msgs", "std_msgs"}
 TORCH = {"torch", "transformers", "peft", "safetensors"}
 
@@ -261,33 +293,24 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def test_no_test_uses_a_private_name_of_the_package() -> None:
-    def nodes(folder: str) -> Iterator[tuple[Path, ast.AST]]:
-        for path in (ROOT / folder).rglob("*.py"):
-            yield from ((path, node) for node in ast.walk(ast.parse(path.read_text("utf-8"))))
-
-    def is_own(node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-    private = set[str]()
-    for _, node in nodes("clue_ros"):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                private.add(name)
-            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                private.add(name)
-            case ast.Attribute(value=value, attr=name, ctx=ast.Store()) if is_own(value):
-                private.add(name)
-    private = {name for name in private if re.match("_[a-zA-Z]", name)}
-    used = []
-    for path, node in nodes("test"):
-        names = list[str]()
-        match node:
-            case ast.Attribute(value=value, attr=name) if not is_own(value):
-                names = [name]
-            case ast.ImportFrom(module=str(module), names=imported) if "clue_ros" in module:
-                names = [alias.name for alias in imported]
-            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
-                if name in ("setattr", "delattr", "getattr"):
-                    names = [str(a.value).split(".")[-1] for a in args if type(a) is ast.Constant]
-        used += [f"{path.relative_to(ROOT)}: {name}" for name in names if name in private]
+    name = r"(_[a-zA-Z]\w*)"
+    defined = re.compile(rf"(?:\b(?:def|class) |\bself\.|^){name}", re.MULTILINE)
+    private = {
+        found
+        for path in (ROOT / "clue_ros").rglob("*.py")
+        for found in defined.findall(path.read_text("utf-8"))
+    }
+    uses = [
+        rf"(?!self\.|cls\.)(?<![\w.])[\w.]*[\w)\]]\.{name}",  # of anything but a test's own self
+        rf"\bsuper\(\)\.{name}",
+        rf"\bfrom clue_ros\S* import [^\n]*\b{name}",
+        rf"attr\([^\n]*?\"(?:[\w.]*\.)?{name}\"",  # setattr and the like
+    ]
+    used = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in (ROOT / "test").rglob("*.py")
+        for use in uses
+        for found in re.findall(use, path.read_text("utf-8"))
+        if found in private
+    ]
     assert used == []

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import NewPage, axe_violations, browser, new_page, serving  # noqa: F401
+from console_helpers import heed_ctrl_c
 from fastapi import FastAPI
 from PIL import Image
 
@@ -409,6 +410,7 @@ def command(*words: str | Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_ctrl_c,
         cwd=Path(__file__).resolve().parents[2],
     )
 

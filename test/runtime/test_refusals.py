@@ -29,12 +29,14 @@ OPEN = {
 WORDINGS = (*READINGS, *NONE_OF_THEM)
 
 
-@pytest.fixture(scope="module")
-def clue() -> Clue:
-    return Clue.load(num_views=1)
+@pytest.fixture
+def clue(household: Clue) -> Clue:
+    """The embedded model, with one view of each picture."""
+    household.num_views = 1
+    return household
 
 
-@pytest.fixture(scope="module", params=OPEN)
+@pytest.fixture(params=OPEN)
 def scene(request: pytest.FixtureRequest, clue: Clue) -> tuple[Any, str, Question]:
     """Give a view, a request about it, and the question that the model asks."""
     view = clue.look(load_image(DEMO / request.param))

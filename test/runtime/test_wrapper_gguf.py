@@ -16,7 +16,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.wrapper.language_model import LanguageModel, converted_folder
 
-gguf: Any = pytest.importorskip("gguf", reason="requirements-wrapper.txt is not installed")
+gguf: Any = pytest.importorskip("gguf", reason="needs the extra wrapper")
 
 WIDTH, WIDE, HEADS, GROUPS, BLOCKS = 32, 64, 4, 2, 2
 QUANTISED = ("ffn_down", "ffn_up", "ffn_gate", "attn_v")

@@ -3,7 +3,7 @@
 transformers' defaults are those of grounding-dino-tiny, and the values below those of
 owlv2-base-patch16-ensemble. So that a forward takes seconds on a CPU, there are fewer layers of
 their transformers than published (1 or 2; all of the Swin backbone), and Grounding DINO gets
-pictures of half its sides.
+pictures of a quarter of its sides.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def grounding_dino() -> OpenVocabularyDetector:
     named = {number: word for word, number in (BERT | {"mug": 2001, "plate": 2002}).items()}
     words = [named.get(number, f"[unused{number}]") for number in range(BERT_WORDS)]
     tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
-    images = GroundingDinoImageProcessorPil(size={"shortest_edge": 400, "longest_edge": 667})
+    images = GroundingDinoImageProcessorPil(size={"shortest_edge": 200, "longest_edge": 333})
     processor = GroundingDinoProcessor(images, tokenizer)
     torch.manual_seed(0)
     model = GroundingDinoForObjectDetection(config)

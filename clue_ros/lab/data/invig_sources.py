@@ -33,11 +33,10 @@ from clue_ros.dialogue.reviews import SUFFIX
 from clue_ros.errors import ClueError
 from clue_ros.images import decode_image, image_size, load_image
 from clue_ros.lab.data.json_stream import NoRows, read_at, stream_rows
+from clue_ros.requirements import missing
 
 Size = tuple[int, int]
 """Width and height in pixels."""
-DATASETS = "datasets==5.2.0"
-"""What `pip install` needs for parquet files and hub ids; setup.py's extra `invig` is the same."""
 
 _SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation",
            "dev": "validation", "test": "test"}  # fmt: skip
@@ -341,10 +340,8 @@ def _from_datasets(source: str, function: str, *args: Any, **options: Any) -> An
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
-        raise InvigError(
-            f"{source}: this needs the Python package datasets, which cannot be imported here"
-            f" ({error}): pip install {DATASETS}; JSON files need nothing"
-        ) from None
+        reason = missing("datasets", f"{source}: this (not a JSON file)")
+        raise InvigError(f"{reason} ({error})") from None
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:

@@ -6,7 +6,7 @@ runs where there is a `java`; else nltk's METEOR of 2005 stands for it, with exa
 and without WordNet's synonyms. `meteor_version` says which. Sentences are split by `tokenize`,
 which needs no Java.
 
-Both packages are optional (`pip install ".[scores]"`): without them the scores are None.
+Both packages are the extra `scores`: without them the scores are None.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from clue_ros.requirements import install, missing
+
 COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider")
-NOT_INSTALLED = (
-    'text scores are left out: they need pip install ".[scores]" (pycocoevalcap and nltk)'
-)
-NO_METEOR = 'METEOR is left out: it needs Java, or nltk (pip install ".[scores]")'
+NOT_INSTALLED = f"text scores are left out: {missing('pycocoevalcap', 'BLEU')}"
+NO_METEOR = f"METEOR is left out: it needs Java, or nltk: {install('scores')}"
 METEOR_JAVA, METEOR_NLTK = "1.5 (Java)", "2005 (nltk, without synonyms)"
 
 Words = list[str]

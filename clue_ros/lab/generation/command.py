@@ -57,7 +57,7 @@ from clue_ros.lab.generation.machine import (
     User,
     talk,
 )
-from clue_ros.lab.generation.ray_workers import RAY, RaySettings, ray_outcomes
+from clue_ros.lab.generation.ray_workers import RaySettings, ray_outcomes
 from clue_ros.lab.generation.rephrase import Rephraser
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
@@ -135,7 +135,7 @@ class GenerateOptions:
     ray: str | None = option(
         None,
         "talk on a Ray cluster, photographs only: its address, auto for the one of this machine,"
-        f" local to start one; needs {RAY}",
+        " local to start one; needs the extra ray",
         metavar="ADDRESS",
     )
     ray_workers: int = option(1, "with --ray, number of workers", type=at_least(1))

@@ -29,9 +29,8 @@ from clue_ros.lab.generation.machine import (
     Picture,
     talk,
 )
+from clue_ros.requirements import missing
 
-RAY = "ray[data]==2.60.0"
-"""What `pip install` needs; setup.py's extra `ray` is the same."""
 _BLOCK = 4  # pictures that a worker does at a time, and does again if it dies
 _CHUNK = 2000 * _BLOCK  # pictures given to Ray at a time; it holds an object for each block
 _NAMED = 10  # pictures in an error
@@ -84,8 +83,7 @@ def ray_outcomes(
         ray: Any = importlib.import_module("ray")
         importlib.import_module("ray.data")
     except ImportError as error:
-        raise ClueError(f"--ray needs Ray, which cannot be imported here ({error}): pip install"
-                        f" {RAY}") from error  # fmt: skip
+        raise ClueError(f"{missing('ray', '--ray')} ({error})") from error
     left = iter(items)
     chunk = dict(islice(left, _CHUNK))
     if not chunk:

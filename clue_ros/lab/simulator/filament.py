@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros import requirements
 from clue_ros.lab.simulator.optics import Masks, Size
 from clue_ros.lab.simulator.panoramas import ImageLight
 from clue_ros.lab.simulator.scene import Image
@@ -54,6 +55,8 @@ def missing() -> str:
     try:
         _modules()
     except (ImportError, AttributeError) as error:  # PyOpenGL raises the latter without EGL
+        if isinstance(error, ModuleNotFoundError) and error.name == "mujoco":
+            return requirements.missing("mujoco", "Filament")
         return f"this MuJoCo has no Filament renderer: pip install 'mujoco>=4' ({error})"
     return ""
 

@@ -169,7 +169,7 @@ class SettledWorld(TabletopWorld):
         named = {o.body: k for k, o in enumerate(placed, 1)}
         masks = center_crop(self._masks(renderer, named | {"unnamed": UNNAMED}), size)
         shares = [visible_share(masks, k, self._alone(o, size)) for k, o in enumerate(placed, 1)]
-        if min(shares) < (self.spec.min_visible or 0.0):
+        if min(shares) < self.spec.min_visible:
             return None
         image = center_crop(self._picture(renderer, shadows=0.85), size)
         image, masks = distort(image, masks, rng.uniform(*self._settling.lens))

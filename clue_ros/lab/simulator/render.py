@@ -145,7 +145,7 @@ class TabletopWorld:
         # Segmentation is the cheap rendering; it refuses most of the scenes that are refused.
         masks = self._masks(renderer, {o.body: k for k, o in enumerate(placed, 1)})
         objects = self._objects(masks)
-        if objects is None or not self._visible(renderer, masks):
+        if objects is None:
             return None
         image = simple_sensor(self._picture(renderer, shadows=0.8), rng)
         return Scene(image, objects, instance_grid(masks))
@@ -235,23 +235,6 @@ class TabletopWorld:
             number_of[self.model.body(name).id] = number
         return np.asarray(number_of[bodies], dtype=np.uint8)
 
-    def _visible(self, renderer: Any, masks: Masks) -> bool:
-        """Whether enough of every object is seen, compared with a rendering of it alone."""
-        import mujoco
-
-        least = self.spec.min_visible
-        if least is None:
-            return True
-        enough = True
-        for k, o in enumerate(self.placed):
-            self.library.show(self.model, [o])
-            mujoco.mj_forward(self.model, self.data)
-            alone = np.count_nonzero(self._masks(renderer, {o.body: 1}))
-            enough &= bool(np.count_nonzero(masks == k + 1) >= least * alone)
-        self.library.show(self.model, self.placed)
-        mujoco.mj_forward(self.model, self.data)
-        return enough
-
     def _objects(self, masks: Masks) -> tuple[SceneObject, ...] | None:
         """The ground truth of a picture; None when an object is cut, too small or too hidden."""
         out = []
@@ -262,7 +245,7 @@ class TabletopWorld:
                 return None
             w, h = box[2] - box[0], box[3] - box[1]
             filled = np.count_nonzero(mask) / (w * mask.shape[1] * (h * mask.shape[0]))
-            if min(w, h) < self.spec.min_side or filled < (self.spec.min_fill or 0.0):
+            if min(w, h) < self.spec.min_side or filled < self.spec.min_fill:
                 return None
             out.append(SceneObject(o.kind, o.color, box))
         return tuple(out)

@@ -173,14 +173,14 @@ class WorldSpec:
     colors (HSV ranges, fractions). library: makes the objects of a model. objects: how to build
     each kind; empty for MuJoCo's primitives. scenes_per_shard: scenes in a file. scenes_per_model:
     pictures until textures and bodies are rebuilt. min_side: smallest visible side of a box as a
-    fraction of the picture. min_fill: smallest fraction of its box that an object covers; None
-    where shapes are too thin for it. min_visible: smallest fraction of an object that no other one
-    hides. language: its grammar, "rich" or "objects"
-    (`clue_ros.lab.language.grammars`). settling: for worlds whose
-    objects fall. assets: for the worlds of `table.TableWorld`: what they are made of. unseen:
-    whether they take the part of it that training never has. portrait, arms, close: shares of their
-    pictures that are higher than wide, that an arm may reach into, and whose camera comes as near
-    as the objects allow. crowded: share of their arrangements whose objects lie close together.
+    fraction of the picture. min_fill: smallest fraction of its box that an object covers (worlds
+    whose objects do not fall). min_visible: smallest fraction of an object that no other one hides
+    (the others). language: its grammar, "rich" or "objects" (`clue_ros.lab.language.grammars`).
+    settling: for worlds whose objects fall. assets: for the worlds of `table.TableWorld`: what they
+    are made of. unseen: whether they take the part of it that training never has. portrait, arms,
+    close: shares of their pictures that are higher than wide, that an arm may reach into, and whose
+    camera comes as near as the objects allow. crowded: share of their arrangements whose objects
+    lie close together.
     """
 
     name: str
@@ -196,8 +196,8 @@ class WorldSpec:
     scenes_per_shard: int = 250
     scenes_per_model: int = 150
     min_side: float = 0.08
-    min_fill: float | None = None
-    min_visible: float | None = None
+    min_fill: float = 0.0
+    min_visible: float = 0.0
     language: str = "rich"
     settling: Settling | None = None
     assets: Assets | None = None

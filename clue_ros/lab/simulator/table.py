@@ -164,7 +164,7 @@ class TableWorld:
         light, sky, lamp = self._light()
         masks = self._renderer.numbers(everything, light, eye, size)
         shares = [visible_share(masks, k, r, eye) for k, r in enumerate(named, 1)]
-        if min(shares) < (self.spec.min_visible or 0.0):
+        if min(shares) < self.spec.min_visible:
             return None
         albedo = 0.35 * 0.2 + 0.65 * top[1]
         gain = float(rng.uniform(0.17, 0.3) / max(albedo, 0.03) ** 0.75 * 0.95)

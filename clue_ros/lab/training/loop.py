@@ -32,6 +32,7 @@ from clue_ros import memory
 from clue_ros.errors import ClueError
 from clue_ros.lab.training.parallel import Processes, has_bfloat16, launched
 from clue_ros.model.loading import replacing
+from clue_ros.requirements import install
 
 T = TypeVar("T")
 STATE_FILE = "state.safetensors"
@@ -504,7 +505,7 @@ def _summary_writer(folder: Path, next_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        tqdm.write("no TensorBoard scalars: pip install tensorboard", file=sys.stderr)
+        tqdm.write(f"no TensorBoard scalars: {install('lab')}", file=sys.stderr)
         return False
     make: Any = SummaryWriter
     return make(str(folder), purge_step=next_step)

