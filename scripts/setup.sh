@@ -174,10 +174,10 @@ clue_torch_is_cuda() { # REQUIREMENT
         2>>"$CLUE_LOG" </dev/null | grep -q '"nvidia-'
 }
 
-# torch alone and first: which of its builds is taken is decided here.
+# torch, where an extra wants it, alone and first: which of its builds is taken is decided here.
 clue_install_torch() {
     local torch
-    torch="$(grep -E '^torch==' "$CLUE_VENV_DIR/requirements.txt")"
+    torch="$(grep -E '^torch==' "$CLUE_VENV_DIR/requirements.txt")" || return 0
     if [[ -n "${CLUE_TORCH_INDEX:-}" ]]; then
         clue_pip --index-url "$CLUE_TORCH_INDEX" "$torch"
         return
@@ -224,7 +224,7 @@ clue_constraints() {
 clue_install_packages() {
     # shellcheck disable=SC2086  # several names
     clue_extra_packages $CLUE_EXTRAS
-    clue_say "installing torch and the packages of the robot${CLUE_EXTRAS:+ and of: $CLUE_EXTRAS}"
+    clue_say "installing the packages of the robot${CLUE_EXTRAS:+ and of: $CLUE_EXTRAS}"
     clue_install_torch && clue_pip -r "$CLUE_VENV_DIR/requirements.txt" -c "$(clue_constraints)"
 }
 
@@ -308,6 +308,7 @@ clue_all_steps() {
         key="$CLUE_ROS $CLUE_VENV_DIR ${CLUE_PYTHON:-} $("$venv/bin/python" -V | cut -d. -f1,2)"
         clue_step python "$key" true || return 1
     fi
+    clue_has_gpu && CLUE_EXTRAS+=" torch" # which runs models there
     # the extras that are wanted now, and those of earlier calls: none is taken away
     CLUE_EXTRAS="$(printf '%s\n' ${CLUE_EXTRAS:-} $(cat "$venv/extras" 2>/dev/null) | sort -u | xargs)"
     # shellcheck disable=SC2086  # several names
