@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -24,8 +24,6 @@ from clue_ros.model.lora import CONFIG_FILE, WEIGHTS_FILE
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
-
-    from clue_ros.model.torch_backbone import TorchModel
 
 
 def lora_config(
@@ -47,10 +45,18 @@ def lora_config(
     )
 
 
+class Adapted(Protocol):
+    """What adapters are put on (`clue_ros.model.torch_backbone.TorchModel`)."""
+
+    @property
+    def model(self) -> Any:
+        """The class of transformers."""
+
+
 class Adapters:
     """The adapters on one backbone. Switching copies and merges no weights."""
 
-    def __init__(self, model: TorchModel) -> None:
+    def __init__(self, model: Adapted) -> None:
         self._backbone = model
         self._peft: PeftModel | None = None
         self._in_use: tuple[str | None, bool] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -22,9 +22,6 @@ from clue_ros.model.attention import image_attention, min_max
 from clue_ros.model.detector import HEAD_FILE, SETTINGS_FILE, DetectorSettings, answer_tokens
 from clue_ros.model.loading import check_shapes, first_line, shapes, write_json
 from clue_ros.model.prompts import Prompts
-
-if TYPE_CHECKING:
-    from clue_ros.model.torch_backbone import TorchModel
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,27 @@ class Reading:
     answers: torch.Tensor | None = None
 
 
+class Decoder(Protocol):
+    """What a head reads; see `clue_ros.model.torch_backbone.TorchModel`."""
+
+    grid: int
+
+    def attention_at(self, block: int, features: torch.Tensor, prompts: Prompts) -> torch.Tensor:
+        """A block's attention (B, H, T, T)."""
+
+    def hidden_at(
+        self, block: int, features: torch.Tensor, prompts: Prompts
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The hidden states (B, T, D) after a block, normed, and its attention."""
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states (..., D) -> logits (..., V)."""
+
+
 class Head(nn.Module):
     """Reads one block of the decoder, with the active adapter. Differentiable."""
 
-    def read(
-        self, model: TorchModel, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
+    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
         """Run features (B or 1, N, D) and B prompts without suffixes up to `block`."""
         raise NotImplementedError
 
@@ -86,9 +98,7 @@ class CnnHead(Head):
         logits: torch.Tensor = self.decide(torch.cat(pooled, 1))
         return logits.squeeze(1)
 
-    def read(
-        self, model: TorchModel, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
+    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
         """The CNN's logits for the map at `block`, and the map."""
         weights = model.attention_at(block, features, prompts)
         attention = image_attention(weights, prompts.query_mask, model.grid)
@@ -107,9 +117,7 @@ class AnswerHead(Head):
         super().__init__()
         self.yes, self.no = yes, no
 
-    def read(
-        self, model: TorchModel, block: int, features: torch.Tensor, prompts: Prompts
-    ) -> Reading:
+    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
         """The logit of "yes" over "no" after the prompt, and the map of the same block."""
         hidden, weights = model.hidden_at(block, features, prompts)
         attention = image_attention(weights, prompts.query_mask, model.grid)

@@ -18,7 +18,7 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Peak
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.ground import run_lengths
-from clue_ros.model.decoding import MASK_TOKENS, Vocabulary, generate
+from clue_ros.model.decoding import MASK_TOKENS, read_prompts, reply_to
 from clue_ros.model.loading import MASK_DECODER
 from clue_ros.model.location_tokens import is_valid
 from clue_ros.model.mask_decoder import (
@@ -29,7 +29,7 @@ from clue_ros.model.mask_decoder import (
     load_mask_decoder,
 )
 from clue_ros.model.masks import box_mask, grabcut_mask, peak_object_mask
-from clue_ros.model.prompts import encode_prompts, load_processor
+from clue_ros.model.prompts import encode_prompts
 
 BALL = (40, 50, 100, 110)
 SCENE = draw_scene(160, [("ball", "red", BALL), ("block", "blue", (120, 10, 150, 40))])
@@ -249,20 +249,18 @@ def test_a_decoder_file_that_cannot_be_used_says_why(tmp_path: Path, published: 
 # Segment tokens from a model.
 
 
-def test_segment_decoding_says_a_box_and_sixteen_parts(random_model: Path) -> None:
-    from clue_ros.model.torch_backbone import load_model
-
-    backbone, processor = load_model(random_model), load_processor(random_model)
-    vocabulary = Vocabulary(processor.tokenizer, backbone.text.vocab_size)
-    prompts = encode_prompts(processor, "segment", ["the red block", "the ball"])
-    pictures = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    for said in generate(backbone, vocabulary, backbone.look(pictures), prompts, "segment"):
+def test_segment_decoding_says_a_box_and_sixteen_parts(plain: Clue) -> None:
+    parts = plain.checkpoint
+    prompts = encode_prompts(parts.processor, "segment", ["the red block", "the ball"])
+    features = parts.look(SCENE.image, SCENE.image[::-1])
+    prefill = read_prompts(parts.backbone, features, prompts, None)
+    for said in reply_to(parts.backbone, parts.vocabulary, prefill, "segment"):
         assert said.codes is not None
         assert is_valid(said.codes)
         assert len(said.segments) == MASK_TOKENS
         assert all(0 <= part < 128 for part in said.segments)
         assert 0 < said.score <= 1
-        text = processor.tokenizer.decode(said.tokens[4:])
+        text = parts.processor.tokenizer.decode(said.tokens[4:])
         assert text.replace(" ", "") == "".join(f"<seg{part:03d}>" for part in said.segments)
 
 

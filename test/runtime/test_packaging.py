@@ -208,7 +208,15 @@ def test_every_python_package_has_one_pin() -> None:
 
 
 ROS = {"rclpy", "clue_msgs", "sensor_msgs", "std_msgs"}
-TORCH = {"torch", "transformers", "peft", "safetensors"}
+TORCH = {"torch", "transformers", "peft", "safetensors", "accelerate", "bitsandbytes"}
+ENGINES = {"openvino", "huggingface_hub"} | TORCH
+TORCH_MODULES = {
+    *(f"model/{name}.py" for name in (
+        "torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma", "mask_decoder"
+    )),
+    "wrapper/detectors.py", "wrapper/language_model.py",
+}  # fmt: skip
+"""What imports torch as soon as it is imported, outside lab/. The rest does so where it is used."""
 
 
 def clue_imports(path: Path) -> set[str]:
@@ -227,8 +235,39 @@ def test_the_wings_import_what_they_may() -> None:
         part = path.split("/")[1]
         if part != "nodes":
             assert not modules & ROS, path
-        if part not in ("model", "wrapper", "engine.py", "lab"):
-            assert not modules & TORCH, path
+        if part not in ("model", "wrapper", "lab"):
+            assert not modules & ENGINES, path
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """Return the top-level names of what a file imports when it is imported itself."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = [node for node in body if "TYPE_CHECKING" not in ast.unparse(node).split("\n")[0]]
+    names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in names}
+
+
+def test_torch_is_imported_by_few_modules() -> None:
+    package = ROOT / "clue_ros"
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if imported_at_once(path) & TORCH
+    }
+    assert {name for name in found if not name.startswith("lab/")} == TORCH_MODULES
+
+
+@pytest.mark.parametrize("room", ["engine", "cli", "ground", "check", "dialogue", "nodes"])
+def test_importing_a_robots_code_imports_no_engine(room: str) -> None:
+    """Neither torch nor OpenVINO, which a reply alone needs: a process starts at once."""
+    place = ROOT / "clue_ros" / room
+    files = place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+    names = sorted(".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files)
+    code = f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
+    code += f"print(sorted({ENGINES} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ class ModelSizes:
 
     @classmethod
     def of(cls, config: Any) -> ModelSizes:
-        """The sizes in a PaliGemmaConfig."""
+        """The sizes in a PaliGemma 2's configuration, transformers' or `read_config`'s."""
         from clue_ros.model.conv_stem import stem_cost  # which imports torch
 
-        text, vision = config.get_text_config(), config.vision_config
+        text, vision = config.text_config, config.vision_config
         return cls(
             (vision.image_size // vision.patch_size) ** 2,
             vision.hidden_size,
