@@ -199,7 +199,7 @@ def test_every_python_package_has_one_pin() -> None:
     for python in ("3.10", "3.11", "3.13"):
         pins = [
             canonicalize_name(wanted.name)
-            for wanted in map(Requirement, (line for line in lines if re.match(r"\w", line)))
+            for wanted in map(Requirement, {line for line in lines if re.match(r"\w", line)})
             if wanted.specifier
             and (not wanted.marker or wanted.marker.evaluate({"python_version": python}))
         ]

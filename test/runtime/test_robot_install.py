@@ -31,6 +31,10 @@ from clue_ros import requirements  # noqa: E402
 ROOT = ros_helpers.ROOT
 MUGS = ROOT / "demo" / "mugs.png"
 HAS_WHEELS = any(Path(sys.prefix).glob("lib/python3*/site-packages/rclpy"))
+TORCH = {
+    *("torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma", "mask_decoder"),
+    *("detectors", "language_model"),
+}
 pytestmark = pytest.mark.skipif(
     not HAS_WHEELS, reason="pip does not know which packages a sourced ROS consists of"
 )
