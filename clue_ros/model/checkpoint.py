@@ -352,19 +352,25 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
 def open_backbone(base: Path, options: LoadOptions) -> Backbone:
     """The base of a model in the engine that the options ask for. Raises ModelError.
 
-    "auto": torch where there is a GPU, for another device than the CPU and for quantised weights;
-    else OpenVINO. Where OpenVINO cannot run a model, torch does, with a warning.
+    "auto": torch where there is a GPU, for another device than the CPU, for quantised weights and
+    for a large decoder; else OpenVINO. Where OpenVINO cannot run a model, torch does, with a
+    warning.
     """
     if choose_backend(options) == OPENVINO:
-        from clue_ros.model.openvino_backbone import OpenVinoBackbone, unsupported
+        from clue_ros.model.openvino_backbone import (
+            OpenVinoBackbone,
+            is_left_to_torch,
+            unsupported,
+        )
 
         config = read_config(base)
-        reason = unsupported(config)
-        if not reason:
+        asked, reason = options.backend == OPENVINO, unsupported(config)
+        if not reason and (asked or not is_left_to_torch(config, options.dtype)):
             return OpenVinoBackbone(base, config, options.dtype)
-        if options.backend == OPENVINO:
+        if asked:
             raise ModelError(f"OpenVINO cannot run {base}: {reason}")
-        warnings.warn(f"OpenVINO cannot run {base} ({reason}): torch does", ClueWarning, 3)
+        if reason:
+            warnings.warn(f"OpenVINO cannot run {base} ({reason}): torch does", ClueWarning, 3)
     try:
         from clue_ros.model.torch_backbone import open_torch
     except ImportError as error:

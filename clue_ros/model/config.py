@@ -34,13 +34,15 @@ _VISION: dict[str, Any] = {
     "conv_stem": None,
 }  # fmt: skip
 _IMAGE_TOKEN = 256_000
+EXPORTED = "clue_weights"  # key of config.json that names the form of an export's weights
 _OPTIONAL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "conv_stem")
 
 
 class Config(SimpleNamespace):
     """A PaliGemma 2's numbers, named as in transformers' PaliGemmaConfig.
 
-    image_token_id, tie_word_embeddings, text_config and vision_config.
+    image_token_id, tie_word_embeddings, text_config and vision_config; is_export: written by
+    `clue export`.
     """
 
 
@@ -64,6 +66,7 @@ def read_config(folder: Path) -> Config:
         tie_word_embeddings=bool(content.get("tie_word_embeddings", True)),
         text_config=text,
         vision_config=vision,
+        is_export=EXPORTED in content,
     )
 
 

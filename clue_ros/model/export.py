@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from clue_ros.errors import ClueError, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG
-from clue_ros.model.config import read_config
+from clue_ros.model.config import EXPORTED, read_config
 from clue_ros.model.loading import (
     WEIGHTS,
     check_shapes,
@@ -38,7 +38,6 @@ from clue_ros.model.loading import (
 from clue_ros.model.shapes import weight_shapes
 from clue_ros.model.tensors import SCALE, Mapped, write_tensors
 
-EXPORTED = "clue_weights"  # key of config.json that names the form of an export's weights
 INT8 = "int8"
 
 

@@ -28,7 +28,7 @@ class LoadOptions:
         model: an embedded model's name, a model folder, a hub id, or "wrapper".
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
         backend: what computes: "openvino" (a CPU), "torch" (any device), or "auto", which takes
-            torch for a GPU and for quantised weights, else OpenVINO.
+            torch for a GPU, quantised weights and a large decoder, else OpenVINO.
         dtype: "auto" (bfloat16 on a GPU; on a CPU "mixed" where that is faster, else "float32"),
             "float32", "mixed" (float32 with matrix products in bfloat16), "bfloat16", "float16".
         quantization: "none", or "int8" or "nf4" (4 bits) for the decoder's weights, which needs

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import first_line, read_json
+from clue_ros.model.loading import check_shapes, first_line, read_json
 from clue_ros.model.tensors import Mapped, read_tensors
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -107,26 +107,17 @@ def read_lora(folder: Path, stored: Mapping[str, Mapped]) -> Lora:
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OSError) as error:
         raise ModelError(f"cannot read the adapter in {folder}: {first_line(error)}") from error
     sides: dict[str, dict[str, Array]] = {}
-    for name, tensor in tensors.items():
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise ModelError(f"{path} has {name}, which this model does not")
+    wanted: dict[str, tuple[int, ...]] = {}
+    for key, tensor in tensors.items():
+        match = _NAME.fullmatch(key)
+        weight = stored.get(f"{TEXT}{match[1]}.weight") if match else None
+        if match is None or weight is None:
+            raise ModelError(f"{path} has {key}, which this model does not")
+        stem, (rows, columns) = key[: match.end(1)], weight.shape
+        wanted |= {f"{stem}.lora_A.weight": (rank, columns), f"{stem}.lora_B.weight": (rows, rank)}
         sides.setdefault(match[1], {})[match[2]] = tensor.float32()
-    pairs = {}
-    for name, both in sides.items():
-        weight = stored.get(f"{TEXT}{name}.weight")
-        if weight is None:
-            raise ModelError(f"{path} adapts {name}, which this model does not have")
-        rows, columns = weight.shape
-        for side, shape in (("A", (rank, columns)), ("B", (rows, rank))):
-            if side not in both:
-                raise ModelError(f"{path} lacks {name}.lora_{side}.weight, which this model needs")
-            if both[side].shape != shape:
-                raise ModelError(
-                    f"{path}: {name}.lora_{side}.weight has shape {both[side].shape}, this model"
-                    f" needs {shape}"
-                )
-        pairs[name] = (both["A"], np.float32(scale) * both["B"])
+    check_shapes(path, {key: tensor.shape for key, tensor in tensors.items()}, wanted)
+    pairs = {name: (both["A"], np.float32(scale) * both["B"]) for name, both in sides.items()}
     facts = path.stat()
     made_of = f"{path.resolve()}:{facts.st_size}:{facts.st_mtime_ns}:{scale}"
     return Lora(pairs, rank, made_of)

@@ -134,6 +134,16 @@ def merged_bytes(shapes: Shapes, dtype: str) -> int:
     return size if size <= MERGED_BYTES else 0
 
 
+def is_left_to_torch(config: Any, dtype: str) -> bool:
+    """Whether "auto" leaves a model to torch, which holds a large decoder once and in 16 bits.
+
+    OpenVINO would hold it several times while it compiles. An export has no other engine.
+    """
+    if config.is_export:
+        return False
+    return not merged_bytes(weight_shapes(config), choose_precision(dtype))
+
+
 def fingerprint(paths: Iterable[Path]) -> str:
     """A hash of files by their places, sizes and times: another file is compiled anew."""
     facts = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths)]

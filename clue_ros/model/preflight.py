@@ -275,14 +275,17 @@ def _find(report: Report, part: Part, options: LoadOptions) -> Any:
 
 
 def _check_backend(report: Report, config: Any, options: LoadOptions) -> None:
-    """Leave to torch a base that OpenVINO cannot run. Raises ModelError unless torch may."""
-    from clue_ros.model.openvino_backbone import unsupported
+    """Choose torch as loading does (`open_backbone`). Raises ModelError where it may not."""
+    from clue_ros.model.openvino_backbone import is_left_to_torch, unsupported
 
-    reason = unsupported(config) if report.backend == OPENVINO else ""
-    if reason and options.backend == OPENVINO:
+    if report.backend != OPENVINO:
+        return
+    asked, reason = options.backend == OPENVINO, unsupported(config)
+    if reason and asked:
         raise ModelError(f"OpenVINO cannot run {report.parts[0].place}: {reason}")
     if reason:
         report.notes.append(f"OpenVINO cannot run it ({reason}): torch does")
+    if reason or (not asked and is_left_to_torch(config, options.dtype)):
         report.choose_place(replace(options, backend=TORCH))
 
 

@@ -48,7 +48,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "backend",
         "auto",
         "What computes the model: openvino (a CPU, without torch), torch (any device), or auto"
-        " (torch where there is a GPU).",
+        " (torch on a GPU and for a large decoder).",
         choices=BACKENDS,
         change=Change.UNCONFIGURED,
     ),

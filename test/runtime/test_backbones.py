@@ -163,7 +163,8 @@ def test_a_long_reply_outgrows_the_room_of_its_state(pair: tuple[Checkpoint, Che
         state, _ = parts.backbone.read(features, prompts, IVG)
         steps = [parts.backbone.step(state, np.array([5 + i % 20])) for i in range(70)]
         found.append(steps[-1])
-    assert np.allclose(*found, atol=CLOSE * 10)
+    ours, theirs = found
+    assert np.allclose(ours, theirs, atol=CLOSE * 10)
 
 
 def test_teacher_forcing_side_by_side_is_that_of_the_whole_sequence(

@@ -275,7 +275,7 @@ def test_the_counted_weights_are_those_that_a_loaded_model_holds(dtype: str) -> 
 def test_copies_that_adapters_are_merged_into_count_unless_the_decoder_is_too_large(
     monkeypatch: pytest.MonkeyPatch, dtype: str, size: int
 ) -> None:
-    options = LoadOptions("household", device="cpu", dtype=dtype)
+    options = LoadOptions("household", device="cpu", backend="openvino", dtype=dtype)
     whole = preflight.inspect_model(options).memory.weights
     monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
     once = preflight.inspect_model(options)
@@ -288,21 +288,31 @@ def test_copies_that_adapters_are_merged_into_count_unless_the_decoder_is_too_la
     assert whole - once.memory.weights == 2 * copy > 0
 
 
+def test_auto_leaves_a_large_decoder_to_torch_and_keeps_an_export(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["export", str(random_model), "--out", str(tmp_path / "small")]) == 0
+    monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
+    for folder, engine in ((random_model, "torch"), (tmp_path / "small", "openvino")):
+        report = preflight.inspect_model(LoadOptions(folder, device="cpu"))
+        assert (report.problems, report.backend) == ([], engine)
+        loaded = load_checkpoint(folder, device="cpu").backbone
+        assert type(loaded).__module__ == f"clue_ros.model.{engine}_backbone"
+
+
 def test_an_export_counts_a_byte_a_weight_of_the_decoder(
     random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["export", str(random_model), "--out", str(tmp_path / "small")]) == 0
     monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
-    plain, small = (
-        preflight.inspect_model(LoadOptions(folder, device="cpu", dtype="float32"))
-        for folder in (random_model, tmp_path / "small")
-    )
-    assert small.problems == plain.problems == []
+    options = LoadOptions(tmp_path / "small", device="cpu", dtype="float32")
+    small = preflight.inspect_model(options)
+    assert small.problems == []
     held = load_checkpoint(tmp_path / "small", dtype="float32").memory_bytes()
     assert small.memory.weights is not None
     assert small.memory.weights + small.memory.adapters == pytest.approx(held, rel=0.02)
     monkeypatch.undo()  # an export is merged into no copies, however small
-    again = preflight.inspect_model(LoadOptions(tmp_path / "small", device="cpu", dtype="float32"))
+    again = preflight.inspect_model(options)
     assert again.memory.weights == small.memory.weights
     torch_alone = LoadOptions(tmp_path / "small", device="cpu", backend="torch")
     assert "OpenVINO alone runs" in preflight.inspect_model(torch_alone).problems[0]

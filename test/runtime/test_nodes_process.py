@@ -159,7 +159,7 @@ def test_a_node_that_is_told_to_end_while_its_model_loads_does_not_wait_for_it(
 
 
 def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(tmp_path: Path) -> None:
-    """Torch's C++, cut off by the interpreter's end, would abort the process."""
+    """C++ of an engine, cut off by the interpreter's end, would abort the process."""
     context = rclpy.Context()
     ros_helpers.isolate()
     rclpy.init(context=context)
@@ -189,3 +189,19 @@ def test_a_node_that_is_told_to_end_while_its_model_computes_ends_in_order(tmp_p
         context.try_shutdown()
     assert "Fatal" not in node.text()
     assert not [path for path in segments if path.exists()]
+
+
+def test_a_node_that_grounds_with_the_embedded_model_holds_no_torch(tmp_path: Path) -> None:
+    node = ros_helpers.Process("perception", tmp_path / "log", parameters={"autostart": True})
+    try:
+        ros_helpers.wait_until(lambda: "active, looking" in node.text(), "the node")
+        with ros_helpers.ros_client() as client:
+            image = client.image(load_image(ros_helpers.ROOT / "demo" / "mugs.png"))
+            response = client.ground("the mug on the left", image=image, force=True)
+        assert response.error_code == 0, response.error_msg
+        libraries = Path(f"/proc/{node.popen.pid}/maps").read_text()
+        assert node.stop() == 0
+    finally:
+        node.kill()
+    assert "libopenvino" in libraries
+    assert "libtorch" not in libraries

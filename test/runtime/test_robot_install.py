@@ -31,9 +31,10 @@ from clue_ros import requirements  # noqa: E402
 ROOT = ros_helpers.ROOT
 MUGS = ROOT / "demo" / "mugs.png"
 HAS_WHEELS = any(Path(sys.prefix).glob("lib/python3*/site-packages/rclpy"))
+PACKAGES = {"torch", "transformers", "peft"}
 TORCH = {
     *("torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma", "mask_decoder"),
-    *("detectors", "language_model"),
+    *("detectors", "language_model", "deciding", "grounder"),
 }
 pytestmark = pytest.mark.skipif(
     not HAS_WHEELS, reason="pip does not know which packages a sourced ROS consists of"
@@ -123,7 +124,7 @@ print(json.dumps(failed))
 """
     done = run("-c", code)
     failed = json.loads(done.stdout or "null")
-    of_torch = {name for name, module in failed.items() if module in ("torch", "peft")}
+    of_torch = {name for name, module in failed.items() if module in PACKAGES}
     assert {name.rpartition(".")[2] for name in of_torch} == TORCH, done.stderr
     assert {name: failed[name] for name in {*failed} - of_torch} == {
         "clue_ros.nodes.console_node": "starlette",
