@@ -30,8 +30,8 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=BACKENDS,
         default="auto",
-        help="what computes: openvino (a CPU), torch (any device), or auto (torch on a GPU and for a"
-        " large decoder)",
+        help="what computes: openvino (a CPU), torch (any device), or auto (torch on a GPU and for"
+        " a large decoder)",
     )
     parser.add_argument("--dtype", default="auto", help="auto, float32, mixed, bfloat16 or float16")
     parser.add_argument(
