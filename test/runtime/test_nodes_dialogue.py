@@ -14,12 +14,11 @@ from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from clue_msgs.msg import DialogueTurn, Transcript  # noqa: E402
-from ros_fixtures import LONG, REQUEST, asking_goal, client, model, node, shared, works  # noqa: E402
+from ros_fixtures import LONG, REQUEST, asking_goal, works  # noqa: E402
 from ros_helpers import Client, wait_until  # noqa: E402
 
 Result = GroundWithDialogue.Result
 State = GroundWithDialogue.Feedback
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 
 
 def test_a_clear_request_ends_in_a_grounding_that_is_published_and_said(client: Client) -> None:
