@@ -212,22 +212,7 @@ def nothing_was_pointed_at(client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", ["speech", "service"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "don't pick it up",
-        "do not touch it",
-        "leave it",
-        "No, don't!",
-        "it's hot don't touch it",
-        "halt",
-        "stop it",
-        "quit",
-        "never mind",
-        "ne le prends pas",
-        "arrête",
-    ],
-)
+@pytest.mark.parametrize("text", ["No, don't!", "halt", "never mind", "ne le prends pas"])
 def test_a_refusal_ends_the_dialogue_without_a_box(client: Client, text: str, way: str) -> None:
     goal = client.goal(REQUEST)
     client.next("question")
@@ -338,31 +323,15 @@ def test_a_request_that_asks_for_nothing_points_at_nothing(client: Client, text:
     nothing_was_pointed_at(client)
 
 
-def test_a_request_with_a_negation_is_a_request(client: Client) -> None:
-    for text in ("pick up the mug that is not red", "don't forget to give me the mug"):
-        assert client.ground(text, force=True).error_code == Result.NONE
-
-
-def dialogue(client: Client, questions: int) -> Any:
-    """Hold a dialogue with this many answers, and return the action's result."""
-    goal = client.goal(REQUEST)
-    for number in range(questions):
-        client.next("question", number + 1)
-        assert client.answer("the left one").accepted
-    return client.result(goal).result
-
-
-def test_when_the_questions_are_used_up_it_ends_with_max_turns(client: Client, node: Any) -> None:
-    node.script.questions = 99
-    result = dialogue(client, questions=3)
-    assert (result.error_code, result.num_questions) == (Result.MAX_TURNS, 3)
-
-
 def test_with_force_grounding_it_points_at_its_best_guess(client: Client, node: Any) -> None:
     node.script.questions = 99
     assert client.set(force_grounding=True) == ""
     try:
-        result = dialogue(client, questions=3)
+        goal = client.goal(REQUEST)
+        for number in range(3):
+            client.next("question", number + 1)
+            assert client.answer("the left one").accepted
+        result = client.result(goal).result
         assert (result.error_code, result.num_questions) == (Result.NONE, 3)
         assert result.grounding.target.label == "the left one"
         assert client.next("grounding").target.label == "the left one"

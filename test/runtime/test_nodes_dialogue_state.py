@@ -258,16 +258,6 @@ def test_a_node_that_is_deactivated_in_a_dialogue_is_inactive_at_the_end(client:
 # A second request.
 
 
-def test_a_second_goal_is_busy_and_leaves_the_state_alone(client: Client) -> None:
-    first = asking(client)
-    second = client.result(client.goal("another", image=client.image()))
-    assert second.status == GoalStatus.STATUS_ABORTED
-    assert second.result.error_code == DialogueState.BUSY
-    assert states(client)[-1] == "WAITING_FOR_ANSWER"
-    assert client.answer("the red one").accepted
-    assert client.result(first).status == GoalStatus.STATUS_SUCCEEDED
-
-
 @pytest.mark.parametrize("by_service", [False, True])
 def test_with_preempt_a_request_takes_the_place_of_the_open_dialogue(
     client: Client, by_service: bool
