@@ -1,7 +1,4 @@
-"""Headless Chromium for the tests of the web pages, and a server in a thread for them to open.
-
-Use the fixtures by importing them: `from browser import browser, new_page`.
-"""
+"""Headless Chromium for the tests of the web pages, and a server in a thread for them to open."""
 
 from __future__ import annotations
 
@@ -10,12 +7,14 @@ import importlib.resources
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from fastapi import FastAPI
 
-from clue_ros.console.server import Server, serve
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from clue_ros.console.server import Server
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((found for name in _NAMES if (found := shutil.which(name))), None)
@@ -104,6 +103,8 @@ def watch_errors(page: Any, errors: list[str]) -> None:
 @contextlib.contextmanager
 def serving(app: FastAPI, host: str = "127.0.0.1", port: int = 0) -> Iterator[Server]:
     """Run an app on a free port in a thread; `.url` is its address, with the token."""
+    from clue_ros.console.server import serve
+
     with serve(app, host, port) as server:
         yield server
 

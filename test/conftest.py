@@ -23,7 +23,11 @@ sys.path.append(str(Path(sys.prefix) / "quantization"))
 import numpy as np
 import numpy.typing as npt
 import pytest
+from browser import browser, new_page
 from fast_dds import segment_of
+from ros_fixtures import client, executor, model, node, shared
+
+__all__ = ["browser", "client", "executor", "model", "new_page", "node", "shared"]  # fixtures
 
 SHARED_MEMORY = Path("/dev/shm")
 _RUNNING: set[str] = set()
@@ -91,7 +95,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LOADED: list[tuple[Any, str, Any]] = []  # each shared model, its policy and its fit
 
 
-def shared(model: str | Path) -> Any:
+def load_once(model: str | Path) -> Any:
     """Load a model (`Clue`) once for a worker process; each test finds it as it was loaded."""
     from clue_ros.engine import Clue
 
@@ -105,13 +109,13 @@ def shared(model: str | Path) -> Any:
 @pytest.fixture(scope="session")
 def clue(random_model: Path) -> Any:
     """The random model, loaded; tests may change its settings."""
-    return shared(random_model)
+    return load_once(random_model)
 
 
 @pytest.fixture(scope="session")
 def household() -> Any:
     """The embedded model, loaded; tests may change its settings."""
-    return shared("household")
+    return load_once("household")
 
 
 @pytest.fixture(autouse=True)

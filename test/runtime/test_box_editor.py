@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import NewPage, axe_violations, browser, new_page, serving  # noqa: F401
+from browser import NewPage, axe_violations, serving
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
@@ -43,7 +43,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str, new_page: NewPage) -> Any:  # noqa: F811
+def page(address: str, new_page: NewPage) -> Any:
     opened = new_page(address, width=400, has_touch=True)
     opened.locator(".box-editor-area").wait_for()
     return opened

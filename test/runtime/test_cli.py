@@ -63,11 +63,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_grounding_is_one_json_line_and_status_0(pointing: Path, image: Path) -> None:
-    done = clue("ground", image, TEXT, "--json", "--model", pointing, "--policy", "detector")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    (line,) = done.stdout.splitlines()
+def test_a_grounding_is_one_json_line_and_status_0(
+    pointing: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ground", str(image), TEXT, "--json", "--model", str(pointing)]
+    assert main([*words, "--policy", "detector"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    (line,) = printed.out.splitlines()
     row = json.loads(line)
     assert row["type"] == "grounding"
     x_min, y_min, x_max, y_max = row["box"]

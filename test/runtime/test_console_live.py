@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import NewPage, axe_violations, browser, new_page, serving
+from browser import NewPage, axe_violations, serving
 from console_helpers import ScriptedRobot, scripted, until
 from PIL import Image
 
@@ -26,7 +26,6 @@ from clue_ros.dialogue.types import Box
 from clue_ros.grounders import load_grounder
 from clue_ros.model.loading import demo_folder
 
-__all__ = ["browser", "new_page"]  # fixtures
 Demo = tuple[Server, LivePage, PictureRobot]
 
 

@@ -18,7 +18,7 @@ import ros_helpers
 ros_helpers.need_ros()
 pytest.importorskip("fastapi")
 
-from browser import NewPage, browser, new_page  # noqa: E402
+from browser import NewPage  # noqa: E402
 from ros_fixtures import LONG  # noqa: E402
 from ros_helpers import ROOT, Client, Process, ros_client, wait_until  # noqa: E402
 
@@ -26,7 +26,6 @@ from clue_ros.images import load_image  # noqa: E402
 from clue_ros.model.loading import find_model  # noqa: E402
 from clue_ros.nodes.supervisor import supervised  # noqa: E402
 
-__all__ = ["browser", "new_page"]  # fixtures
 MUGS, BLOCKS = ROOT / "demo" / "mugs.png", ROOT / "demo" / "yellow_blocks.png"
 PERCEPTION = {"model": "household", "autostart": True, "answer_timeout": LONG}
 TIMEOUT = 1000 * ros_helpers.TIMEOUT  # milliseconds; reached only when a test fails

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NewPage, axe_violations, browser, new_page, serving
+from browser import NewPage, axe_violations, serving
 from recorded_episodes import FOUND, record_episodes
 
 from clue_ros.console.review import review_router
 from clue_ros.console.server import create_app
 from clue_ros.dialogue.reviews import Review, read_review
-
-__all__ = ["browser", "new_page"]
 
 HTML = '<img src="x" onerror="document.title=\'owned\'"> <b>bold</b>'
 

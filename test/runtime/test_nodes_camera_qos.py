@@ -14,7 +14,6 @@ import rclpy  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
-from ros_fixtures import executor  # noqa: E402
 from ros_helpers import wait_until  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 
@@ -24,7 +23,6 @@ from clue_ros.nodes.depth import DepthSettings, DepthSubscriber  # noqa: E402
 from clue_ros.nodes.parameters import BadParameterError  # noqa: E402
 from clue_ros.nodes.topics import Perception  # noqa: E402
 
-__all__ = ["executor"]  # a fixture
 RELIABLE, BEST_EFFORT = "RELIABLE", "BEST_EFFORT"
 OVERRIDE = "qos_overrides./image.subscription."
 

@@ -13,13 +13,10 @@ ros_helpers.need_ros()
 from clue_msgs.action import Listen, Say  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
-from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.nodes.lifecycle import SUCCESS  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 from clue_ros.nodes.tts_node import TtsNode  # noqa: E402
-
-__all__ = ["executor"]  # a fixture
 
 
 class FakeGoal:

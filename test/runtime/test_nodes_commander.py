@@ -21,7 +21,7 @@ import rclpy  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from clue_msgs.msg import ClarificationQuestion, GroundingResult  # noqa: E402
 from geometry_msgs.msg import PoseStamped  # noqa: E402
-from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
+from ros_fixtures import LONG, REQUEST  # noqa: E402
 from ros_helpers import TIMEOUT, Client, Process, wait_until  # noqa: E402
 from security_policy import differences  # noqa: E402
 
@@ -31,8 +31,6 @@ from clue_ros.nodes.client import (  # noqa: E402
     error_name,
 )
 from clue_ros.nodes.pose_from_depth import quaternion, rotation  # noqa: E402
-
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 
 
 @pytest.fixture(scope="module")

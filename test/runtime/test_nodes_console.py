@@ -25,7 +25,7 @@ from clue_msgs.msg import (  # noqa: E402
 from console_node_helpers import FakePage, console  # noqa: E402
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from ros_fixtures import LONG, REQUEST, client, model, node, shared  # noqa: E402
+from ros_fixtures import LONG, REQUEST  # noqa: E402
 from ros_helpers import Client, picture, wait_until  # noqa: E402
 from security_policy import differences  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
@@ -35,8 +35,6 @@ from clue_ros.console.live import LivePage  # noqa: E402
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.nodes.diagnostics import Health, latency  # noqa: E402
 from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size  # noqa: E402
-
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 
 
 @pytest.fixture(scope="module")

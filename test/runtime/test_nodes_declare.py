@@ -12,7 +12,6 @@ ros_helpers.need_ros()
 from rclpy.lifecycle import TransitionCallbackReturn  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
-from ros_fixtures import executor  # noqa: E402
 
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.model.loading import DEFAULT_MODEL  # noqa: E402
@@ -21,7 +20,6 @@ from clue_ros.nodes.parameters import BadParameterError, Change, declare  # noqa
 from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
 from clue_ros.nodes.speech_node import SpeechNode  # noqa: E402
 
-__all__ = ["executor"]  # a fixture
 FAILURE = TransitionCallbackReturn.FAILURE
 
 
@@ -67,6 +65,7 @@ class Loading(PerceptionNode):
     reason = ""
 
     def load(self) -> Any:
+        """Note why the model cannot be changed meanwhile, and fail."""
         self.reason = refusal(self, "model", "other")
         raise ClueError("loaded far enough")
 

@@ -17,7 +17,7 @@ ros_helpers.need_ros()
 import rclpy  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.qos import qos_profile_sensor_data  # noqa: E402
-from ros_fixtures import REQUEST, client, model, node, shared  # noqa: E402
+from ros_fixtures import REQUEST  # noqa: E402
 from ros_helpers import Client, isolate, picture, wait_until  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image, RegionOfInterest  # noqa: E402
 
@@ -34,7 +34,6 @@ from clue_ros.nodes.depth import (  # noqa: E402
 )
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 WALL = 0.8  # metres from the camera to all that it sees
 WIDTH, HEIGHT = 160, 120
 SECOND = 1_000_000_000

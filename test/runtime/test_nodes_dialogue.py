@@ -14,12 +14,11 @@ from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from clue_msgs.msg import DialogueTurn, Transcript  # noqa: E402
-from ros_fixtures import LONG, REQUEST, asking_goal, client, model, node, shared, works  # noqa: E402
+from ros_fixtures import LONG, REQUEST, asking_goal, works  # noqa: E402
 from ros_helpers import Client, wait_until  # noqa: E402
 
 Result = GroundWithDialogue.Result
 State = GroundWithDialogue.Feedback
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 
 
 def test_a_clear_request_ends_in_a_grounding_that_is_published_and_said(client: Client) -> None:
@@ -132,14 +131,6 @@ def test_too_many_questions_is_max_turns(client: Client) -> None:
     works(client)
 
 
-def test_a_canceled_goal_is_canceled_and_the_next_one_works(client: Client) -> None:
-    handle, _ = asking_goal(client)
-    client.cancel(handle)
-    end = client.result(handle)
-    assert (end.status, end.result.error_code) == (GoalStatus.STATUS_CANCELED, Result.CANCELED)
-    works(client)
-
-
 def test_a_goal_canceled_at_once_is_canceled_too(client: Client) -> None:
     client.set(threshold=0.0)
     handle = client.goal(REQUEST)
@@ -211,18 +202,6 @@ def close(client: Client) -> None:
     client.speak("stop")
     wait_until(lambda: said(client)[-1:] == ["All right, I stop."], "the end")
     client.set(threshold=1.0, ask_again_after=0.0)
-
-
-def test_stop_ends_a_dialogue_and_the_next_request_works(asked: Client) -> None:
-    close(asked)
-    works(asked)
-
-
-def test_stop_is_no_answer_of_the_service_either(asked: Client) -> None:
-    assert asked.answer("No, please stop.").accepted
-    wait_until(lambda: said(asked)[-1:] == ["All right, I stop."], "the end")
-    asked.set(threshold=1.0)
-    works(asked)
 
 
 def test_an_answer_that_was_not_understood_is_asked_again_once(asked: Client) -> None:

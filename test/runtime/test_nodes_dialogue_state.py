@@ -5,14 +5,11 @@ The node is real and spins in one thread; its model is `ScriptedClue`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,85 +18,24 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
-import rclpy  # noqa: E402
 from action_msgs.msg import GoalStatus  # noqa: E402
 from clue_msgs.msg import DialogueState  # noqa: E402
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor  # noqa: E402
-from rclpy.parameter import Parameter  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
 from ros_helpers import TIMEOUT, Client, isolate, ros_client, wait_until  # noqa: E402
+from scripted_perception import ScriptedClue, scripted  # noqa: E402
 
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Question  # noqa: E402
 from clue_ros.nodes.client import CommandGrounder, GroundingError, read_result  # noqa: E402
-from clue_ros.nodes.lifecycle import spin  # noqa: E402
-from clue_ros.nodes.perception_node import PerceptionNode  # noqa: E402
 
 REQUEST = "pick up the mug"
-BOX = Box(1, 2, 30, 40)
-ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
-QUESTION = Question("the red one or the green one?", (BOX,), ("the red one",), ESTIMATE)
 STATES = {n: getattr(DialogueState, n) for n in dir(DialogueState) if n.startswith("STATE_")}
 NAMES = {value: name.removeprefix("STATE_") for name, value in STATES.items()}
 
 
-class ScriptedClue:
-    """A model that asks once and then points."""
-
-    model_name, device, dtype = "scripted", "cpu", "float32"
-    policy: str
-    threshold: float | None
-    num_views: int | None
-    score: Any = 0.5
-
-    def look(self, image: Any) -> Any:
-        """Return a view of the image."""
-        return SimpleNamespace(image=image, height=image.shape[0], width=image.shape[1])
-
-    def reply(self, _view: Any, dialogue: Any, *, force_grounding: bool) -> Any:
-        """Ask, or point."""
-        if force_grounding or dialogue.questions:
-            return Grounding(BOX, "the mug", self.score, ESTIMATE)
-        return QUESTION
-
-    def memory_bytes(self) -> int:
-        """Return nothing to speak of."""
-        return 0
-
-
-class Scripted(PerceptionNode):
-    """The perception node with a ScriptedClue, which loads when `may_load` is set."""
-
-    may_load = threading.Event()
-
-    def load(self) -> Any:
-        """Return the scripted model."""
-        assert self.may_load.wait(TIMEOUT)
-        self.script = ScriptedClue()
-        return self.script
-
-
 @pytest.fixture(scope="module")
 def node() -> Iterator[Any]:
-    isolate()
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    executor = SingleThreadedExecutor(context=context)
-    overrides = [Parameter("answer_timeout", value=100.0)]
-    node = Scripted(executor, context=context, parameter_overrides=overrides)
-    executor.add_node(node)
-
-    def run() -> None:
-        with contextlib.suppress(ExternalShutdownException):
-            spin(executor)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    yield node
-    node.close()
-    context.try_shutdown()
-    thread.join(TIMEOUT)
-    executor.shutdown(timeout_sec=2.0)
-    node.destroy_node()
+    with scripted(SingleThreadedExecutor, answer_timeout=100.0) as node:
+        yield node
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +141,7 @@ def test_every_step_of_a_dialogue_is_a_state(client: Client) -> None:
     waiting = heard_states(client, "LOOKING", "THINKING", "WAITING_FOR_ANSWER")
     dialogue_id = bytes(handle.goal_id.uuid).hex()
     assert waiting.dialogue_id == dialogue_id == waiting.question.dialogue_id
-    assert (waiting.expression, waiting.question.text) == (REQUEST, QUESTION.text)
+    assert (waiting.expression, waiting.question.text) == (REQUEST, ScriptedClue.question)
     assert waiting.header.frame_id == "test_camera"
     assert client.answer("the red one").accepted
     assert client.result(handle).status == GoalStatus.STATUS_SUCCEEDED
@@ -222,7 +158,7 @@ def test_who_joins_late_knows_the_open_question_and_can_answer_it(client: Client
         state = late.dialogue_state
         assert state is not None
         assert NAMES[state.state] == "WAITING_FOR_ANSWER"
-        assert state.question.text == QUESTION.text
+        assert state.question.text == ScriptedClue.question
         assert late.answer("the red one", state.dialogue_id)
         assert client.result(handle).status == GoalStatus.STATUS_SUCCEEDED
         wait_until(lambda: getattr(late.dialogue_state, "grounded", False), "the end")
@@ -256,16 +192,6 @@ def test_a_node_that_is_deactivated_in_a_dialogue_is_inactive_at_the_end(client:
 
 
 # A second request.
-
-
-def test_a_second_goal_is_busy_and_leaves_the_state_alone(client: Client) -> None:
-    first = asking(client)
-    second = client.result(client.goal("another", image=client.image()))
-    assert second.status == GoalStatus.STATUS_ABORTED
-    assert second.result.error_code == DialogueState.BUSY
-    assert states(client)[-1] == "WAITING_FOR_ANSWER"
-    assert client.answer("the red one").accepted
-    assert client.result(first).status == GoalStatus.STATUS_SUCCEEDED
 
 
 @pytest.mark.parametrize("by_service", [False, True])

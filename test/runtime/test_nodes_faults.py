@@ -18,7 +18,7 @@ from action_msgs.msg import GoalStatus  # noqa: E402
 from builtin_interfaces.msg import Duration, Time  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from robot import Robot, ask, recovered  # noqa: E402
-from ros_fixtures import LONG, REQUEST, asking_goal, model  # noqa: E402
+from ros_fixtures import LONG, REQUEST, asking_goal  # noqa: E402
 from ros_helpers import Client, action_client, ros_client, wait_until  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from security_policy import differences  # noqa: E402
@@ -31,7 +31,6 @@ ACTION = "ground_with_dialogue"
 Result, State = GroundWithDialogue.Result, GroundWithDialogue.Feedback
 STATES = {"looking": State.LOOKING, "thinking": State.THINKING, "waiting": State.WAITING_FOR_ANSWER}
 OTHERS = ("image_source", "speech", "tts")
-__all__ = ["model"]  # fixture
 
 
 @pytest.fixture(scope="module")

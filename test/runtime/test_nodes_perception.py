@@ -19,7 +19,7 @@ ros_helpers.need_ros()
 from action_msgs.msg import GoalStatus  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from ros_fixtures import REQUEST, client, model, node, shared, works  # noqa: E402
+from ros_fixtures import REQUEST, works  # noqa: E402
 from ros_helpers import Client, Process, picture, wait_until  # noqa: E402
 from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
 
@@ -27,7 +27,6 @@ from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 from clue_ros.nodes.topics import Perception  # noqa: E402
 
 Result = GroundWithDialogue.Result
-__all__ = ["client", "model", "node", "shared"]  # fixtures
 
 
 # Before it is active. The order of these first tests matters: the node starts unconfigured.

@@ -12,13 +12,11 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
-from ros_fixtures import LONG, REQUEST, asking_goal, client, model, shared  # noqa: E402
+from ros_fixtures import LONG, REQUEST, asking_goal  # noqa: E402
 from ros_helpers import Client, Process, wait_until  # noqa: E402
 
 from clue_ros.dialogue.episodes import episode_files  # noqa: E402
 from clue_ros.lab.data.episodes import load_episodes  # noqa: E402
-
-__all__ = ["client", "model", "shared"]  # fixtures
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import NewPage, axe_violations, browser, new_page, serving  # noqa: F401
+from browser import NewPage, axe_violations, serving
 from console_helpers import heed_ctrl_c
 from fastapi import FastAPI
 from PIL import Image
@@ -52,7 +52,7 @@ def enter(page: Any, wish: str = "either", room: str = "") -> None:
     page.get_by_role("button", name="Start").click()
 
 
-def pair(server: Server, new_page: NewPage, **options: Any) -> tuple[Any, Any]:  # noqa: F811
+def pair(server: Server, new_page: NewPage, **options: Any) -> tuple[Any, Any]:
     """The pages of a user and an agent, paired."""
     user, agent = (new_page(f"{server.url}pairs", **options) for _ in range(2))
     enter(user, "user")
@@ -119,9 +119,7 @@ def sent(page: Any, action: Any) -> str:
 
 
 def test_two_people_make_a_row_that_the_invig_reader_reads(
-    server: Server,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
+    server: Server, out: Path, new_page: NewPage
 ) -> None:
     user, agent = pair(server, new_page)
     choose(user)
@@ -155,8 +153,7 @@ def test_two_people_make_a_row_that_the_invig_reader_reads(
 
 
 def test_the_wrong_sides_message_is_refused_by_the_server(
-    server: Server,
-    new_page: NewPage,  # noqa: F811
+    server: Server, new_page: NewPage
 ) -> None:
     user, agent = pair(server, new_page)
     assert agent.locator("#say").is_hidden()
@@ -181,9 +178,7 @@ def sent_after_choosing(user: Any, text: str) -> str:
 
 
 def test_a_wrong_box_is_kept_apart_with_the_reason(
-    server: Server,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
+    server: Server, out: Path, new_page: NewPage
 ) -> None:
     user, agent = pair(server, new_page)
     choose(user)
@@ -200,11 +195,7 @@ def test_a_wrong_box_is_kept_apart_with_the_reason(
     assert json.loads(path.read_text())[0]["clue"]["reason"] == WRONG_REASONS[0]
 
 
-def test_skip_and_start_over(
-    server: Server,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
-) -> None:
+def test_skip_and_start_over(server: Server, out: Path, new_page: NewPage) -> None:
     user, agent = pair(server, new_page)
     choose(user)
     say(user, "the mug")
@@ -223,8 +214,7 @@ def test_skip_and_start_over(
 
 
 def test_who_returns_has_the_seat_again_and_a_third_has_none(
-    server: Server,
-    new_page: NewPage,  # noqa: F811
+    server: Server, new_page: NewPage
 ) -> None:
     user, agent = (new_page(f"{server.url}pairs?room=lab") for _ in range(2))
     enter(user, "user", "lab")
@@ -259,9 +249,7 @@ def test_who_returns_has_the_seat_again_and_a_third_has_none(
 
 
 def test_who_does_not_agree_takes_no_part_and_has_no_cookie(
-    server: Server,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
+    server: Server, out: Path, new_page: NewPage
 ) -> None:
     page = new_page(f"{server.url}pairs")
     page.get_by_text("Not stored: your name").wait_for()
@@ -273,9 +261,7 @@ def test_who_does_not_agree_takes_no_part_and_has_no_cookie(
 
 
 def test_two_pairs_at_once_on_narrow_pages_by_keyboard_and_numbers(
-    server: Server,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
+    server: Server, out: Path, new_page: NewPage
 ) -> None:
     pairs = [pair(server, new_page, width=400, height=800) for _ in range(2)]
     for number, (user, _) in enumerate(pairs):
@@ -307,9 +293,7 @@ def rows(out: Path) -> list[Path]:
 
 
 def test_after_a_restart_consent_is_asked_again_and_finished_pictures_stay_done(
-    tmp_path: Path,
-    out: Path,
-    new_page: NewPage,  # noqa: F811
+    tmp_path: Path, out: Path, new_page: NewPage
 ) -> None:
     images = tmp_path / "photos"
     images.mkdir()
@@ -356,10 +340,7 @@ def violations(page: Any) -> list[str]:
     return found
 
 
-def test_every_state_of_the_page_passes_axe(
-    server: Server,
-    new_page: NewPage,  # noqa: F811
-) -> None:
+def test_every_state_of_the_page_passes_axe(server: Server, new_page: NewPage) -> None:
     page = new_page(f"{server.url}pairs")
     page.get_by_role("button", name="I agree").wait_for()
     assert violations(page) == []
@@ -386,10 +367,7 @@ def test_every_state_of_the_page_passes_axe(
     assert violations(page) == []
 
 
-def test_turns_are_announced_to_screen_readers(
-    server: Server,
-    new_page: NewPage,  # noqa: F811
-) -> None:
+def test_turns_are_announced_to_screen_readers(server: Server, new_page: NewPage) -> None:
     user, agent = pair(server, new_page)
     choose(user)
     say(user, "the mug")

@@ -17,7 +17,6 @@ from clue_msgs.action import Listen  # noqa: E402
 from clue_msgs.msg import ClarificationQuestion, Transcript  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
-from ros_fixtures import executor  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.lab.language import words  # noqa: E402
@@ -29,7 +28,6 @@ from clue_ros.voice.confirmation import Action, Decision, Thresholds  # noqa: E4
 from clue_ros.voice.endpointing import Phrase  # noqa: E402
 from clue_ros.voice.grammar import Expecting, Hints, Hypothesis  # noqa: E402
 
-__all__ = ["executor"]  # a fixture
 SURE, UNSURE, NOISE = 0.9, 0.4, 0.05
 HINTS = Hints(Expecting.ANSWER, (), "en")
 PHRASE = Phrase(Audio(np.zeros(16000, np.int16), 16000), 0.0, 1.0, 0.5)
