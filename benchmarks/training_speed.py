@@ -183,7 +183,7 @@ class Bench:
 
     def _detector(self, look_weight: float) -> Stage:
         options, settings = replace(self._detect, look_weight=look_weight), self._detect.settings
-        backbone, processor = frozen_base(options, self._folder, self.device)
+        backbone, processor = frozen_base(options, self._folder, self.device, options.data)
         variant = VARIANTS[options.variant]
         block, blocks = variant.block(backbone.blocks), variant.adapted(backbone.blocks)
         adapters = Adapters(backbone)
@@ -202,7 +202,7 @@ class Bench:
 
     def _ivg(self, teaching: Teaching) -> Stage:
         options, settings = self._ground, self._ground.settings
-        backbone, processor = frozen_base(options, self._folder, self.device)
+        backbone, processor = frozen_base(options, self._folder, self.device, options.data)
         adapters, config = Adapters(backbone), partial(lora_config, range(backbone.blocks))
         adapters.add(IVG, config())
         adapters.use(IVG, train=True)
