@@ -198,7 +198,7 @@ def test_settings_change_perceptions_parameters(page: Any, client: Client) -> No
     page.fill("#option-threshold", "1.0")
     page.press("#option-threshold", "Tab")
     until(page, lambda: page.input_value("#option-threshold") == "1.0", "the threshold")
-    assert client.ground("pick up the mug").is_question is False
+    until(page, lambda: not client.ground("pick up the mug").is_question, "the new threshold")
     folder = str(find_model("household"))
     page.fill("#option-model", folder)
     page.press("#option-model", "Tab")
