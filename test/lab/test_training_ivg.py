@@ -242,7 +242,8 @@ def test_the_loss_without_masks_is_plain_cross_entropy_of_the_suffix(root: Path)
         found = held_out_losses(decoder, batch, replace(PAPER, per_example=False))
         each = [float(held_out_losses(decoder, [one], PAPER)["loss"]) for one in batch]
         mean_of_pairs = held_out_losses(decoder, batch, PAPER)["loss"]
-        prompts = encode_prompts(processor, "clarify", [q.context for q in queries], suffixes)
+        contexts = [q.context for q in queries]
+        prompts = encode_prompts(processor, "clarify", contexts, suffixes).to("cpu")
         features = backbone.look(batch_tensor(scenes, CPU))
         hidden, _ = backbone.forward(features, prompts)
         expected = torch.nn.functional.cross_entropy(

@@ -81,9 +81,8 @@ def one_by_one(batch: Batch) -> Batch:
 def prompts_of(processor: Any, queries: list[Query]) -> Prompts:
     """What the run-time code makes of queries that all have the first one's form."""
     suffixes = [q.suffix for q in queries if q.suffix is not None]
-    return encode_prompts(
-        processor, queries[0].instruction, [q.context for q in queries], suffixes or None
-    )
+    contexts = [q.context for q in queries]
+    return encode_prompts(processor, queries[0].instruction, contexts, suffixes or None).to("cpu")
 
 
 def by_form(batch: Batch) -> list[Batch]:
