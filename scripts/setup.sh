@@ -230,25 +230,28 @@ clue_install_packages() {
 
 # ------------------------------------------------------------------------------ clue_msgs, clue_ros
 
+# Builds an interface package with cmake.
+clue_build_interfaces() ( # SOURCE BUILD INSTALL
+    local venv="$CLUE_VENV_DIR" prefix="${AMENT_PREFIX_PATH:-}" options=(-DBUILD_TESTING=OFF
+        -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=$3"
+        "-DPython3_EXECUTABLE=$CLUE_VENV_DIR/bin/python" -DPython3_FIND_VIRTUALENV=ONLY)
+    if [[ "$CLUE_ROS" == wheels ]]; then
+        [[ ":$prefix:" == *":$venv:"* ]] || prefix="$venv${prefix:+:$prefix}"
+        options+=("-DCMAKE_PROJECT_INCLUDE=$CLUE_ROOT/scripts/rclpy_only.cmake")
+    fi
+    export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv"
+    export AMENT_PREFIX_PATH="$prefix" CMAKE_PREFIX_PATH="$prefix"
+    clue_logged cmake -S "$1" -B "$2" "${options[@]}" &&
+        clue_logged cmake --build "$2" --parallel "$(nproc 2>/dev/null || echo 2)" &&
+        clue_logged cmake --install "$2"
+)
+
 # Built beside the old one and swapped in, so that running nodes keep theirs while it lasts.
 clue_build_msgs() {
-    local venv="$CLUE_VENV_DIR" new="$CLUE_VENV_DIR/ros.new" prefix="${AMENT_PREFIX_PATH:-}" module
-    local options=(-DBUILD_TESTING=OFF "-DPython3_EXECUTABLE=$venv/bin/python"
-        -DPython3_FIND_VIRTUALENV=ONLY -DCMAKE_BUILD_TYPE=Release)
+    local venv="$CLUE_VENV_DIR" new="$CLUE_VENV_DIR/ros.new" module
     clue_say "building clue_msgs"
     rm -rf "$new" && mkdir -p "$new" || return 1
-    if [[ "$CLUE_ROS" == wheels ]]; then # all nodes are Python's: the wheels have no other
-        prefix="$venv"
-        options+=(-DCLUE_MSGS_RCLPY_ONLY=ON)
-    fi
-    (
-        export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv"
-        export AMENT_PREFIX_PATH="$prefix" CMAKE_PREFIX_PATH="$prefix"
-        clue_logged cmake -S "$CLUE_ROOT/clue_msgs" -B "$new/build" \
-            "-DCMAKE_INSTALL_PREFIX=$new/install" "${options[@]}" &&
-            clue_logged cmake --build "$new/build" --parallel "$(nproc 2>/dev/null || echo 2)" &&
-            clue_logged cmake --install "$new/build"
-    ) || return 1
+    clue_build_interfaces "$CLUE_ROOT/clue_msgs" "$new/build" "$new/install" || return 1
     module="$(cd "$new" && find install -path '*/clue_msgs/msg/__init__.py')"
     if [[ -z "$module" ]]; then
         clue_say "there are no Python modules of clue_msgs, see $CLUE_LOG"
@@ -318,7 +321,7 @@ clue_all_steps() {
     ros="$(clue_hash "$root"/requirements-{build,ros,constraints}.txt "$root/scripts/patch_ros_wheels.py")"
     clue_step ros "$ros" clue_install_ros || return 1
     # The compiler works while packages are fetched: both need ROS and nothing of each other.
-    key="$ros $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
+    key="$ros $(clue_hash "$root/scripts/rclpy_only.cmake") $(find "$root/clue_msgs" -type f -not -name '.*' -print0 | LC_ALL=C sort -z |
         xargs -0 sha256sum | sed "s|$root/||" | sha256sum | cut -d' ' -f1)"
     (CLUE_LOG+=.msgs && clue_step clue_msgs "$key" clue_build_msgs) &
     build=$!

@@ -21,7 +21,7 @@ ros_helpers.need_ros()
 for name in ("launch", "launch_ros"):
     if importlib.util.find_spec(name) is None:
         pytest.skip(
-            f"{name} is not installed (it comes with ROS 2, not as a wheel)",
+            f"{name} is not installed (it is no wheel: scripts/extra_ros)",
             allow_module_level=True,
         )
 
@@ -128,7 +128,7 @@ def test_two_instances_wait_for_their_manager_in_their_namespaces(tmp_path: Path
 
 def test_under_launch_testing_every_killed_node_comes_back(tmp_path: Path) -> None:
     if importlib.util.find_spec("launch_testing") is None:
-        pytest.skip("launch_testing is not installed (it comes with ROS 2, not as a wheel)")
+        pytest.skip("launch_testing is not installed (it is no wheel: scripts/extra_ros)")
     from tiny_model import write_random_model
 
     own = {
