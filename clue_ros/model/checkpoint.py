@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
@@ -61,6 +60,7 @@ from clue_ros.model.prompts import (
     encode_prompts,
     escape,
     open_processor,
+    prepare_images,
 )
 from clue_ros.model.quantization import check_quantization
 from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
@@ -171,11 +171,7 @@ class Checkpoint:
 
     def look(self, *images: npt.NDArray[np.uint8]) -> Array:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
-        if isinstance(self.processor, LeanProcessor):
-            return self.backbone.look(self.processor.pixels(images))
-        opened = [Image.fromarray(image) for image in images]
-        pixels = self.processor.image_processor(opened, return_tensors="np")["pixel_values"]
-        return self.backbone.look(np.asarray(pixels, np.float32))
+        return self.backbone.look(prepare_images(self.processor, images))
 
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.

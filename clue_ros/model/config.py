@@ -52,8 +52,6 @@ def read_config(folder: Path) -> Config:
     content = read_json(path)
     check_config(path, content)
     text = _part(path, "text_config", content["text_config"], _TEXT)
-    if "vocab_size" not in content["text_config"] and "vocab_size" in content:
-        text.vocab_size = content["vocab_size"]
     theta = content["text_config"].get("rope_theta")
     if theta is not None and "rope_parameters" not in content["text_config"]:
         text.rope_parameters = {"rope_type": "default", "rope_theta": theta}

@@ -39,6 +39,7 @@ STEP = 16
 """Lengths are padded to a multiple of this, and the padding is masked: OpenVINO prepares itself for
 each new length, which takes milliseconds."""
 ROOM = 32  # tokens that a state has room for at first; it grows
+LONGEST = 2048  # tokens of a dialogue and its reply, which an attention window has to hold
 HIDDEN = -1e9  # added to a logit that is to be ignored; float32's lowest is infinite in 16 bits
 PRECISIONS = {"float32": "f32", "mixed": "bf16"}
 """What a model computes in, by OpenVINO's names: bf16 has products of 16 bits and sums of 32."""
@@ -120,6 +121,10 @@ def unsupported(config: Any) -> str:
         "its attention has biases": text.attention_bias,
         f"its rotary positions are of type {rotary}": rotary != "default",
         f"its pictures have {vision.num_channels} channels": vision.num_channels != 3,
+        f"its attention window of {text.sliding_window} tokens is shorter than a prompt": (
+            text.sliding_window is not None
+            and text.sliding_window < grid_side(config) ** 2 + LONGEST
+        ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 

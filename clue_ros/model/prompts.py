@@ -106,9 +106,14 @@ def load_processor(folder: str | Path) -> PaliGemmaProcessor:
     # Older models, the published PaliGemma among them, keep it under the older name.
     if not (folder / "preprocessor_config.json").is_file():
         require_files(folder, "processor_config.json")
-    from transformers import AutoTokenizer
-    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-
+    try:
+        from transformers import AutoTokenizer
+        from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+    except ImportError as error:
+        raise ModelError(
+            f"the tokenizer or the pictures of {folder} need transformers ({error}):"
+            " pip install transformers"
+        ) from error
     try:
         # The PIL image processor is named, not looked up, so that pixels do not depend on
         # torchvision being there.
@@ -276,7 +281,7 @@ def _open_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-PLAIN_PICTURES = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb")
+PLAIN_PICTURES = ("do_resize", "do_rescale", "do_normalize")
 SETTINGS = ("size", "resample", "rescale_factor", "image_mean", "image_std", "image_seq_length")
 
 
@@ -300,6 +305,17 @@ def open_processor(folder: str | Path) -> Any:
         return LeanProcessor(folder, _open_tokenizer(folder), settings)
     except Exception:  # noqa: BLE001 - the whole one says what is wrong
         return load_processor(folder)
+
+
+def prepare_images(
+    processor: Any, images: Sequence[npt.NDArray[np.uint8]]
+) -> npt.NDArray[np.float32]:
+    """What a backbone looks at: images, uint8 RGB (H, W, 3) each -> (n, 3, S, S) in -1..1."""
+    if isinstance(processor, LeanProcessor):
+        return processor.pixels(images)
+    opened = [Image.fromarray(image) for image in images]
+    pixels = processor.image_processor(opened, return_tensors="np")["pixel_values"]
+    return np.asarray(pixels, np.float32)
 
 
 def escape(text: str, tokenizer: Any) -> str:

@@ -38,8 +38,7 @@ from clue_ros.lab.evaluation.table3_guesser import (
 from clue_ros.lab.metrics import wilson
 from clue_ros.lab.simulator import shards
 from clue_ros.model.backbone import IVG
-from clue_ros.model.checkpoint import load_checkpoint
-from clue_ros.model.torch_backbone import TorchBackbone
+from clue_ros.model.torch_backbone import TorchBackbone, load_model
 
 NEW = Path(__file__).parents[1] / "data" / "invig_new"
 
@@ -239,14 +238,12 @@ def test_a_limit_leaves_the_pictures_beyond_it_alone(tmp_path: Path) -> None:
 # --- the asker ---
 
 
-def test_questions_are_scored_as_transformers_scores_a_suffix(
-    clue: Clue, random_model: Path
-) -> None:
+def test_questions_are_scored_as_transformers_scores_a_suffix(random_model: Path) -> None:
+    clue = Clue.load(random_model, device="cpu", dtype="float32", policy="detector")
     items, _ = load_dialogues(wanted("invig", NEW))
     scores = score_questions(clue, items, axes=False)
-    parts = load_checkpoint(random_model, backend="torch", device="cpu")
-    assert isinstance(parts.backbone, TorchBackbone)
-    parts.backbone.peft.use(IVG)
+    parts, theirs = clue.checkpoint, TorchBackbone(load_model(random_model))
+    theirs.load_adapter(IVG, random_model / IVG)
     total, count = 0.0, 0
     for item in items:
         picture = Image.fromarray(item.sample.load())
@@ -258,7 +255,7 @@ def test_questions_are_scored_as_transformers_scores_a_suffix(
                 return_tensors="pt",
             )
             with torch.inference_mode():
-                loss = parts.backbone.model.model(**inputs).loss
+                loss = theirs.model.model(**inputs).loss
             length = int((inputs["labels"] != -100).sum())
             total, count = total + float(loss) * length, count + length
     assert scores["n"] == 5

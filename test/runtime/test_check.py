@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,28 @@ def test_the_number_format_is_that_of_the_loaded_model(
     assert report.dtype == (
         "mixed" if tanh and mixed else "bfloat16" if dtype == "bfloat16" else "float32"
     )
+
+
+def test_a_window_that_a_prompt_does_not_fit_into_is_left_to_torch(
+    random_model: Path, tmp_path: Path
+) -> None:
+    """As of a model for pictures of 896 pixels: 4096 image tokens and a window of 4096."""
+    folder = shutil.copytree(random_model, tmp_path / "model")
+    config = read_json(folder / "config.json")
+    config["text_config"]["sliding_window"] = 64
+    (folder / "config.json").write_text(json.dumps(config))
+    report = preflight.inspect_model(LoadOptions(folder, device="cpu"))
+    assert any("window of 64 tokens" in note for note in report.notes)
+    report = preflight.inspect_model(LoadOptions(folder, device="cpu", backend="openvino"))
+    assert "window of 64 tokens" in report.problems[0]
+
+
+def test_without_openvino_the_message_says_how_to_get_it(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ModelError, match=r"OpenVINO is missing .*: pip install openvino"):
+        load_checkpoint(random_model, device="cpu")
 
 
 @pytest.mark.parametrize("baseline", BASELINES)

@@ -249,8 +249,8 @@ def test_a_decoder_file_that_cannot_be_used_says_why(tmp_path: Path, published: 
 # Segment tokens from a model.
 
 
-def test_segment_decoding_says_a_box_and_sixteen_parts(plain: Clue) -> None:
-    parts = plain.checkpoint
+def test_segment_decoding_says_a_box_and_sixteen_parts(clue: Clue) -> None:
+    parts = clue.checkpoint
     prompts = encode_prompts(parts.processor, "segment", ["the red block", "the ball"])
     features = parts.look(SCENE.image, SCENE.image[::-1])
     prefill = read_prompts(parts.backbone, features, prompts, None)

@@ -173,7 +173,7 @@ class LastImage:
 
     def vector(self, image_id: str, load: Callable[[], npt.NDArray[np.uint8]]) -> Features:
         """The mean feature of an image (D,), of unit length."""
-        pooled = self.look(image_id, load)[0].float().mean(0).cpu().numpy()
+        pooled = self.look(image_id, load)[0].mean(0)
         return np.asarray(pooled / (np.linalg.norm(pooled) + 1e-12), dtype=np.float32)
 
 
