@@ -25,7 +25,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpeedOptions:
         write_shard(path, random_scenes(count, seed, size=SIZES["image_size"]))
     model = write_random_model(root / "model", vocabulary())
     return TrainingSpeedOptions(
-        model=str(model), tabletop=root / "scenes", world="blocks", device="cpu", pictures=2
+        model=str(model), tabletop=root / "scenes", world="rich", device="cpu", pictures=2
     )
 
 
@@ -47,7 +47,7 @@ def test_the_plain_loop_has_our_loss(
 def test_every_stage_is_timed(
     options: TrainingSpeedOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--model", options.model, "--tabletop", str(options.tabletop), "--world", "blocks"]
+    words = ["--model", options.model, "--tabletop", str(options.tabletop), "--world", "rich"]
     words += ["--device", "cpu", "--pictures", "2", "--warmup", "1", "--steps", "1"]
     words += ["--out", str(tmp_path / "x.json")]
     assert main(words) == 0
