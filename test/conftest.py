@@ -13,6 +13,9 @@ from collections.abc import Iterator
 # not on this machine must fail at once instead of asking the hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# A command reads what its test gives it; the fixture `it2p_photographs` is for tests of these.
+if "CLUE_IT2P" in os.environ:
+    os.environ["CLUE_TEST_IT2P"] = os.environ.pop("CLUE_IT2P")
 
 from pathlib import Path
 from typing import Any
@@ -133,6 +136,14 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without Java: METEOR is nltk's, and no test waits for a virtual machine."""
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "java" else which(name))
+
+
+@pytest.fixture(scope="session")
+def it2p_photographs() -> Path:
+    """The folder of the IT2P photographs; skips where CLUE_IT2P named none."""
+    if "CLUE_TEST_IT2P" not in os.environ:
+        pytest.skip("IT2P is not here: set CLUE_IT2P to the folder that holds data/train_img")
+    return Path(os.environ["CLUE_TEST_IT2P"])
 
 
 @pytest.fixture

@@ -300,16 +300,8 @@ def test_a_command_stops_at_a_wrong_variable(
         assert f"CLUE_IT2P is {tmp_path}: no IT2P there" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def real() -> Path:
-    found = find_it2p()
-    if found is None:
-        pytest.skip("IT2P is not here: set CLUE_IT2P to the folder that holds data/train_img")
-    return found
-
-
-def test_real_rows_are_all_read_and_contradictions_named(real: Path) -> None:
-    data = load_it2p(real)
+def test_real_rows_are_all_read_and_contradictions_named(it2p_photographs: Path) -> None:
+    data = load_it2p(it2p_photographs)
     assert all(image.commands and image.blocks for image in data.images)
     listed = ("also listed as ambiguous", "listed for two blocks")
     assert [p for p in data.problems if not p.reason.endswith(listed)] == []
@@ -317,9 +309,9 @@ def test_real_rows_are_all_read_and_contradictions_named(real: Path) -> None:
     assert colored.count(None) <= 0.01 * len(colored)
 
 
-def test_real_candidates_agree_with_the_simulator_files(real: Path) -> None:
+def test_real_candidates_agree_with_the_simulator_files(it2p_photographs: Path) -> None:
     agree = []
-    for image in load_it2p(real).images:
+    for image in load_it2p(it2p_photographs).images:
         rows = [d for d in image.interactive if d.source == "test_simulator"]
         for item in image.ambiguous:
             true = [d.point for d in rows if d.text == item.text]
@@ -334,8 +326,8 @@ def test_real_candidates_agree_with_the_simulator_files(real: Path) -> None:
     assert sum(agree) >= 0.9 * len(agree)
 
 
-def test_real_blocks_have_plausible_boxes_around_their_points(real: Path) -> None:
-    for image in load_it2p(real).images[::20]:
+def test_real_blocks_have_plausible_boxes_around_their_points(it2p_photographs: Path) -> None:
+    for image in load_it2p(it2p_photographs).images[::20]:
         points = [block.point for block in image.blocks]
         for point, region in zip(points, block_boxes(load_image(image.path), points), strict=True):
             x_min, y_min, x_max, y_max = region.box

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scene_helpers import random_objects
 from clue_ros.dialogue.reading import Kind, leaves_open, read
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.lab.data.export_invig import exchanges_of
-from clue_ros.lab.data.it2p import find_it2p, load_it2p
+from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.prompts import detokenize
@@ -67,11 +68,8 @@ def test_requests_about_scanned_objects_are_read_as_such() -> None:
     assert read_as[Kind.OTHER] > 0.98 * read_as.total(), read_as
 
 
-def test_commands_of_it2p_are_read_as_such() -> None:
-    root = find_it2p()
-    if root is None:
-        pytest.skip("CLUE_IT2P names no folder")
-    images = load_it2p(root).images
+def test_commands_of_it2p_are_read_as_such(it2p_photographs: Path) -> None:
+    images = load_it2p(it2p_photographs).images
     texts = {command.text for image in images for command in image.commands}
     texts |= {command.text for image in images for command in image.ambiguous}
     assert len(texts) > 500

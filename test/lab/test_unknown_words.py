@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from clue_ros.dialogue.types import Box, Turn
 from clue_ros.dialogue.words import named_object
 from clue_ros.engine import Clue
 from clue_ros.images import load_image
-from clue_ros.lab.data.it2p import find_it2p, load_it2p
+from clue_ros.lab.data.it2p import load_it2p
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.model.loading import demo_folder, find_model
 from clue_ros.model.prompts import detokenize
@@ -236,11 +237,8 @@ def test_nothing_of_the_training_language_is_doubted(tokenizer: Any, world: str)
     assert sentences > 400
 
 
-def test_no_command_of_it2p_is_doubted(tokenizer: Any) -> None:
-    root = find_it2p()
-    if root is None:
-        pytest.skip("CLUE_IT2P names no folder")
-    for image in load_it2p(root).images:
+def test_no_command_of_it2p_is_doubted(tokenizer: Any, it2p_photographs: Path) -> None:
+    for image in load_it2p(it2p_photographs).images:
         for command in image.commands:
             assert unknown_words(tokenizer, Dialogue(command.text)).words == (), command
 
