@@ -383,7 +383,7 @@ def test_vision_msgs_is_looked_for_when_perception_is_configured(
     client: Client, node: Any, seen: list[MarkerArray]
 ) -> None:
     if importlib.util.find_spec("vision_msgs") is None:
-        pytest.skip("vision_msgs is not installed (it comes with ROS 2, not as a wheel)")
+        pytest.skip("vision_msgs is not installed (it is no wheel: scripts/extra_ros)")
     from vision_msgs.msg import Detection2DArray, Detection3DArray
 
     flat = client.listen(Detection2DArray, "perception/detections", 10)
