@@ -209,7 +209,7 @@ class _Compiler:
     def __call__(self, model: Any, made_of: str) -> _Graph:
         """Compile a graph; made_of: names what its weights are. Raises ModelError.
 
-        Each set of weights has a folder of the cache: OpenVINO tells graphs apart by their form.
+        Each set of weights has a folder of its own in the cache.
         """
         settings = dict(self._settings)
         if self._cache is not None:
