@@ -13,6 +13,7 @@ import math
 import os
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -178,6 +179,11 @@ class _Graph:
         return dict(zip(self._outputs, found.values(), strict=True))
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""OpenVINO 2026.4 sets the process's locale to "C" while it reads its cache, and back. Two threads
+that do so at once leave it at "C", and then Python opens text files as ASCII."""
+
+
 class _Compiler:
     """Compiles graphs, and lets OpenVINO keep them in a cache."""
 
@@ -216,7 +222,9 @@ class _Compiler:
             name = hashlib.sha256(made_of.encode()).hexdigest()[:24]
             settings["CACHE_DIR"] = str(self._cache / name)
         try:
-            return _Graph(self._core.compile_model(model, "CPU", settings))
+            with _ONE_AT_A_TIME:
+                compiled = self._core.compile_model(model, "CPU", settings)
+            return _Graph(compiled)
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO cannot compile {model.friendly_name} for this CPU"

@@ -269,6 +269,32 @@ def test_a_cache_that_cannot_be_written_to_is_said_and_done_without(
     assert clue.ambiguity(clue.look(image(1)), REQUESTS[0]).probability > 0
 
 
+def test_models_that_are_loaded_at_once_leave_the_locale_alone(
+    random_model: Path, tmp_path: Path
+) -> None:
+    """OpenVINO sets the process's locale while it reads its cache (findings/)."""
+    script = (
+        "import locale, threading, numpy\n"
+        "from clue_ros.model.checkpoint import load_checkpoint\n"
+        "def load():\n"
+        "    for _ in range(5):\n"
+        f"        parts = load_checkpoint({str(random_model)!r}, backend='openvino')\n"
+        "        parts.look(numpy.zeros((60, 80, 3), numpy.uint8))\n"
+        "load()\n"
+        "before = locale.getpreferredencoding(False)\n"
+        "threads = [threading.Thread(target=load) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "print(before, locale.getpreferredencoding(False))\n"
+    )
+    place = {CACHE: str(tmp_path), "LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, check=True, env={**os.environ, **place},
+    )  # fmt: skip
+    assert done.stdout.split() == ["UTF-8", "UTF-8"]
+
+
 def test_the_cache_notices_changed_weights(random_model: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(random_model, tmp_path / "m"))
     before = load_checkpoint(folder, backend="openvino", dtype="float32").look(image(1))
