@@ -338,7 +338,7 @@ def test_the_page_connects_again_and_shows_the_state_of_the_new_server(
 
 SERVER = """
 import sys, time
-from console_helpers import Console, ScriptedRobot
+from console_helpers import ScriptedRobot
 from clue_ros.console.live import LivePage
 from clue_ros.console.server import create_app, serve
 page = LivePage()
