@@ -70,8 +70,11 @@ class ScriptedRobot:
         self.rates.add(sample_rate)
 
 
+Console = tuple[Server, LivePage, ScriptedRobot]
+
+
 @contextmanager
-def scripted(token: str | None = None) -> Iterator[tuple[Server, LivePage, ScriptedRobot]]:
+def scripted(token: str | None = None) -> Iterator[Console]:
     """A server on a free port with a scripted robot."""
     page = LivePage()
     robot = ScriptedRobot(page)

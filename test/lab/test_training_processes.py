@@ -1,4 +1,4 @@
-"""Real processes: a kill in the middle, and two that share every step (accelerate launch, gloo)."""
+"""Two real processes that share every step (accelerate launch, gloo), one of which is killed."""
 
 import argparse
 import json
@@ -22,20 +22,20 @@ from clue_ros.lab.training.parallel import start_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_2 = ROOT / "config" / "accelerate" / "cpu_2.yaml"
-STEPS = 36
+STEPS = 26
 PATIENCE = 240.0  # seconds for a process to get going on a busy machine
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The options of a small training; every step is logged, every twelfth saved."""
+    """The options of a small training; every step is logged, every eighth saved."""
     root = tmp_path_factory.mktemp("processes")
     for split, count, seed in (("train", 6, 0), ("val", 3, 1)):
         path = shards.shard_path(root / "scenes", split, 0, 0)
         shards.write_shard(path, random_scenes(count, seed, size=SIZES["image_size"]))
     write_random_model(root / "model", vocabulary(), vision_layers=1)
     options = {"tabletop": root / "scenes", "model": root / "model", "device": "cpu"}
-    options |= {"steps": STEPS, "batch": 2, "lr": 3e-3, "log-every": 1, "save-every": 12}
+    options |= {"steps": STEPS, "batch": 2, "lr": 3e-3, "log-every": 1, "save-every": 8}
     # without dropout, which differs between processes (test_training_loop resumes with it)
     options |= {"data": "tabletop", "precision": "float32", "dropout": 0}
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -70,9 +70,9 @@ def log(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
-def start(words: list[str], folder: Path, *, launch: bool) -> "subprocess.Popen[str]":
-    """A training of its own, or two processes under accelerate's launcher."""
-    command = ["-m", "accelerate.commands.launch", "--config_file", str(CPU_2)] if launch else []
+def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
+    """Two processes under accelerate's launcher."""
+    command = ["-m", "accelerate.commands.launch", "--config_file", str(CPU_2)]
     command += ["-m", "clue_ros.cli", "train", "ivg", *words]
     command += ["--run", str(folder / "run"), "--out", str(folder / "out")]
     with open(folder / "err", "w") as err:
@@ -134,28 +134,13 @@ def test_the_shipped_configurations_are_accelerates() -> None:
     }
 
 
-def test_a_killed_process_goes_on_with_the_same_loss_curve(
-    words: list[str], whole: Path, tmp_path: Path
-) -> None:
-    process = start(words, tmp_path, launch=False)
-    try:
-        wait_for(lambda: len(log(tmp_path)) >= 15, process, tmp_path)
-    finally:
-        process.kill()  # SIGKILL: nothing is saved on the way out
-    assert process.wait() == -signal.SIGKILL
-    assert 15 <= len(log(tmp_path)) < len(log(whole)), "killed in the middle"
-    assert train_here(words, tmp_path) == log(whole)
-    kept = [place / "out" / "adapter_model.safetensors" for place in (whole, tmp_path)]
-    assert kept[0].read_bytes() == kept[1].read_bytes()
-
-
 def test_two_processes_have_one_loss_and_end_together(
     words: list[str], whole: Path, tmp_path: Path
 ) -> None:
     """Rank 1 is killed in the middle; the run then goes on in one process."""
-    launcher = start(words, tmp_path, launch=True)
+    launcher = start(words, tmp_path)
     try:
-        wait_for(lambda: len(log(tmp_path)) >= 14, launcher, tmp_path)
+        wait_for(lambda: len(log(tmp_path)) >= 10, launcher, tmp_path)
         pids = ranks(launcher.pid)
         assert sorted(pids) == [0, 1]
         os.kill(pids[1], signal.SIGKILL)
@@ -169,7 +154,7 @@ def test_two_processes_have_one_loss_and_end_together(
     assert "Signal 9 (SIGKILL)" in said
 
     alone, shared = log(whole), log(tmp_path)
-    assert 14 <= len(shared) < len(alone)
+    assert 10 <= len(shared) < len(alone)
     assert len(list((tmp_path / "run" / "ivg").glob("events.*"))) == 1, "one process writes"
     worst = max(
         abs(a[name] - b[name]) / abs(a[name])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import NewPage, axe_violations, serving
-from console_helpers import ScriptedRobot, scripted, until
+from console_helpers import Console, ScriptedRobot, scripted, until
 from PIL import Image
 
 from clue_ros.console.live import LivePage
@@ -51,7 +51,7 @@ def demo(demo_robot: tuple[LivePage, PictureRobot]) -> Iterator[Demo]:
 
 
 @pytest.fixture
-def console() -> Iterator[tuple[Server, LivePage, ScriptedRobot]]:
+def console() -> Iterator[Console]:
     with scripted() as started:
         yield started
 
@@ -229,7 +229,7 @@ def fill(page_state: LivePage, robot: ScriptedRobot) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible_and_fits_a_phone(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage, scheme: str
+    console: Console, new_page: NewPage, scheme: str
 ) -> None:
     server, page_state, robot = console
     page = new_page(server.url, color_scheme=scheme)
@@ -252,9 +252,7 @@ def test_the_page_is_accessible_and_fits_a_phone(
     until(lambda: robot.said == ["the right one", "the left one"])
 
 
-def test_a_person_s_text_is_shown_as_text(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
-) -> None:
+def test_a_person_s_text_is_shown_as_text(console: Console, new_page: NewPage) -> None:
     server, page_state, robot = console
     evil = "<img src=x onerror=\"document.title='evil'\"><b>bold</b> </script>"
     page = new_page(server.url)
@@ -277,7 +275,7 @@ def test_a_person_s_text_is_shown_as_text(
 
 
 def test_a_text_that_is_too_long_is_refused_and_can_be_corrected(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
+    console: Console, new_page: NewPage
 ) -> None:
     server, _, robot = console
     page = new_page(server.url)
@@ -381,9 +379,7 @@ def test_the_page_survives_that_its_server_is_killed(new_page: NewPage) -> None:
         wait_for_turn(page, "the right one")
 
 
-def test_a_page_that_draws_slowly_drops_pictures(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
-) -> None:
+def test_a_page_that_draws_slowly_drops_pictures(console: Console, new_page: NewPage) -> None:
     server, page_state, _ = console
     page = new_page("about:blank")
     page.add_init_script(
@@ -422,7 +418,7 @@ def test_a_page_that_draws_slowly_drops_pictures(
 
 
 def test_what_is_being_typed_stays_when_the_robots_settings_arrive(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
+    console: Console, new_page: NewPage
 ) -> None:
     server, page_state, robot = console
     page = new_page(server.url)
@@ -451,9 +447,7 @@ def test_what_is_being_typed_stays_when_the_robots_settings_arrive(
     assert robot.options == [("threshold", "0.7")]
 
 
-def test_what_is_not_possible_is_said(
-    console: tuple[Server, LivePage, ScriptedRobot], new_page: NewPage
-) -> None:
+def test_what_is_not_possible_is_said(console: Console, new_page: NewPage) -> None:
     server, page_state, _ = console
     page = new_page(server.url)
     page.locator("#state", has_text="No robot").wait_for()

@@ -14,7 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from console_helpers import LEFT, RIGHT, ScriptedRobot, request, scripted, until
+from console_helpers import LEFT, RIGHT, Console, ScriptedRobot, request, scripted, until
 from fastapi import APIRouter
 from PIL import Image
 from websockets.exceptions import InvalidStatus
@@ -31,7 +31,7 @@ TOKEN = "a-secret"
 
 
 @pytest.fixture
-def console() -> Iterator[tuple[Server, LivePage, ScriptedRobot]]:
+def console() -> Iterator[Console]:
     with scripted() as started:
         yield started
 
@@ -121,9 +121,7 @@ def test_a_server_without_a_token_refuses_an_address_that_other_machines_reach()
         serve(app, "0.0.0.0", 0)
 
 
-def test_a_name_that_is_not_localhost_is_refused_without_a_token(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_name_that_is_not_localhost_is_refused_without_a_token(console: Console) -> None:
     # DNS rebinding: a website's name that was turned to 127.0.0.1
     server, _, robot = console
     for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", ""):
@@ -137,9 +135,7 @@ def test_a_name_that_is_not_localhost_is_refused_without_a_token(
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "file://", "http://localhost"]
 )
-def test_another_website_may_not_use_the_robot(
-    console: tuple[Server, LivePage, ScriptedRobot], origin: str
-) -> None:
+def test_another_website_may_not_use_the_robot(console: Console, origin: str) -> None:
     server, _, robot = console
     with pytest.raises(InvalidStatus), live(server, Origin=origin):
         pass
@@ -149,9 +145,7 @@ def test_another_website_may_not_use_the_robot(
         receive(page, "hello")
 
 
-def test_every_answer_forbids_other_websites_code(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_every_answer_forbids_other_websites_code(console: Console) -> None:
     server, _, _ = console
     for path in ("/live", "/static/live.js", "/api/pages", "/nothing"):
         _, headers, _ = request(server, "GET", path)
@@ -168,9 +162,7 @@ def test_every_answer_forbids_other_websites_code(
 # The server.
 
 
-def test_a_port_that_is_taken_is_a_clear_error(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_port_that_is_taken_is_a_clear_error(console: Console) -> None:
     port = console[0].port
     with pytest.raises(ClueError, match=rf"cannot listen on 127\.0\.0\.1:{port}.*another port"):
         serve(create_app(None, None, token=None), "127.0.0.1", port)
@@ -232,7 +224,7 @@ def jpeg_head() -> bytes:
     return out.getvalue()[: len(out.getvalue()) // 2]
 
 
-def test_a_photograph_reaches_the_robot(console: tuple[Server, LivePage, ScriptedRobot]) -> None:
+def test_a_photograph_reaches_the_robot(console: Console) -> None:
     server, _, robot = console
     status, _, answer = request(server, "POST", "/api/photograph?name=my%20desk.png", png())
     assert (status, answer) == (200, {"width": 8, "height": 6})
@@ -244,9 +236,7 @@ def test_a_photograph_reaches_the_robot(console: tuple[Server, LivePage, Scripte
     assert robot.photographs[1] == (None, "")
 
 
-def test_a_photograph_that_cannot_be_used_is_refused_with_the_reason(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_photograph_that_cannot_be_used_is_refused_with_the_reason(console: Console) -> None:
     server, _, robot = console
     for body, reason in (
         (b"", "empty"),
@@ -269,9 +259,7 @@ def test_a_photograph_that_cannot_be_used_is_refused_with_the_reason(
     assert request(server, "POST", "/api/photograph", png())[0] == 200
 
 
-def test_what_a_page_asks_reaches_the_robot(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_what_a_page_asks_reaches_the_robot(console: Console) -> None:
     server, _, robot = console
     robot.ask()
     with live(server) as page:
@@ -289,9 +277,7 @@ def test_what_a_page_asks_reaches_the_robot(
     assert robot.options == [("policy", "detector")]
 
 
-def test_what_cannot_be_done_is_told_to_the_page_that_asked(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_what_cannot_be_done_is_told_to_the_page_that_asked(console: Console) -> None:
     server, page_state, robot = console
     robot.ask()
     with live(server) as page:
@@ -319,9 +305,7 @@ def test_what_cannot_be_done_is_told_to_the_page_that_asked(
         receive(page, "turn", text="the blue one")
 
 
-def test_a_stop_overtakes_what_the_robot_is_at(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_stop_overtakes_what_the_robot_is_at(console: Console) -> None:
     server, _, robot = console
     robot.wait.clear()
     with live(server) as page:
@@ -335,9 +319,7 @@ def test_a_stop_overtakes_what_the_robot_is_at(
         until(lambda: len(robot.said) == 8)
 
 
-def test_sound_reaches_the_robot_in_order(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_sound_reaches_the_robot_in_order(console: Console) -> None:
     server, _, robot = console
     sent = np.arange(-800, 800, dtype="<i2")
     with live(server) as page:
@@ -353,9 +335,7 @@ def test_sound_reaches_the_robot_in_order(
 # What it sends.
 
 
-def test_a_page_that_joins_late_gets_the_whole_state(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_page_that_joins_late_gets_the_whole_state(console: Console) -> None:
     server, page_state, robot = console
     robot.ask(offers=("left", "right"))
     found = ShownObject(LEFT, "mug", 0.9, (0.1, -0.2, 0.75), "camera")
@@ -385,9 +365,7 @@ def test_a_page_that_joins_late_gets_the_whole_state(
     assert abs(int(picture.mean()) - 90) <= 2
 
 
-def test_a_slow_page_misses_pictures_and_gets_the_newest_one(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_slow_page_misses_pictures_and_gets_the_newest_one(console: Console) -> None:
     server, page_state, _ = console
 
     def show(grey: int) -> None:
@@ -415,9 +393,7 @@ def test_a_slow_page_misses_pictures_and_gets_the_newest_one(
     until(lambda: not page_state.wants_frame())
 
 
-def test_a_page_that_reads_nothing_keeps_nobody_waiting(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_a_page_that_reads_nothing_keeps_nobody_waiting(console: Console) -> None:
     server, page_state, _ = console
     with live(server) as page:
         receive(page, "hello")
@@ -437,9 +413,7 @@ def test_a_page_that_reads_nothing_keeps_nobody_waiting(
         receive(page, "status", state="idle")
 
 
-def test_large_pictures_are_sent_small_with_their_own_size(
-    console: tuple[Server, LivePage, ScriptedRobot],
-) -> None:
+def test_large_pictures_are_sent_small_with_their_own_size(console: Console) -> None:
     server, page_state, _ = console
     page_state.show_frame(np.zeros((3000, 4000, 3), np.uint8))
     with live(server) as page:
