@@ -90,10 +90,15 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def choose_backend(options: LoadOptions) -> str:
-    """What computes a model: "openvino" or "torch" (`LoadOptions.backend`)."""
+    """What computes a model: "openvino" or "torch" (`LoadOptions.backend`). Raises ModelError."""
+    elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
+    if options.backend == OPENVINO and elsewhere:
+        raise ModelError(
+            "backend 'openvino' runs on the CPU and quantises nothing: choose backend 'torch', or"
+            " device 'cpu' and quantization 'none'"
+        )
     if options.backend != "auto":
         return options.backend
-    elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
     return TORCH if elsewhere or may_have_gpu(options.device) else OPENVINO
 
 

@@ -396,6 +396,9 @@ def test_calls_from_several_threads_do_not_mix_the_adapters(clue: Clue, view: Vi
         {"device": "cuda:99"},
         {"dtype": "int3"},
         {"model": "no_such_model"},
+        {"backend": "tensorflow"},
+        {"backend": "openvino", "device": "cuda"},
+        {"backend": "openvino", "dtype": "float16"},
     ],
 )
 def test_bad_settings_are_refused(random_model: Path, settings: dict[str, Any]) -> None:
