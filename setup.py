@@ -31,7 +31,11 @@ setup(
     name=package_name,
     version="0.1.0",
     packages=find_packages(include=[package_name, f"{package_name}.*"]),
-    package_data={f"{package_name}.console": ["static/*"]},
+    package_data={
+        f"{package_name}.console": ["static/*"],
+        f"{package_name}.dialogue": ["*.safetensors", "*.txt"],
+        f"{package_name}.lab.language": ["templates/*.txt"],
+    },
     data_files=[
         ("share/ament_index/resource_index/packages", glob("resource/" + package_name)),
         *share_files(),

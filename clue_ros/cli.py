@@ -4,6 +4,7 @@
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
+    clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
     clue review FOLDER                             review recorded episodes in a browser
@@ -54,6 +55,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
     ),
     "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
+    "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
@@ -83,11 +85,13 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "rec": Command(
             "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
         ),
+        "intent": Command("clue_ros.lab.evaluation.intent", "how utterances of people are read"),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
         ),
     },
     "train": {
+        "intent": Command("clue_ros.lab.training.intent", "the reader of what people say"),
         "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),
         "average": Command("clue_ros.lab.training.average", "the mean of several backbones"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),

@@ -35,9 +35,16 @@ class BadExpressionError(ClueError):
 
 
 class NothingWantedError(ClueError):
-    """The person asks for nothing to be done: "stop", "don't touch the mug", "wait"."""
+    """The person asks for nothing to be done: "stop", "don't touch the mug", "wait".
+
+    is_chat: it is side talk, which nobody answers.
+    """
 
     code = "CANCELED"
+
+    def __init__(self, message: str, *, is_chat: bool = False) -> None:
+        super().__init__(message)
+        self.is_chat = is_chat
 
 
 class BadImageError(ClueError):

@@ -24,6 +24,7 @@ from clue_ros.console.robot import Diagnostics, Option, ShownObject, State, Stat
 from clue_ros.dialogue.conversation import (
     Ask,
     Conversation,
+    Ignored,
     Outcome,
     Phase,
     Step,
@@ -174,8 +175,10 @@ class PictureRobot:
         self._question = None
         try:
             conversation = Conversation(text, MAX_QUESTIONS)
-        except NothingWantedError:
+        except NothingWantedError as error:
             self._page.show_turn("user", text, time.time())
+            if error.is_chat:
+                return
             self._page.show_turn("robot", say(Saying.NOTHING_TO_STOP, "en"), time.time())
             return
         self._conversation = conversation
@@ -190,6 +193,8 @@ class PictureRobot:
         """Do what the conversation's step says."""
         if isinstance(step, Outcome):
             self._finish(step)
+        elif isinstance(step, Ignored):
+            pass
         elif isinstance(step, Ask):
             self._question = step.question
             self._page.show_turn("robot", step.instead or step.question.text, time.time())
@@ -258,7 +263,9 @@ class PictureRobot:
                 view = clue.look(image)
                 stages["image"] = time.monotonic() - begin
             begin = time.monotonic()
-            reply = clue.reply(view, conversation.dialogue, force_grounding=think.force)
+            reply = conversation.hold(
+                clue.reply(view, conversation.dialogue, force_grounding=think.force)
+            )
             seconds, judging = time.monotonic() - begin, reply.ambiguity.seconds
             stages.update(ambiguity=judging, decoding=max(0.0, seconds - judging))
         except Exception as why:  # noqa: BLE001 - it ends this dialogue, not the program

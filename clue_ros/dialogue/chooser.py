@@ -11,7 +11,7 @@ with labels (`LabelledObjects`). `question_for` words the robot's next question.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clue_ros.dialogue.candidates import (
@@ -44,8 +44,6 @@ from clue_ros.dialogue.noun_phrases import (
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, NotFound
-from clue_ros.dialogue.utterances import NO, YES
-from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
 
 
@@ -72,14 +70,7 @@ class Standing:
     guessed: bool = False
 
 
-def _one_of(phrases: Iterable[str]) -> str:
-    longest_first = sorted(map(plain, phrases), key=len, reverse=True)
-    return f"(?:{'|'.join(map(re.escape, longest_first))})"
-
-
 # Patterns of plain text: sentences that say how to choose.
-_YES = rf"{_one_of((*YES, *COMMAND_WORDS.yes_to_proposal))}(?: please| that one)*"
-_NO = rf"{_one_of(NO)}(?: please| thanks| not that one| not this one)*"
 _OTHER = r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?"
 _ANY_OF_THEM = (
     r"any|any of (?:them|those|these)|any one|either|either one|either of them|whatever|whichever|"
@@ -125,8 +116,8 @@ def begin(phrase: Phrase, finder: Finder) -> Standing:
 
 def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standing:
     """Take one answer to a question."""
-    said, kind = plain(answer), read(answer).kind
     options = offered_answers(question)
+    said, kind = plain(answer), read(answer, options, before.phrase.text).kind
     proposal = asks_yes_or_no(options)
     offered = () if proposal else tuple(_meant(o, before, finder) for o in options)
     proposed = _meant(question, before, finder) if proposal else ()
@@ -139,16 +130,15 @@ def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standi
         return _left(after, (best,), confirmed=True)
     if re.fullmatch(_ALL_OF_THEM, said):
         return replace(after, one_by_one=True)
-    says_yes = kind is Kind.YES or re.fullmatch(_YES, said)
-    if says_yes and proposed:
+    if kind is Kind.YES and proposed:
         return _left(after, proposed, confirmed=len(proposed) == 1)
-    if says_yes and read_phrase(said).place is None:  # "right" is a place
+    if kind is Kind.YES and read_phrase(said).place is None:  # "right" is a place
         return after
     if re.fullmatch(_OTHER, said):
         return _without(after, proposed)
-    if kind in (Kind.NO, Kind.NONE) or re.fullmatch(_NO, said):
+    if kind in (Kind.NO, Kind.NONE):
         return _without(after, proposed or tuple(c for group in offered for c in group))
-    if proposed and re.match(rf"{_NO}\b", said):
+    if proposed and said.startswith("no "):
         after = _without(after, proposed)
     phrase = read_phrase(said)
     order = phrase.order

@@ -18,9 +18,11 @@ The paper sets no limit to the questions. Here `max_questions` ends the dialogue
 with `force_grounding` makes the model point at its best guess.
 
 The paper's model reads every H as an answer. Here `clue_ros.dialogue.reading` reads it first: a
-stop or a refusal ends the dialogue with CANCELED, "wait" keeps the question open, what names
-nothing that was asked has it asked once more, and a request for another object starts C over. The
-model never reads these (docs/ros.md, "What a person may say").
+stop or a refusal ends the dialogue with CANCELED, "wait" keeps the question open, side talk is
+ignored, what names nothing that was asked has it asked once more, and a request for another object
+starts C over. The model never reads these (docs/ros.md, "What a person may say"). Where it is in
+doubt whether something is wanted, the model is run, and its box is confirmed before the robot
+points: "Should I take the banana?".
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from enum import Enum
 from typing import Any
 
 from clue_ros.dialogue.grounder import Replier
-from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read
+from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read, wants
 from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
@@ -45,7 +47,7 @@ from clue_ros.dialogue.types import (
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, offered_answers
-from clue_ros.errors import BadExpressionError, ClueError, NothingWantedError
+from clue_ros.errors import ClueError, NothingWantedError
 
 MAX_WAITS = 10  # times that a question is held open by "wait"
 
@@ -81,6 +83,14 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Ignored:
+    """What was said is no answer and no request: the question stays open, and nothing is said."""
+
+    question: Question
+    text: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a dialogue ended.
 
@@ -88,14 +98,16 @@ class Outcome:
         code: NONE, or the name of an error in clue_msgs.
         message: one line for a person; empty when code is NONE.
         grounding: what the request names, only when code is NONE.
+        quiet: nobody is answered: what was said did not concern the robot.
     """
 
     code: str
     message: str = ""
     grounding: Grounding | None = None
+    quiet: bool = False
 
 
-Step = Think | Ask | Outcome
+Step = Think | Ask | Ignored | Outcome
 
 
 @dataclass
@@ -123,10 +135,23 @@ class Conversation:
     _open: Question | None = field(init=False, default=None)
     _asked_again: bool = field(init=False, default=False)
     _waits: int = field(init=False, default=0)
+    _in_doubt: bool = field(init=False, default=False)  # whether anything is wanted
+    _held: Grounding | None = field(init=False, default=None)  # until it is confirmed
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
         self._begin(wanted(self.request))
+
+    def hold(self, reply: Question | Grounding) -> Question | Grounding:
+        """Turn the model's box into a question, where it is in doubt whether anything is wanted.
+
+        The box is the question's only candidate. Any other reply is returned as it is.
+        """
+        if not self._in_doubt or not isinstance(reply, Grounding):
+            return reply
+        self._held = reply
+        text = say(Saying.SHOULD_I, self.language, label=reply.label or "that")
+        return Question(text, (reply.box,), ("yes", "no"), reply.ambiguity)
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
@@ -182,27 +207,32 @@ class Conversation:
             raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
         offered = question.suggested_answers or offered_answers(question.text)
         said = read(clean_text(text), offered, named_object(self.dialogue.turns))
+        if said.kind is Kind.CHAT:
+            return Ignored(question, said.text)
         if said.kind is Kind.WAIT:
             return self._wait(question)
-        if calls_off(said.kind):
+        if calls_off(said.kind) or (said.kind is Kind.NO and self._held is not None):
             return self.end(_called_off(said))
         if leaves_open(said.kind, offered):
             return self._unanswered(question, said)
         self.phase = Phase.THINKING
+        held, self._held = self._held, None
         if said.kind is Kind.REQUEST:
             self._earlier += self.dialogue.turns
-            self._begin(said.text)
+            self._begin(said)
             return self.think()
         self.dialogue.add_answer(said.text)
         self._stamps.append(self.clock())
+        self._in_doubt = said.confirm
         if said.kind is Kind.YES and len(question.candidates) == 1:
-            found = Grounding(question.candidates[0], "", math.nan, question.ambiguity)
+            found = held or Grounding(question.candidates[0], "", math.nan, question.ambiguity)
             return self.end(Outcome("NONE", grounding=found))
         return self.think()
 
-    def _begin(self, request: str) -> None:
-        self.dialogue = Dialogue(request)
+    def _begin(self, said: Reading) -> None:
+        self.dialogue = Dialogue(said.text)
         self.request = self.dialogue.request  # cleaned
+        self._in_doubt = said.confirm
         self._stamps.append(self.clock())
 
     def _wait(self, question: Question) -> Step:
@@ -244,7 +274,12 @@ class Conversation:
 
 
 def _called_off(said: Reading) -> Outcome:
-    why = "the person asked to stop" if said.kind is Kind.STOP else "the person does not want it"
+    why = {
+        Kind.STOP: "the person asked to stop",
+        Kind.WAIT: "the person asked to wait",
+        Kind.CHAT: "this asks the robot for nothing",
+        Kind.YES: "no question is open that this answers",
+    }.get(said.kind, "the person does not want it")
     return Outcome("CANCELED", f"{why}: {said.text!r}")
 
 
@@ -254,27 +289,22 @@ def called_off(text: str) -> Outcome | None:
     Raises EmptyExpressionError or BadExpressionError.
     """
     said = read(clean_text(text))
-    return _called_off(said) if _is_refusal(said) else None
+    ends = calls_off(said.kind) or said.kind in (Kind.NO, Kind.NONE)
+    return _called_off(said) if ends else None
 
 
-def _is_refusal(said: Reading) -> bool:
-    """Whether this ends a dialogue in which no question is open."""
-    return calls_off(said.kind) or said.kind in (Kind.NO, Kind.NONE)
-
-
-def wanted(request: str) -> str:
+def wanted(request: str) -> Reading:
     """What a request asks for: the request, cleaned, without what it refuses.
 
-    Raises EmptyExpressionError; BadExpressionError for what names nothing, such as "yes";
-    NothingWantedError for a stop, a refusal and "wait".
+    Raises EmptyExpressionError or BadExpressionError for a text that cannot be read, and
+    NothingWantedError where nothing is wanted: a stop, a refusal, "wait", "yes", side talk.
     """
-    text = clean_text(request)
-    said = read(text)
-    if _is_refusal(said):
-        raise NothingWantedError(_called_off(said).message)
-    if said.kind in (Kind.YES, Kind.NOTHING, Kind.UNCLEAR):
-        raise BadExpressionError(f"{text!r} names no object: say what to do")
-    return said.text
+    said = read(clean_text(request))
+    if not wants(said):
+        raise NothingWantedError(
+            _called_off(said).message, is_chat=said.kind in (Kind.CHAT, Kind.YES)
+        )
+    return said
 
 
 def converse(
@@ -295,8 +325,8 @@ def converse(
     """
     step: Step = conversation.think()
     while not isinstance(step, Outcome):
-        if isinstance(step, Ask):
-            if step.instead:
+        if isinstance(step, Ask | Ignored):
+            if isinstance(step, Ask) and step.instead:
                 on_say(step.instead)
             text = answer(step.question)
             if text is None:
@@ -304,6 +334,7 @@ def converse(
             step = conversation.answer(text)
         else:
             reply = clue.reply(view, conversation.dialogue, force_grounding=step.force)
+            reply = conversation.hold(reply)
             on_reply(reply)
             step = conversation.reply(reply)
     return step

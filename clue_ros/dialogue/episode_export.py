@@ -26,6 +26,7 @@ from clue_ros.dialogue.episodes import (
     read_file,
     read_row,
 )
+from clue_ros.dialogue.nouns import Tag, tagged
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.reviews import (
     REJECTED,
@@ -36,7 +37,6 @@ from clue_ros.dialogue.reviews import (
     robot_box,
 )
 from clue_ros.dialogue.types import SAME_BOX, Box, Turn, clean_text
-from clue_ros.dialogue.utterances import FUNCTION
 from clue_ros.dialogue.words import named_object, offered_answers
 from clue_ros.errors import ClueError
 
@@ -74,7 +74,7 @@ def judge_request(row: Mapping[str, Any], review: Review) -> bool:
     if _first_candidates(row) < 2:
         raise ExportError("the robot's first question was not about two candidates or more")
     kind = read(answer.text, offered_answers(question.text), named_object(turns[:1])).kind
-    if kind not in (Kind.OFFERED, Kind.OTHER):
+    if kind not in (Kind.OFFERED, Kind.ANSWER):
         raise ExportError(f"the first answer chose nothing ({kind.value})")
     if _content(answer.text) <= _content(request.text):
         raise ExportError("the first answer only repeats the request")
@@ -207,5 +207,4 @@ def _same_object(one: tuple[float, ...] | None, other: tuple[float, ...]) -> boo
 
 def _content(text: str) -> set[str]:
     """The words of a text that may tell objects apart."""
-    words = "".join(c if c.isalnum() else " " for c in text.casefold()).split()
-    return {word for word in words if word not in FUNCTION}
+    return {t.word.casefold() for t in tagged(text) if t.tag is not Tag.OTHER}

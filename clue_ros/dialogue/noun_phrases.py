@@ -17,11 +17,12 @@ from typing import TypeVar
 
 from clue_ros.dialogue import places
 from clue_ros.dialogue.object_names import KNOWN_NAMES
-from clue_ros.dialogue.words import ENGLISH as COMMAND_WORDS
 from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
 
 NameT = TypeVar("NameT", str, int)
-KINDS = frozenset(COMMAND_WORDS.kinds)
+COLORS = (
+    "red", "green", "blue", "yellow", "purple", "orange", "white", "black", "brown", "pink", "gray",
+)  # fmt: skip
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
@@ -64,7 +65,7 @@ def _both_orders(rows: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 ENGLISH = PhraseWords(
     colors={
-        **{color: color for color in COMMAND_WORDS.colors},
+        **{color: color for color in COLORS},
         "violet": "purple", "grey": "gray", "silver": "silver", "golden": "gold", "gold": "gold",
         "beige": "beige", "turquoise": "turquoise", "cyan": "cyan",
     },
@@ -278,7 +279,7 @@ def _other_words() -> frozenset[str]:
     phrases = (*ENGLISH.relations, *ENGLISH.several, *KNOWN_NAMES)
     parts = {token for phrase in phrases for token in phrase.split()}
     around = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers
-    return KINDS | ENGLISH.generic | around | parts
+    return ENGLISH.generic | around | parts
 
 
 def is_one_slip(a: str, b: str) -> bool:

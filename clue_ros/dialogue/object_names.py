@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
+from pathlib import Path
 
 from clue_ros.dialogue.inflection import singulars
 
@@ -22,341 +23,29 @@ def comma_separated(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-KIND_NAMES: dict[str, tuple[str, ...]] = {
-    kind: comma_separated(names)
-    for kind, names in {
-        # Dishes and cutlery.
-        "mug": "coffee mug, cup, coffee cup, tea cup",
-        "cup": "stacking cup, plastic cup",
-        "bowl": "dish",
-        "plate": "dish",
-        "pitcher": "jug, water jug",
-        "fork": "cutlery",
-        "knife": "cutlery",
-        "spoon": "cutlery",
-        "spatula": "turner",
-        "lid": "pan lid, skillet lid, cover",
-        # Packed food and household goods.
-        "soup can": "tomato soup, soup, tin, can",
-        "coffee can": "coffee tin, coffee, tin, can",
-        "tuna can": "tuna, tuna tin, tin, can",
-        "meat can": "canned meat, meat tin, tin, can",
-        "cracker box": "crackers, box of crackers, box",
-        "sugar box": "sugar, box of sugar, box",
-        "pudding box": "pudding, box of pudding, box",
-        "gelatin box": "gelatin, jelly box, box of gelatin, box",
-        "coffee box": "box of coffee, coffee, box",
-        "crayon box": "crayons, box of crayons, box",
-        "mustard bottle": "mustard, bottle of mustard, bottle",
-        "bleach bottle": "bleach, cleanser, bleach cleanser, cleaner, bottle",
-        "spray bottle": "spray, bottle",
-        "pill bottle": "vitamins, vitamin bottle, pills, bottle",
-        # Fruit.
-        "apple": "fruit",
-        "banana": "fruit",
-        "lemon": "fruit",
-        "orange": "fruit",
-        "peach": "fruit",
-        "pear": "fruit",
-        "plum": "fruit",
-        "strawberry": "berry, fruit",
-        # Tools.
-        "hammer": "tool",
-        "screwdriver": "tool",
-        "wrench": "spanner, adjustable wrench, tool",
-        "drill": "power drill, electric drill, tool",
-        "clamp": "spring clamp, clip, tool",
-        "scissors": "pair of scissors, tool",
-        "padlock": "lock",
-        "chain": "plastic chain",
-        "sponge": "cleaning sponge",
-        "marker": "felt pen, marker pen, whiteboard marker, pen",
-        "bell": "hand bell, school bell",
-        "pencil case": "pencil pouch, case, bag",
-        "lunch box": "lunch bag, bag",
-        # Balls and games.
-        "tennis ball": "ball",
-        "golf ball": "ball",
-        "baseball": "ball",
-        "softball": "ball",
-        "soccer ball": "football, ball",
-        "racquetball": "rubber ball, ball",
-        "marble": "glass marble, ball",
-        "marbles": "bag of marbles, glass marbles",
-        "dice": "die, cube",
-        "puzzle cube": "rubik's cube, magic cube, puzzle, cube, toy",
-        "toy brick": "building brick, lego brick, lego, brick, block, toy",
-        "toy block": "wooden block, building block, cube, block, toy",
-        "toy blocks": "pile of blocks, wooden blocks, toy",
-        "wood block": "wooden block, piece of wood, block",
-        "foam brick": "brick, block",
-        "peg board": "wooden board, peg test, board",
-        "toy airplane": "toy plane, airplane, plane, toy",
-        "toy car": "race car, car, toy",
-        "toy bus": "school bus, bus, toy",
-        "toy train": "engine, locomotive, train, toy",
-        "train track": "track, wooden track, toy",
-        "toy robot": "robot figure, android, android figure, figure, figurine, toy",
-        "action figure": "figure, figurine, doll, toy",
-        "toy dinosaur": "dinosaur, dino, figurine, toy animal, animal, toy",
-        "toy horse": "horse, pony, figurine, toy animal, animal, toy",
-        "toy unicorn": "unicorn, horse, figurine, toy animal, animal, toy",
-        "toy lion": "lion, figurine, toy animal, animal, toy",
-        "toy rhino": "rhino, rhinoceros, figurine, toy animal, animal, toy",
-        "toy eagle": "eagle, bird, figurine, toy animal, animal, toy",
-        "toy bull": "bull, cow, figurine, toy animal, animal, toy",
-        "toy dragon": "dragon, figurine, toy",
-        "plush whale": "orca, whale, stuffed animal, plush, toy animal, animal, toy",
-        "dog toy": "chew toy, rubber toy, toy",
-        # Drinking, cooking and eating.
-        "coffee cup": "espresso cup, tea cup, cup",
-        "paper cup": "coffee cup, to go cup, takeaway cup, cup",
-        "teapot": "tea pot, pot",
-        "kettle": "tea kettle, pot",
-        "moka pot": "coffee pot, espresso maker, coffee maker, pot",
-        "cooking pot": "pan, saucepan, pot",
-        "creamer": "milk jug, jug, pitcher",
-        "sugar bowl": "sugar pot, pot",
-        "clay jug": "clay pot, jug, pitcher, pot",
-        "ceramic jar": "pot, jar",
-        "salad bowl": "salad, bowl of salad, bowl",
-        "salt shaker": "salt, shaker",
-        "lemon squeezer": "juicer, squeezer",
-        "knife block": "knife stand, knife holder",
-        "kitchen scale": "scale",
-        "toaster": "bread toaster",
-        "beer bottle": "beer, bottle of beer, bottle",
-        "wine bottle": "wine, bottle of wine, bottle",
-        "baby bottle": "bottle",
-        "yogurt bottle": "yogurt, yogurt drink, bottle",
-        "milk carton": "milk, carton of milk, carton",
-        "butter": "butter dish",
-        "bread": "loaf, loaf of bread",
-        "hamburger": "burger, sandwich",
-        "hot dog": "sandwich",
-        "cupcake": "muffin, cake",
-        "cake": "birthday cake",
-        "roast chicken": "chicken, meat",
-        "steak": "meat",
-        # Bath and medicine.
-        "comb": "hair comb",
-        "hairbrush": "brush, hair brush",
-        "cream jar": "cream, jar",
-        "perfume bottle": "perfume, bottle",
-        "shampoo bottle": "shampoo, bottle",
-        "soap dispenser": "soap, soap bottle, dispenser, bottle",
-        "medicine bottle": "medicine, bottle",
-        "medicine box": "medicine, pill box, box",
-        "lipstick": "makeup",
-        "towel": "cloth",
-        "paper towel roll": "paper towels, kitchen roll, roll",
-        # Office and electronics.
-        "book": "cookbook",
-        "newspaper": "paper",
-        "calendar": "desk calendar",
-        "ruler": "measuring stick",
-        "highlighter": "text marker, marker, pen",
-        "pen": "ballpoint pen, ballpoint",
-        "pencil": "lead pencil",
-        "pen holder": "pencil holder, pen cup, holder",
-        "tape": "roll of tape, adhesive tape, sticky tape, roll",
-        "tape measure": "measuring tape, tool",
-        "phone": "smartphone, mobile phone, cell phone, mobile",
-        "desk phone": "telephone, office phone, phone",
-        "tablet": "tablet computer",
-        "remote": "remote control, tv remote",
-        "game controller": "controller, gamepad, joystick",
-        "game console": "console",
-        "headphones": "headset, pair of headphones",
-        "camera": "digital camera, photo camera",
-        "security camera": "surveillance camera, camera",
-        "radio": "old radio",
-        "alarm clock": "clock",
-        "thermometer": "weather station",
-        "smoke detector": "smoke alarm",
-        "flashlight": "torch, light",
-        # Things that people wear or own.
-        "sunglasses": "shades, pair of sunglasses, glasses",
-        "glasses": "eyeglasses, reading glasses, pair of glasses",
-        "watch": "wristwatch, wrist watch",
-        "ring": "finger ring",
-        "keys": "key, key ring, bunch of keys",
-        "banknote": "bill, note, money",
-        "cap": "baseball cap, hat",
-        "glove": "leather glove",
-        "sock": "stocking",
-        "handbag": "purse, bag",
-        "ashtray": "ash tray",
-        "gift": "present, gift box, box",
-        "picture frame": "photo frame, frame, picture, photo",
-        "vase": "flower vase",
-        "potted plant": "plant, flower pot",
-        "cactus": "potted plant, plant",
-        "deer statue": "deer, statue, figurine, animal",
-        "basketball": "ball",
-        "ping pong paddle": "table tennis bat, paddle, bat, racket",
-        "puzzle": "jigsaw puzzle, jigsaw, toy",
-        "doll": "baby doll, toy",
-        "wooden doll": "doll, wooden figure, figure, figurine, toy",
-        "teddy bear": "teddy, bear, stuffed animal, plush, toy",
-        # Shoes.
-        "shoe": "footwear",
-        "boot": "ankle boot, shoe, footwear",
-        "sneaker": "running shoe, trainer, shoe, footwear",
-    }.items()
-}
+def _sections(text: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The sections of object_names.txt: each line's name, and the nouns after its colon."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    rows: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            rows = found.setdefault(line.strip("[]"), {})
+        elif line and not line.startswith("#"):
+            name, _, nouns = line.partition(":")
+            rows[name] = comma_separated(nouns)
+    return found
+
+
+_SECTIONS = _sections(Path(__file__).with_suffix(".txt").read_text("utf-8"))
+KIND_NAMES = _SECTIONS["kinds"]
 """Kinds of public scan collections, and other nouns of each; its hypernyms last."""
-
-
-LABEL_NAMES: dict[str, tuple[str, ...]] = {
-    kind: comma_separated(names)
-    for kind, names in {
-        # Dishes, cutlery, cooking.
-        "cup": "drinking cup",
-        "bowl": "mixing bowl",
-        "plate": "platter, saucer, dinner plate",
-        "fork": "silverware",
-        "knife": "silverware",
-        "spoon": "silverware",
-        "glass": "drinking glass, tumbler, cup",
-        "wine glass": "wineglass, goblet",
-        "pan": "frying pan, skillet, wok",
-        "bottle": "flask",
-        "can": "tin, tin can, soda can, beverage can",
-        "box": "carton, package, packet, cardboard box, container",
-        "jar": "canister, container",
-        "pitcher": "measuring jug",
-        "straw": "drinking straw",
-        "cutting board": "chopping board, board",
-        "salt shaker": "salt and pepper shakers, pepper shaker",
-        "candle": "tea light",
-        # Food.
-        "egg": "food",
-        "donut": "doughnut, food",
-        "pizza": "slice of pizza, food",
-        "sandwich": "toast, food",
-        "hamburger": "food",
-        "hot dog": "hotdog, frankfurter, sausage, food",
-        "cake": "piece of cake, slice of cake, food",
-        "bread": "toast, food",
-        "cookie": "biscuit, food",
-        "apple": "food",
-        "banana": "food",
-        "orange": "food",
-        "broccoli": "vegetable, food",
-        "carrot": "vegetable, food",
-        "tomato": "vegetable, food",
-        "potato": "vegetable, food",
-        "cucumber": "vegetable, food",
-        "bell pepper": "paprika, capsicum, vegetable, food",
-        # Balls, sport, toys.
-        "sports ball": "ball",
-        "ball": "sphere",
-        "tennis ball": "sports ball",
-        "golf ball": "sports ball",
-        "baseball": "sports ball",
-        "softball": "sports ball",
-        "soccer ball": "sports ball",
-        "basketball": "sports ball",
-        "volleyball": "sports ball, ball",
-        "rugby ball": "american football, football, sports ball, ball",
-        "block": "cube, brick",
-        "frisbee": "flying disc, disc",
-        "tennis racket": "tennis racquet, racquet, racket",
-        "baseball glove": "catcher's mitt, mitt, glove",
-        "skateboard": "board",
-        "snowboard": "board",
-        "surfboard": "board",
-        "skis": "ski, pair of skis",
-        # Office, electronics, household.
-        "pen": "marker",
-        "phone": "cellphone, cellular phone, telephone, iphone",
-        "remote": "tv remote control, controller, clicker",
-        "mouse": "computer mouse",
-        "keyboard": "computer keyboard",
-        "laptop": "laptop computer, notebook computer, computer",
-        "tv": "television, tv set, television set, telly, monitor, screen",
-        "monitor": "computer monitor, display, screen",
-        "tablet": "ipad, computer",
-        "clock": "wall clock",
-        "stapler": "office stapler",
-        "eraser": "rubber",
-        "tape": "sellotape, scotch tape",
-        "light bulb": "lightbulb, bulb",
-        "lamp": "table lamp, desk lamp, light",
-        "hair drier": "hair dryer, hairdryer, blow dryer, hand dryer, dryer",
-        "toilet paper": "roll of toilet paper, roll",
-        "paper towel roll": "paper towel",
-        "plastic bag": "shopping bag, bag",
-        "backpack": "rucksack, knapsack, school bag, bag",
-        "suitcase": "trolley case, case, bag",
-        "umbrella": "parasol",
-        "tie": "necktie",
-        "potted plant": "houseplant, pot plant, flowers",
-        # Furniture and the kitchen's machines.
-        "chair": "seat, furniture",
-        "bench": "seat, furniture",
-        "couch": "sofa, settee, furniture",
-        "bed": "furniture",
-        "dining table": "kitchen table, furniture",
-        "desk": "table, furniture",
-        "toilet": "loo, wc",
-        "sink": "basin, washbasin",
-        "refrigerator": "fridge, freezer",
-        "microwave": "microwave oven",
-        "oven": "stove, cooker",
-        # People, animals, the street.
-        "person": "human, somebody, someone",
-        "man": "guy, person",
-        "woman": "lady, person",
-        "boy": "child, kid, person",
-        "girl": "child, kid, person",
-        "bird": "animal",
-        "cat": "kitty, kitten, animal",
-        "dog": "puppy, doggy, animal",
-        "horse": "pony, animal",
-        "sheep": "lamb, animal",
-        "cow": "bull, cattle, animal",
-        "elephant": "animal",
-        "bear": "animal",
-        "zebra": "animal",
-        "giraffe": "animal",
-        "bicycle": "bike, push bike, vehicle",
-        "motorcycle": "motorbike, bike, vehicle",
-        "car": "automobile, auto, vehicle",
-        "truck": "lorry, pickup truck, vehicle",
-        "bus": "coach, vehicle",
-        "train": "vehicle",
-        "airplane": "aeroplane, plane, jet, aircraft",
-        "boat": "ship",
-        "traffic light": "traffic signal, stoplight, stop light",
-        "fire hydrant": "hydrant",
-        "stop sign": "sign",
-        "parking meter": "meter",
-    }.items()
-}
+LABEL_NAMES = _SECTIONS["labels"]
 """Detectors' labels, and other nouns of each; of kinds in `KIND_NAMES`, further ones."""
-
-PERSONS = frozenset(
-    comma_separated(
-        "person, human, somebody, someone, man, guy, woman, lady, boy, girl, child, kid"
-    )
-)
+PERSONS = frozenset(_SECTIONS["persons"])
 """Names of people, whom nobody asks a robot to fetch."""
-
-HYPERNYMS = frozenset(
-    comma_separated(
-        "fruit, vegetable, food, meat, tool, cutlery, silverware, toy, toy animal, stuffed animal,"
-        " animal, plush, figure, figurine, footwear, shoe, glasses, hat, vehicle, furniture,"
-        " person, sports ball, ball, bag, pot, jar, box, bottle, can, container, dish, pen, phone,"
-        " plant, light"
-    )
-)
+HYPERNYMS = frozenset(_SECTIONS["hypernyms"])
 """Names of a kind that name its class: every apple is a fruit, but not every cup a mug."""
-
-NOT_OF_ITS_LAST_WORD = frozenset(
-    ("hot dog", "teddy bear", "knife block", "ice cream", "guinea pig")
-)
+NOT_OF_ITS_LAST_WORD = frozenset(_SECTIONS["whole"])
 """Names that a longer name's rule does not hold for: a hot dog is no dog."""
 
 

@@ -20,6 +20,7 @@ class Saying(Enum):
     NOTHING_TO_STOP = "nothing to stop"
     WAITING = "waiting"
     WHAT_THEN = "what then"
+    SHOULD_I = "should i"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -31,6 +32,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.NOTHING_TO_STOP: "All right.",
         Saying.WAITING: "All right, I wait.",
         Saying.WHAT_THEN: "Then please tell me what you mean.",
+        Saying.SHOULD_I: "Should I take this: {label}?",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -40,6 +42,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.NOTHING_TO_STOP: "D'accord.",
         Saying.WAITING: "D'accord, j'attends.",
         Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
+        Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.

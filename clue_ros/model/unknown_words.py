@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clue_ros.dialogue.candidates import Candidate, in_reading_order, unite
-from clue_ros.dialogue.evidence import NO_NAME
 from clue_ros.dialogue.inflection import is_plural, with_article
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, read_phrase
+from clue_ros.dialogue.nouns import Tag, tagged
 from clue_ros.dialogue.types import SAME_BOX, Dialogue, Turn
 from clue_ros.dialogue.words import (
     DETERMINERS,
@@ -35,8 +35,7 @@ UNSURE = 0.49
 SURE = 0.5  # score from which a thing in sight is named
 MOST_NAMED = 4  # things in one sentence
 
-_NO_CONTENT = NO_NAME | ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers | ENGLISH.generic
-_NO_CONTENT |= DETERMINERS | {"uh", "um", "er", "kindly"}
+_NO_CONTENT = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers | ENGLISH.generic | DETERMINERS
 _THINGS = frozenset((
     "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
     "anything", "everything",
@@ -97,7 +96,8 @@ def unknown_words(tokenizer: Any, dialogue: Dialogue) -> Unknown:
             continue
         text = noun_phrase(turn.text)
         phrase = read_phrase(text)
-        unknown = [word for word in _content(phrase) if _is_unknown(tokenizer, word)]
+        telling = {t.word.lower() for t in tagged(turn.text) if t.tag is not Tag.OTHER}
+        unknown = [w for w in _content(phrase) if w in telling and _is_unknown(tokenizer, w)]
         words |= dict.fromkeys(unknown)
         clauses |= dict.fromkeys(_clauses(phrase, unknown))
         is_known = not unknown or read_phrase(_without(text, phrase, unknown)).says_anything

@@ -21,6 +21,7 @@ from rclpy.task import Future
 from clue_ros.dialogue.conversation import (
     Ask,
     Conversation,
+    Ignored,
     Outcome,
     Phase,
     Step,
@@ -28,7 +29,7 @@ from clue_ros.dialogue.conversation import (
     wanted,
 )
 from clue_ros.dialogue.types import Grounding, NotFound, Question
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.inference_worker import Worker, new_future, until
@@ -82,6 +83,9 @@ class Listener:
 
     def spoke(self, session: Session, text: str) -> None:
         """The robot says `text`, and the question stays open."""
+
+    def ignored(self, session: Session, text: str) -> None:
+        """Side talk was heard; nothing is said, and the question stays open."""
 
 
 class Session:
@@ -168,8 +172,9 @@ class Session:
     def answer(self, text: str) -> Step | None:
         """Take what the person says, from any thread.
 
-        Returns what it leads to: `Ask` where the question stays open. While no question is open,
-        what calls the dialogue off ends it, and None is returned for anything else.
+        Returns what it leads to: `Ask` or `Ignored` where the question stays open. While no
+        question is open, what calls the dialogue off ends it, and None is returned for anything
+        else.
 
         Raises ClueError: the text is empty or unreadable; an open question stays open.
         """
@@ -182,11 +187,14 @@ class Session:
                 step = self.conversation.answer(text)
                 if isinstance(step, Ask):
                     self._start_timers(slot, step.question)
-                else:
+                elif not isinstance(step, Ignored):
                     slot.set_result(step)
         if isinstance(step, Ask):
             for listener in self.listeners:
                 listener.spoke(self, step.instead)
+        elif isinstance(step, Ignored):
+            for listener in self.listeners:
+                listener.ignored(self, step.text)
         elif slot is None and isinstance(step, Outcome):
             self.stop(step)
         return step
@@ -210,7 +218,7 @@ class Session:
         async def dialogue() -> Outcome:
             step: Step = self.conversation.think()
             while not isinstance(step, Outcome):
-                if isinstance(step, Ask):
+                if isinstance(step, Ask | Ignored):
                     step = await self._hear(step.question)
                 else:
                     step = self.conversation.reply(await self._think(force=step.force))
@@ -306,6 +314,8 @@ class Session:
         view, clue = self.view, self._clue
         dialogue = self.conversation.dialogue
         reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
+        if not force:
+            reply = self.conversation.hold(reply)
 
         def locate() -> tuple[LocatedObject, ...]:
             places = messages.locator(self.frame.depth, view.width, view.height)
@@ -467,7 +477,8 @@ class DialogueSlot:
                     return Outcome("BUSY", f"{open_one}: wait, or cancel it")
                 self._session = self._make(dialogue_id, text, frame, limits)
             except ClueError as error:
-                return Outcome(error.code, str(error))
+                quiet = isinstance(error, NothingWantedError) and error.is_chat
+                return Outcome(error.code, str(error), quiet=quiet)
             return self._session
 
     async def preempt(self, outcome: Outcome) -> None:

@@ -24,7 +24,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros import memory
-from clue_ros.dialogue.conversation import Ask, Outcome, in_words
+from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
@@ -342,6 +342,9 @@ class PerceptionNode(ManagedNode):
             self.get_logger().error(f"dialogue {session.id}: {type(error).__name__}: {error}")
 
     def _refuse(self, outcome: Outcome) -> None:
+        if outcome.quiet:
+            self.get_logger().debug(f"ignored: {outcome.message}")
+            return
         if outcome.code == "CANCELED":  # the person wants nothing, and nothing is open
             self._outputs.say(say(Saying.NOTHING_TO_STOP, self._language()))
             return
@@ -368,7 +371,7 @@ class PerceptionNode(ManagedNode):
             return messages.fail(
                 response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
             )
-        if isinstance(step, Ask) and step.unanswered:
+        if isinstance(step, Ignored) or (isinstance(step, Ask) and step.unanswered):
             return messages.fail(
                 response,
                 "BAD_EXPRESSION",

@@ -239,3 +239,7 @@ class TurnLog(Listener):
     def spoke(self, session: Session, text: str) -> None:
         """Write what the robot says while the question stays open."""
         self._write(f'{self._name} {session.id[:8]}: the robot says "{text}"')
+
+    def ignored(self, session: Session, text: str) -> None:
+        """Write what was heard beside the dialogue."""
+        self._write(f'{self._name} {session.id[:8]}: not for the robot: "{text}"')

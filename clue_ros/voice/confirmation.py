@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from clue_ros.dialogue.reading import calls_off, read
+from clue_ros.dialogue.reading import Kind, calls_off, read
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import is_offered, plain, words_of
+from clue_ros.dialogue.words import is_offered
 from clue_ros.voice.grammar import Hypothesis
 
 
@@ -75,12 +75,11 @@ class Confirmer:
         # wrongly.
         if calls_off(read(text, offered).kind):
             return Decision(Action.ACCEPT, text)
-        if pending:
-            words, said = words_of(self.language), plain(text)
-            also = not is_offered(text, offered)  # "right" is a yes unless the question offers it
-            if said in words.yes or (also and said in words.yes_to_read_back):
+        if pending and not is_offered(text, offered):  # "right" is a yes unless it is offered
+            kind = read(text, ("yes", "no"), pending).kind
+            if kind is Kind.YES:
                 return Decision(Action.ACCEPT, pending)
-            if said in words.no or (also and said in words.no_to_read_back):
+            if kind in (Kind.NO, Kind.NONE):
                 return Decision(Action.DENIED, pending, say(Saying.SAY_AGAIN, self.language))
         if confidence >= self.thresholds.accept:
             return Decision(Action.ACCEPT, text)

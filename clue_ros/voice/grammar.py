@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from clue_ros.dialogue.words import plain, words_of
+from clue_ros.dialogue.words import plain
+from clue_ros.voice.command_words import words_of
 
 MAX_PHRASES = 50  # phrases taken into a grammar
 MAX_WORDS = 12  # words in each

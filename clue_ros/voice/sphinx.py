@@ -17,9 +17,9 @@ from typing import Any
 
 import pocketsphinx
 
-from clue_ros.dialogue.words import words_of
 from clue_ros.errors import VoiceError
 from clue_ros.voice.audio import Audio
+from clue_ros.voice.command_words import words_of
 from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, jsgf
 
 GRAMMARS = 8  # compiled grammars that are kept

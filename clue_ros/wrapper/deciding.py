@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.narrowing import called
+from clue_ros.dialogue.nouns import head_noun
 from clue_ros.dialogue.types import SAME_BOX, Dialogue
 from clue_ros.wrapper.language_model import Choice
-from clue_ros.wrapper.nouns import head_noun
 from clue_ros.wrapper.prompt import AnswerKind
 
 STILL_LIKELY = 0.25  # share of the likeliest thing's probability from which another still matches

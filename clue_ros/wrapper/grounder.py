@@ -34,6 +34,7 @@ from clue_ros.dialogue.candidates import (
 )
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, not_found, question_for
 from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import (
     SAME_BOX,
     AmbiguityEstimate,
@@ -60,7 +61,6 @@ from clue_ros.wrapper.deciding import (
     still_likely,
 )
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
-from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
 from clue_ros.wrapper.sources import Source, gather, open_sources

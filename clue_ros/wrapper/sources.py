@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
-from clue_ros.dialogue.noun_phrases import KINDS as KNOWN_NOUNS
+from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
 from clue_ros.images import image_digest
@@ -298,7 +298,7 @@ class DetectedObjects:
             if isinstance(line, str) and check_source(line)[0] == CLUE:
                 raise ModelError(f"{line} lists no objects: name a detector, such as base:MODEL")
         self._sources = open_sources(sources, device)
-        self._nouns = tuple(nouns) or tuple(sorted(KNOWN_NOUNS))
+        self._nouns = tuple(nouns) or tuple(sorted(KNOWN_NAMES))
 
     def __call__(self, image: Image) -> tuple[Candidate, ...]:
         """The candidates in an image, RGB (H, W, 3). Raises ClueError."""

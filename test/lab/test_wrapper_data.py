@@ -15,6 +15,7 @@ from PIL import Image
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.lab.data.referring import (
     ReferringItem,
@@ -35,7 +36,6 @@ from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.wrapper import epoch_order
 from clue_ros.lab.training.wrapper_data import ListingSample, listing_samples, meant_indices
 from clue_ros.wrapper.grounder import Wrapper
-from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import PromptFormat
 from clue_ros.wrapper.sources import CallableSource
 

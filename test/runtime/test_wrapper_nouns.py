@@ -2,8 +2,8 @@
 
 import pytest
 
+from clue_ros.dialogue.nouns import head_noun, nouns_of
 from clue_ros.dialogue.types import Dialogue, Turn
-from clue_ros.wrapper.nouns import head_noun, nouns_of
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import torch
 from tiny_model import write_random_model
 
 from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import Box, Dialogue, Turn
 from clue_ros.errors import ModelError
 from clue_ros.wrapper.detectors import OpenVocabularyDetector
-from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.sources import (
     CallableSource,
     JsonSource,

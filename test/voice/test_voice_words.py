@@ -10,9 +10,10 @@ import pytest
 from benchmarks.word_error_rate import word_error_rate, word_errors
 from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.sayings import ending, in_other_words
-from clue_ros.dialogue.words import LANGUAGES, plain, words_of
+from clue_ros.dialogue.words import plain
 from clue_ros.lab.language import words
 from clue_ros.lab.simulator.worlds import BLOCKS
+from clue_ros.voice.command_words import LANGUAGES, words_of
 from clue_ros.voice.confirmation import Action, Confirmer, Thresholds
 from clue_ros.voice.grammar import Expecting, Hints, Hypothesis, jsgf, prompt, word_list
 from clue_ros.voice.speaker import MAX_PIECE, clean, sentences

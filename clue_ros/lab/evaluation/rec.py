@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.referring import ReferringItem
@@ -44,7 +45,6 @@ from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
-from clue_ros.wrapper.nouns import nouns_of
 from clue_ros.wrapper.prompt import AnswerKind
 from clue_ros.wrapper.sources import CLUE, OnceAsked
 

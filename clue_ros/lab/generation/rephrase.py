@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from clue_ros.dialogue.inflection import singulars
-from clue_ros.dialogue.noun_phrases import ENGLISH, KINDS
+from clue_ros.dialogue.noun_phrases import ENGLISH
+from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.types import clean_text
 from clue_ros.errors import ClueError
 
@@ -54,7 +55,7 @@ def facts_of(text: str, names: Iterable[str] = ()) -> list[str]:
     ['no', 'upper', 'red', 'mug']
     """
     plain = re.sub(r"n['\u2019]t\b|(?<=can)not\b", " not", text.lower())
-    known = {word for name in (*KINDS, *names) for word in name.lower().split()}
+    known = {word for name in (*KNOWN_NAMES, *names) for word in name.lower().split()}
     found: list[str] = []
     for word in re.findall(r"\w+", _BEFORE_PLACE.sub("", plain)):
         name = next((form for form in (word, *sorted(singulars(word))) if form in known), None)

@@ -37,7 +37,7 @@ def misspellings_of(word: str) -> tuple[str, ...]:
     >>> misspellings_of("banana")
     ('banaan', 'banna', 'bannana', 'bansna')
     """
-    if len(word) < _SHORTEST or not word.isalpha():
+    if len(word) < _SHORTEST or not (word.isascii() and word.isalpha()):
         return ()
     mid = len(word) // 2
     made = (

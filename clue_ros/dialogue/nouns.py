@@ -1,0 +1,108 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Which words of an utterance name things, and which tell them apart; learned, in any words.
+
+Each word gets one of three tags from its letters and the words around it, by logistic regression on
+hashed features (`clue train intent` makes the weights beside those of `clue_ros.dialogue.intent`).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
+from clue_ros.dialogue.types import Dialogue
+
+BUCKETS = 2**16
+MAX_NOUNS = 6  # of a dialogue
+_AROUND = 3  # words on both sides that are looked at
+_WORD = re.compile(r"\S+")
+
+
+class Tag(IntEnum):
+    """What a word does in an utterance; the order is that of the weights' columns."""
+
+    OTHER = 0
+    NOUN = 1
+    MODIFIER = 2
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A word of the text, as it was written, without punctuation; its tag."""
+
+    word: str
+    tag: Tag
+
+
+def features(said: Sequence[str], at: int) -> npt.NDArray[np.int64]:
+    """The rows of the weights of word `at`, int64 (n,), in 0..BUCKETS - 1.
+
+    said: words in the spelling of `clue_ros.dialogue.intent.words`.
+    """
+    row = ["^"] * _AROUND + list(said) + ["$"] * _AROUND
+    at += _AROUND
+    found = [f"{k} {row[at + k]}" for k in range(-_AROUND, _AROUND + 1)]
+    found += [f"{k}+ {row[at + k]} {row[at + k + 1]}" for k in range(-2, 2)]
+    found += [f"{k}++ {row[at + k]} {row[at + k + 1]} {row[at + k + 2]}" for k in (-2, -1, 0)]
+    spelled = f"<{row[at]}>"
+    found += [f"#{spelled[i : i + 3]}" for i in range(len(spelled) - 2)]
+    return np.array([zlib.crc32(f.encode()) % BUCKETS for f in found], dtype=np.int64)
+
+
+def tagged(text: str) -> list[Tagged]:
+    """The words of an utterance with their tags; a word of a long text past its middle is left out.
+
+    >>> [t.word for t in tagged("could you hand me the red mug, please") if t.tag is Tag.NOUN]
+    ['mug']
+    """
+    parts = [part for part in _WORD.findall(text) if words(part)]
+    spoken = [words(part) for part in parts]
+    said = [word for part in spoken for word in part][:MAX_TOKENS]
+    model, found, at = load_intent(), list[Tagged](), 0
+    for part, own in zip(parts, spoken, strict=True):
+        if at + len(own) > len(said):
+            break
+        tags = [
+            model.tag(features(said, at + k)) for k, word in enumerate(own) if word[0].isalnum()
+        ]
+        if tags:
+            found.append(Tagged(part.strip(".,;:!?()\"'"), Tag(max(tags))))
+        at += len(own)
+    return found
+
+
+def nouns(text: str) -> tuple[str, ...]:
+    """The nouns of an utterance in their order, each once, in lower case: ("mug", "soup can")."""
+    runs = groupby(tagged(text), key=lambda t: t.tag)
+    found = (" ".join(t.word.lower() for t in run) for tag, run in runs if tag is Tag.NOUN)
+    return tuple(dict.fromkeys(found))
+
+
+def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:
+    """The nouns that the person said, landmarks among them: what a detector is asked for.
+
+    >>> nouns_of(Dialogue("pick up the red mug left of the plate"))
+    ('mug', 'plate')
+    """
+    said = (turn.text for turn in dialogue.turns if turn.speaker == "user")
+    found = dict.fromkeys(noun for text in said for noun in nouns(text))
+    return tuple(found)[:MAX_NOUNS] or ("object",)
+
+
+def head_noun(text: str) -> str:
+    """The noun of the thing that a request names; empty for "the one next to the plate"."""
+    for word in tagged(text):
+        if word.word.lower() in ("one", "ones"):
+            return ""
+        if word.tag is Tag.NOUN:
+            return nouns(text)[0]
+    return ""

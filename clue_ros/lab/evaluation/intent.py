@@ -1,0 +1,113 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`clue eval intent`: how utterances are read, on lists of them with what they ask for.
+
+A list is JSON lines: {"text", "kind", "about", "offered", "wanted"}, the last three as far as they
+are known. `kind` is one of "request", "answer", "unnamed", "yes", "no", "none", "refusal", "stop",
+"wait" and "chat"; `wanted` is the part of a mixed sentence that the model should read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clue_ros.dialogue.reading import WANTED, Kind, read, wants
+from clue_ros.errors import ClueError
+from clue_ros.lab.options import add_options, option, read_options
+
+KINDS = ("request", "answer", "unnamed", "yes", "no", "none", "refusal", "stop", "wait", "chat")
+MUST_NOT_ACT = ("refusal", "stop", "wait", "none", "chat")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntentEvaluation:
+    """The options of `clue eval intent`."""
+
+    lists: tuple[Path, ...] = option(
+        (), "files of JSON lines", nargs="+", metavar="FILE", type=Path
+    )
+    wrong: bool = option(False, "print what was read otherwise than the list says")
+    json: bool = option(False, "print one JSON object")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_options(parser, IntentEvaluation)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the lists and print the figures."""
+    options = read_options(IntentEvaluation, args)
+    if not options.lists:
+        raise ClueError("--lists: give at least one file of JSON lines (docs/talking.md)")
+    rows = [row for path in options.lists for row in read_list(path)]
+    report = evaluate(rows, show=print if options.wrong else None)
+    print(json.dumps(report, indent=None if options.json else 1))
+    return 0
+
+
+def read_list(path: Path) -> list[dict[str, Any]]:
+    """The rows of a list. Raises ClueError naming the file and the line."""
+    rows = []
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClueError(f"{path}: cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if row["kind"] not in KINDS or not isinstance(row["text"], str):
+                raise ValueError(f"kind must be one of {', '.join(KINDS)}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ClueError(f"{path}, line {number}: {error}") from None
+        rows.append(row)
+    return rows
+
+
+def evaluate(rows: Iterable[dict[str, Any]], show: Any = None) -> dict[str, Any]:
+    """Shares of each kind's rows: acted on at once, after a yes, not at all; read as that kind."""
+    found: dict[str, dict[str, Any]] = {}
+    seconds = []
+    for row in rows:
+        kind, offered = row["kind"], tuple(row.get("offered", ()))
+        begin = time.perf_counter()
+        said = read(row["text"], offered, row.get("about", ""))
+        seconds.append(time.perf_counter() - begin)
+        counts = found.setdefault(kind, {"n": 0, "acted": 0, "confirmed": 0, "right": 0})
+        acts = wants(said, offered)
+        counts["n"] += 1
+        counts["acted"] += acts and not said.confirm
+        counts["confirmed"] += acts and said.confirm
+        counts["right"] += is_right(said.kind, kind)
+        if "wanted" in row:
+            counts.setdefault("part", 0)
+            counts["part"] += _same(said.text, row["wanted"])
+        if show is not None and (acts == (kind in MUST_NOT_ACT) or not is_right(said.kind, kind)):
+            read_as = f"{said.kind.value} {said.confidence:.2f}"
+            confirmed = ", to be confirmed" if said.confirm else ""
+            show(f"{kind}: {row['text']!r} read as {read_as}{confirmed}")
+    median = round(1000 * float(np.median(seconds)), 3) if seconds else None
+    return {"kinds": found, "median_ms": median}
+
+
+def is_right(read_as: Kind, kind: str) -> bool:
+    """Whether it was read as the list says; an offered answer is an answer."""
+    if kind in ("request", "answer"):
+        return read_as in WANTED
+    return read_as.value == kind
+
+
+def _same(a: str, b: str) -> bool:
+    return [w for w in a.lower().split() if w.isalnum()] == [
+        w for w in b.lower().split() if w.isalnum()
+    ]
