@@ -34,7 +34,7 @@ BUCKETS = 2**17
 MAX_TOKENS = 120  # that are read: the first and the last half of a longer text
 
 _TOKEN = re.compile(r"[^\W_]+|[.,;:!?()—–…]")
-_APOSTROPHE = re.compile(r"(?<=\w)['’‘ʼ`´](?=\w)")
+_APOSTROPHE = re.compile(r"(?<=\w)['’‘ʼ`´](?=\w)|\s+(?=n['’]t\b)")
 _SAME = "\x01"  # a word that the open question or its request has
 _DISTANT = (2, 3, 4)  # words between which pairs are read
 

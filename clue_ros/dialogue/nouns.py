@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
+from clue_ros.dialogue.noun_phrases import COLORS
 from clue_ros.dialogue.types import Dialogue
 
 BUCKETS = 2**16
@@ -83,8 +84,16 @@ def tagged(text: str) -> list[Tagged]:
 def nouns(text: str) -> tuple[str, ...]:
     """The nouns of an utterance in their order, each once, in lower case: ("mug", "soup can")."""
     runs = groupby(tagged(text), key=lambda t: t.tag)
-    found = (" ".join(t.word.lower() for t in run) for tag, run in runs if tag is Tag.NOUN)
+    named = [[t.word.lower() for t in run] for tag, run in runs if tag is Tag.NOUN]
+    found = (" ".join(_uncolored(run)) for run in named)
     return tuple(dict.fromkeys(found))
+
+
+def _uncolored(run: list[str]) -> list[str]:
+    """The words of a noun without the colours before it: "red cubes", and not "orange"."""
+    while len(run) > 1 and run[0] in COLORS:
+        run = run[1:]
+    return run
 
 
 def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:

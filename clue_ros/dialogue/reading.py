@@ -60,18 +60,20 @@ ANYTHING = "the object"
 """What the model reads of a request that names nothing: it asks which one, if there are several."""
 WANTED = (Kind.REQUEST, Kind.ANSWER, Kind.OFFERED, Kind.UNNAMED)
 """Kinds with which something is wanted."""
+_NOT_WANTED = (Kind.REFUSAL, Kind.WAIT, Kind.CHAT)
 
 STOPS = Path(__file__).with_name("stops.txt")
 """What ends a dialogue at once. It is read first and never learned away; `add_stops` adds to it."""
-_BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok"))
+_BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok", "uh", "non"))
 
 # Probabilities that something is wanted, chosen on development lists (`clue eval intent`): from the
 # first one on it is done, from the second on it is confirmed before.
-SURE, POSSIBLE = 0.6, 0.2
+SURE, POSSIBLE = 0.65, 0.2
 _PAUSE = re.compile(r"[.,;:!?()—–…]+")
-_GAP = re.compile(r"[\s,;.!?—–…]+(?:(?:and|but|then)\s+)?")
-CLEARLY = 0.8  # probability of each part from which an utterance falls into two
-SUSPECT = 0.02  # of a refusal, from which its parts are looked for
+_GAP = re.compile(r"[\s,;.!?—–…]+(?:(and|but|et|mais)\s+)?")
+CLEARLY = 0.85  # probability of each part from which an utterance falls into two
+PAUSE = 0.1  # by which a pause between them lowers it
+MAX_GAPS = 24  # that are looked at
 
 
 def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
@@ -98,12 +100,14 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     if found.kind not in WANTED:
         return found
     said = _clauses(text)
-    if any(is_stop(clause) for clause in said):
+    if any(clause_stop(clause) for clause in said):
         return Reading(Kind.STOP, text)
     for clause in said if len(said) > 1 and not asks_yes_or_no(offered) else ():
         if is_offered(clause, offered):
             return replace(found, kind=Kind.OFFERED, text=clause)
-    return replace(found, text=_wanted_part(text, asked))
+    part = _wanted_part(text, asked)
+    is_new = found.kind is Kind.REQUEST and asked.is_open
+    return replace(found, text=_without_no(part) if is_new else part)
 
 
 def is_stop(text: str) -> bool:
@@ -123,6 +127,14 @@ def is_stop(text: str) -> bool:
             return False
         said = said[1:]
     return False
+
+
+def clause_stop(clause: str) -> bool:
+    """Whether a part of an utterance is a stop by itself: "the left one, stop"."""
+    said = [word for word in words(clause) if word[0].isalnum()]
+    while len(said) > 1 and said[0] in _BEFORE_STOP:
+        said = said[1:]
+    return bool(_stops().get(" ".join(said)))
 
 
 def add_stops(phrases: Iterable[str]) -> None:
@@ -173,10 +185,14 @@ def _classified(text: str, asked: Asked) -> Reading:
     shares = {Kind(name): share for name, share in load_intent().probabilities(text, asked).items()}
     wanted = {kind: share for kind, share in shares.items() if kind in WANTED}
     total = sum(wanted.values())
-    pool = wanted if total >= POSSIBLE else {k: v for k, v in shares.items() if k not in wanted}
-    kind = max(pool, key=lambda k: pool[k])
-    confidence = total if kind in wanted else shares[kind]
-    return Reading(kind, text, confidence, confirm=kind in wanted and total < SURE)
+    kind = max(shares.keys() - wanted, key=lambda k: shares[k])
+    in_doubt = total >= POSSIBLE and kind in _NOT_WANTED
+    if total < shares[kind] and not in_doubt:
+        return Reading(kind, text, shares[kind])
+    kind = max(wanted, key=lambda k: wanted[k]) if asked.is_open else Kind.REQUEST
+    if not asked.is_open and wanted[Kind.UNNAMED] > total / 2:
+        kind = Kind.UNNAMED
+    return Reading(kind, text, total, confirm=total < SURE)
 
 
 def _clauses(text: str) -> list[str]:
@@ -184,22 +200,35 @@ def _clauses(text: str) -> list[str]:
 
 
 def _wanted_part(text: str, asked: Asked) -> str:
-    """The text without the part that refuses, where it clearly falls into a refusal and a wish."""
+    """The text without the part that refuses, where it clearly falls into a refusal and a wish.
+
+    A wish may follow a refusal anywhere, the longest one that there is; before a refusal it ends
+    with "and" or "but": "the mug, not the red one" is for the model to read.
+    """
     intent = load_intent()
 
-    def parts_of(part: str) -> tuple[float, float]:
+    def shares_of(part: str) -> tuple[float, float]:
         shares = intent.probabilities(part, asked)
-        return shares["refusal"], sum(shares[kind.value] for kind in WANTED if kind.value in shares)
+        return shares["refusal"], shares["request"] + shares["answer"]
 
-    if parts_of(text)[0] < SUSPECT:
-        return text
-    best, kept = CLEARLY, text
-    for gap in _GAP.finditer(text):
+    kept = text
+    for gap in [*_GAP.finditer(text)][:MAX_GAPS]:
         first, second = text[: gap.start()].strip(" ,;.!"), text[gap.end() :].strip()
-        if not (first and second):
+        if len(first.split()) < 2 or not second:
             continue
-        (refused, asks), (refused_later, asks_later) = parts_of(first), parts_of(second)
-        for sure, part in ((min(refused, asks_later), second), (min(asks, refused_later), first)):
-            if sure > best:
-                best, kept = sure, part
+        (refused, asks), (refused_later, asks_later) = shares_of(first), shares_of(second)
+        least = CLEARLY if gap[0].isspace() else CLEARLY - PAUSE
+        if min(refused, asks_later) >= least:
+            kept = second
+        elif gap[1] and min(asks, refused_later) >= least:
+            return first
     return kept
+
+
+def _without_no(text: str) -> str:
+    """A new request without the "no" before it: "no, pick up the mug"."""
+    said = _clauses(text)
+    while len(said) > 1 and read(said[0]).kind in (Kind.NO, Kind.WAIT):
+        text = text[text.index(said[0]) + len(said[0]) :].lstrip(" ,.;:!")
+        said = said[1:]
+    return text

@@ -36,6 +36,7 @@ SURE = 0.5  # score from which a thing in sight is named
 MOST_NAMED = 4  # things in one sentence
 
 _NO_CONTENT = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers | ENGLISH.generic | DETERMINERS
+_NO_CONTENT |= {"without", "between", "that", "everything"}
 _THINGS = frozenset((
     "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
     "anything", "everything",
@@ -97,7 +98,9 @@ def unknown_words(tokenizer: Any, dialogue: Dialogue) -> Unknown:
         text = noun_phrase(turn.text)
         phrase = read_phrase(text)
         telling = {t.word.lower() for t in tagged(turn.text) if t.tag is not Tag.OTHER}
-        unknown = [w for w in _content(phrase) if w in telling and _is_unknown(tokenizer, w)]
+        telling |= {*_naming(phrase)}
+        content = [word for word in _content(phrase) if word in telling]
+        unknown = [word for word in content if _is_unknown(tokenizer, word)]
         words |= dict.fromkeys(unknown)
         clauses |= dict.fromkeys(_clauses(phrase, unknown))
         is_known = not unknown or read_phrase(_without(text, phrase, unknown)).says_anything

@@ -235,7 +235,7 @@ def test_a_request_for_another_object_starts_the_dialogue_over(client: Client, n
     assert (result.error_code, result.num_questions) == (Result.NONE, 2)
     turns = [turn.text for turn in result.grounding.dialogue]
     question = node.script.question
-    assert turns == [REQUEST, question, "pick up the bowl", question, "the left one"]
+    assert turns == [REQUEST, question, "pick up the bowl instead", question, "the left one"]
 
 
 @pytest.mark.parametrize("text", ["don't pick up the apple", "stop", "wait", "n'y touche pas"])

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from benchmarks.word_error_rate import word_error_rate, word_errors
-from clue_ros.dialogue.reading import Kind, read
+from clue_ros.dialogue.reading import Kind, calls_off, read
 from clue_ros.dialogue.sayings import ending, in_other_words
 from clue_ros.dialogue.words import plain
 from clue_ros.lab.language import words
@@ -77,11 +77,9 @@ def test_what_calls_off_can_be_heard_at_any_time(expecting: Expecting) -> None:
 @pytest.mark.parametrize("tag", LANGUAGES)
 def test_every_language_can_say_yes_no_and_stop(tag: str) -> None:
     words = words_of(tag)
-    assert all(read(word).kind is Kind.YES for word in words.yes)
-    assert all(read(word).kind in (Kind.NO, Kind.NONE) for word in words.no)
-    assert all(read(word).kind is Kind.STOP for word in words.stop)
-    assert all(read(word).kind is Kind.REFUSAL for word in words.refusals)
-    assert all(read(word).kind is Kind.WAIT for word in words.waits)
+    assert all(read(word, ("yes", "no")).kind is Kind.YES for word in words.yes)
+    assert all(read(word, ("yes", "no")).kind in (Kind.NO, Kind.NONE) for word in words.no)
+    assert all(calls_off(read(word).kind) for word in (*words.stop, *words.refusals, *words.waits))
     assert not set(words.yes) & set(words.no)
     assert not set(words.yes) & set(words.stop)
     sentences_ = {ending(code, tag) for code in ("NO_IMAGE", "BUSY", "CANCELED", "", "NONE")}
@@ -102,9 +100,9 @@ def test_every_language_can_say_yes_no_and_stop(tag: str) -> None:
         ("ok robot stop", True),
         ("no no stop", True),
         ("please robot", False),
-        ("stop at the red block", False),
+        ("stop at the red block", True),
         ("the one at the bus stop", False),
-        ("cancel the left one", False),
+        ("cancel the left one", True),
         ("no", False),
         ("", False),
     ],

@@ -33,6 +33,8 @@ from clue_ros.lab.language.words import Rng, pick
 
 NOUN, MODIFIER = "\x02", "\x03"
 """Mark a word of a noun, and one of its modifiers; `unmarked` takes them off."""
+RARE = 0.55  # share of templates from LANGUAGE/more
+NEGATED = 0.12  # share of refusals that negate a request
 NEW_WORD = 0.25  # share of nouns that no list has
 MISSPELT = 0.06  # share of utterances with a misspelt word
 UNPUNCTUATED = 0.5  # share of utterances as a recognizer writes them
@@ -64,6 +66,12 @@ def templates(name: str) -> tuple[str, ...]:
     """The lines of templates/NAME.txt without comments; NAME such as "en/request"."""
     text = (files("clue_ros.lab.language") / "templates" / f"{name}.txt").read_text("utf-8")
     return tuple(line.strip() for line in text.splitlines() if line.strip() and line[0] != "#")
+
+
+@cache
+def has_more(name: str) -> bool:
+    """Whether there are rarer forms beside the common ones, in LANGUAGE/more/CLASS.txt."""
+    return (files("clue_ros.lab.language") / "templates" / f"{name}.txt").is_file()
 
 
 @cache
@@ -128,12 +136,19 @@ class Language:
 
     pronouns: tuple[str, ...] = ()
     requests: tuple[str, ...] = ()
+    names: tuple[str, ...] = ("{np}", "{np}", "{np}", "{one}")
+
+    def template(self, rng: Rng, kind: str) -> str:
+        """A template of a class; half of them are common forms, where there are rarer ones."""
+        rare = f"{self.name}/more/{kind}"
+        known = has_more(rare) and rng.uniform() < RARE
+        return pick(rng, templates(rare if known else f"{self.name}/{kind}"))
 
     def slot(self, rng: Rng, name: str) -> str:
         """A draw for a slot."""
         if name in ("verb", "verbing", "verbed"):
             return self.some(rng, "verb").split("/")[("verb", "verbing", "verbed").index(name)]
-        if name in ("color", "place"):
+        if name in ("color", "place", "which", "adjective", "relation", "ing"):
             return mark(self.some(rng, name).split("/")[0], MODIFIER)
         makers: Slots = {"np": self.noun_phrase, "n": self.noun, "ns": self.nouns, "one": self.one}
         if name in makers:
@@ -152,6 +167,10 @@ class English(Language):
     name = "en"
     pronouns = ("it", "it", "that", "this", "them", "those")
     requests = tuple(form.replace("{}", "{np}") for form in words.REQUESTS)
+    names = (
+        "{np}", "{np}", "{np}", "{np}", "{one}", "{color} {n}", "{which} {n}", "{adjective} {n}",
+        "{n} {place}", "{color} {n} {place}", "{np} {ing} {relation} {np}", "a {n} {ing} {np}",
+    )  # fmt: skip
     _IS = ("is", "is not", "looks")
     _OFFERS = (
         ("left", "right", "middle", "upper", "lower"), ("big", "small"), ("front", "back"),
@@ -368,7 +387,10 @@ def draw(kind: str, rng: Rng, language: Language = LANGUAGES[0]) -> Utterance:
     else:
         given = _of_question(rng, asked, language) if rng.uniform() < 0.5 else None
         label = "yes" if kind == "unnamed" and asked.offered == _YES_NO else kind
-        text = language.fill(pick(rng, templates(f"{language.name}/{kind}")), rng, given)
+        form = language.template(rng, kind)
+        if kind == "refusal" and rng.uniform() < NEGATED:
+            form = _negated(rng, language) or form
+        text = language.fill(form, rng, given)
     marked = spoken(text, rng, language)
     return Utterance(unmarked(marked), label, asked, marked)
 
@@ -384,15 +406,24 @@ def _of_question(rng: Rng, asked: Asked, language: Language) -> dict[str, str]:
     return {"np": phrase, "n": head, "one": mark(offered, MODIFIER)}
 
 
+def _negated(rng: Rng, language: Language) -> str:
+    """A request that begins with its verb, negated: "don't hand me {np}"; "" where none is drawn."""
+    negations = pool(f"{language.name}/negation")
+    form = language.template(rng, pick(rng, ("request", "unnamed")))
+    first = form.split()[0]
+    is_order = first in pool(f"{language.name}/order") and "," not in form
+    return f"{pick(rng, negations)} {form}" if negations and is_order else ""
+
+
 def _request(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
     """A request, or a description of what is wanted; of the object that is open, an answer."""
     name = "request" if rng.uniform() < 0.55 else "description"
     if name == "request" and rng.uniform() < 0.3:
         form = pick(rng, language.requests)
     elif name == "description" and rng.uniform() < 0.5:
-        form = pick(rng, ("{np}", "{np}", "{np}", "{one}"))
+        form = pick(rng, language.names)
     else:
-        form = pick(rng, templates(f"{language.name}/{name}"))
+        form = language.template(rng, name)
     if not asked.is_open:
         return language.fill(form, rng), "request"
     given = _of_question(rng, asked, language)
@@ -420,4 +451,7 @@ def _answer(rng: Rng, asked: Asked, language: Language) -> str:
     if rng.uniform() < 0.2 and asked.offered != _YES_NO:
         return pick(rng, asked.offered or (language.definite(asked.about),))
     given = _of_question(rng, asked, language) if rng.uniform() < 0.6 else None
-    return language.fill(pick(rng, templates(f"{language.name}/answer")), rng, given)
+    form = language.template(rng, "answer")
+    while asked.offered == _YES_NO and "{" not in form:  # "right" is a yes to these
+        form = language.template(rng, "answer")
+    return language.fill(form, rng, given)

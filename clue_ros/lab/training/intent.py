@@ -61,7 +61,8 @@ class IntentOptions:
         " answer, about and offered", nargs="+", metavar="FILE",
         type=Path,
     )  # fmt: skip
-    utterances: int = option(120_000, "utterances that are drawn", type=at_least(1))
+    utterances: int = option(400_000, "utterances that are drawn for each model", type=at_least(1))
+    models: int = option(3, "models whose weights are averaged; each has its own draws", type=at_least(1))
     epochs: int = option(4, "times that each is read", type=at_least(1))
     seed: int = option(0, "seed of the utterances and the training")
 
@@ -75,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     """Train and write the weights; 0 when they are there."""
     options = read_options(IntentOptions, args)
     own = [line for path in options.also for line in read_lines(path)]
-    model = train_intent(options.utterances, own, options.epochs, options.seed)
+    seeds = range(options.seed, options.seed + options.models)
+    trained = [train_intent(options.utterances, own, options.epochs, seed) for seed in seeds]
+    model = IntentModel(*(mean([part(m) for m in trained]) for part in (classes_of, tags_of)))
     write(model, options.out)
     size = options.out.stat().st_size
     print(json.dumps({"out": str(options.out), "bytes": size, "own_lines": len(own)}))
@@ -121,7 +124,7 @@ def train_intent(count: int, own: Sequence[Utterance], epochs: int, seed: int) -
     classes = fit(rows, labels, intent.BUCKETS, len(CLASSES), epochs, seed)
     tags: list[int | None] = []
     tag_rows: list[Rows] = []
-    for line in drawn_lines[: count // 3]:
+    for line in drawn_lines[: count // 2]:
         if line.kind in ("request", "answer"):
             said, marks = marked_words(line.marked)
             known = [at for at, mark in enumerate(marks) if mark is not None]
@@ -184,6 +187,22 @@ def _logits(table: nn.EmbeddingBag, bias: Tensor, rows: Sequence[Rows]) -> Tenso
     total = table(torch.from_numpy(np.concatenate(rows)), offsets)
     shares: Tensor = total / torch.from_numpy(np.sqrt(sizes).astype(np.float32))[:, None]
     return bias + shares
+
+
+def classes_of(model: IntentModel) -> Linear:
+    """The weights of the classes."""
+    return model.classes
+
+
+def tags_of(model: IntentModel) -> Linear:
+    """The weights of the tags."""
+    return model.tags
+
+
+def mean(parts: Sequence[Linear]) -> Linear:
+    """The mean of linear models, which is what the mean of their logits is."""
+    weights = sum((p.weights * p.scales for p in parts), np.zeros(1, np.float32)) / len(parts)
+    return rounded(weights, sum((p.bias for p in parts), np.zeros(1, np.float32)) / len(parts))
 
 
 def rounded(weights: Floats, bias: Floats) -> Linear:
