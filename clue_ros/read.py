@@ -5,6 +5,7 @@
     clue read utterances.txt --json
     echo "the left one" | clue read --question "which mug do you mean?"
     clue read --question "the red one or the blue one?" --offer "the red one" --offer "the blue one"
+    clue read --episodes FOLDER --json > heard.jsonl     what a robot recorded (parameter `record`)
 
 One JSON object a line: {"text", "kind", "wants", "confirm", "confidence"}, and "part" where the
 model reads a part of the text only. wants: the model is run, now or after a yes; confirm: after a
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.episodes import episode_files, read_row
 from clue_ros.dialogue.nouns import nouns
 from clue_ros.dialogue.reading import read, wants
 from clue_ros.dialogue.types import clean_text
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add = parser.add_argument
     add("file", nargs="?", type=Path, help="one utterance a line; default: standard input")
+    add("--episodes", type=Path, metavar="FOLDER", help="read what the episodes of a folder heard")
     add("--question", default="", help="the open question, as the robot asked it")
     add("--offer", action="append", default=[], metavar="ANSWER",
         help="an answer that the question offers; default: those in its words")  # fmt: skip
@@ -43,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     offered = tuple(args.offer) or offered_answers(args.question)
     about = args.about or _about(args.question)
     bad = False
-    for line in _lines(args.file):
-        row = _row(line, offered, about)
+    rows = (_row(line, offered, about) for line in _lines(args.file))
+    for row in rows if args.episodes is None else _heard(args.episodes):
         bad = bad or "error" in row
         print(json.dumps(row) if args.json else _as_text(row), flush=args.file is None)
     return 2 if bad else 0
@@ -60,6 +63,20 @@ def _lines(path: Path | None) -> Iterator[str]:
     except OSError as error:
         raise ClueError(f"{path}: {error.strerror or error}: give a text file") from None
     yield from (line for line in text.splitlines() if line.strip())
+
+
+def _heard(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the episodes of a folder heard, read as today. Raises ClueError for no folder."""
+    if not folder.is_dir():
+        raise ClueError(f"--episodes {folder}: there is no such folder")
+    for path in episode_files(folder):
+        for heard in read_row(path, replies=False)["clue"].get("heard") or ():
+            try:
+                about, offered = str(heard["about"]), tuple(map(str, heard["offered"]))
+                row = _row(str(heard["text"]), offered, about)
+            except (KeyError, TypeError) as error:
+                raise ClueError(f"{path}: what it heard cannot be read: {error!r}") from None
+            yield {**row, "about": about, "offered": list(offered)}
 
 
 def _about(question: str) -> str:

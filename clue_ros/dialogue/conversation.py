@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -91,6 +91,21 @@ class Ignored:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What a person said, as it was read, with the question that was open; also what was ignored.
+
+    about, offered: see `clue_ros.dialogue.reading.read`. stamp: seconds since the epoch.
+    """
+
+    text: str
+    kind: str
+    confidence: float
+    about: str = ""
+    offered: tuple[str, ...] = ()
+    stamp: float = 0.0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a dialogue ended.
 
@@ -117,6 +132,7 @@ class Conversation:
     max_questions: questions before the dialogue ends with MAX_TURNS (NOT_FOUND where the model sees
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
     turn, in seconds since the epoch. language: of what the robot says by itself.
+    heard: all that the person said, as it was read.
 
     Raises (on construction): EmptyExpressionError, BadExpressionError or NothingWantedError from
     the request's text.
@@ -130,6 +146,7 @@ class Conversation:
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
+    heard: list[Heard] = field(init=False, default_factory=list)
     _stamps: list[float] = field(init=False, default_factory=list)  # of each turn
     _earlier: tuple[Turn, ...] = field(init=False, default=())  # about an earlier request
     _open: Question | None = field(init=False, default=None)
@@ -140,7 +157,10 @@ class Conversation:
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
-        self._begin(wanted(self.request))
+        request = self.request
+        said = wanted(request)
+        self._begin(said)
+        self._note(request, said, "", ())
 
     def hold(self, reply: Question | Grounding) -> Question | Grounding:
         """Turn the model's box into a question, where it is in doubt whether anything is wanted.
@@ -206,7 +226,9 @@ class Conversation:
         if self.phase is not Phase.WAITING or question is None:
             raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
         offered = question.suggested_answers or offered_answers(question.text)
-        said = read(clean_text(text), offered, named_object(self.dialogue.turns))
+        about = named_object(self.dialogue.turns)
+        said = read(clean_text(text), offered, about)
+        self._note(text, said, about, offered)
         if said.kind is Kind.CHAT:
             return Ignored(question, said.text)
         if said.kind is Kind.WAIT:
@@ -228,6 +250,10 @@ class Conversation:
             found = held or Grounding(question.candidates[0], "", math.nan, question.ambiguity)
             return self.end(Outcome("NONE", grounding=found))
         return self.think()
+
+    def _note(self, text: str, said: Reading, about: str, offered: tuple[str, ...]) -> None:
+        found = Heard(clean_text(text), said.kind.value, said.confidence, about, offered)
+        self.heard.append(replace(found, stamp=self._stamps[-1]))
 
     def _begin(self, said: Reading) -> None:
         self.dialogue = Dialogue(said.text)

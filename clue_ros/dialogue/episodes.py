@@ -10,11 +10,14 @@ reads a folder of episodes; `clue`, beside `ref_list` and `image_info`, is ours:
       "image_info": {"file_name", "height", "id", "width"},
       "clue": {"outcome", "message", "score", "frame_id", "stamp",
                "turns": [{"speaker", "text", "stamp"}],
+               "heard": [{"text", "kind", "confidence", "about", "offered", "stamp"}],
                "replies": [{"probability", "threshold", "attention", "candidates"}]}}]
 
 `bbox` is in fractions of the image, null unless the robot pointed; boxes of `candidates` are in
 pixels. `outcome` is OPEN, GROUNDED, or the error's name (CANCELED, ANSWER_TIMEOUT, ...). Stamps are
-seconds since the epoch, of the robot's ROS clock. What a person says of an episode is a third file
+seconds since the epoch, of the robot's ROS clock. `heard` is all that the person said, as it was
+read, side talk too: with a corrected `kind` a line of it teaches the reader (`clue train intent
+--also`). What a person says of an episode is a third file
 (`clue_ros.dialogue.reviews`).
 """
 
@@ -56,7 +59,7 @@ class Episode:
     """A dialogue as far as it went.
 
     image: uint8 RGB (H, W, 3). turns: with their stamps, the request first. replies: the model's,
-    in order. outcome: see the module's first lines. frame_id, stamp: of the image.
+    in order. outcome, heard: see the module's first lines. frame_id, stamp: of the image.
     """
 
     id: str
@@ -68,6 +71,7 @@ class Episode:
     grounding: Grounding | None = None
     frame_id: str = ""
     stamp: float = 0.0
+    heard: tuple[dict[str, Any], ...] = ()
 
 
 def episode_row(episode: Episode, file_name: str) -> dict[str, Any]:
@@ -92,6 +96,7 @@ def episode_row(episode: Episode, file_name: str) -> dict[str, Any]:
             {"speaker": turn.speaker, "text": turn.text, "stamp": stamp}
             for turn, stamp in episode.turns
         ],
+        "heard": list(episode.heard),
         "replies": [_reply(reply) for reply in episode.replies],
     }
     info = {"file_name": file_name, "height": height, "id": episode.id, "width": width}

@@ -13,7 +13,7 @@ from clue_ros.model.load_options import BACKENDS, DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter
-from clue_ros.nodes.voice_parameters import SPEECH, TTS
+from clue_ros.nodes.voice_parameters import SPEECH, STOP_WORDS, TTS
 
 PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
@@ -153,6 +153,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "questions are in the model's language.",
         pattern=LANGUAGE_TAG,
     ),
+    STOP_WORDS,
     Parameter(
         "image_transport",
         "raw",

@@ -25,6 +25,7 @@ from std_msgs.msg import String
 
 from clue_ros import memory
 from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.reading import add_stops
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
@@ -125,6 +126,7 @@ class PerceptionNode(ManagedNode):
         model = self.value("model")
         try:
             self._candidates = self._sources() if model == WRAPPER else []
+            add_stops(self.value("stop_words").split(","))
             self._clue = self._worker.call(self.load)
         except Exception as error:
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "

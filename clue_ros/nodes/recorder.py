@@ -14,6 +14,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,10 @@ class DialogueRecorder(Listener):
         """Save the robot's question."""
         self._save(session)
 
+    def ignored(self, session: Session, text: str) -> None:
+        """Save what was heard beside the dialogue."""
+        self._save(session)
+
     def ended(self, session: Session, outcome: Outcome) -> None:
         """Save the end."""
         code = GROUNDED if outcome.grounding is not None else outcome.code
@@ -220,6 +225,7 @@ class DialogueRecorder(Listener):
             tuple(self._replies),
             frame_id=header.frame_id,
             stamp=messages.seconds(header.stamp),
+            heard=tuple(map(asdict, session.conversation.heard)),
             **ends,
         )
         self._run(partial(self._recorder.save, episode))

@@ -28,7 +28,7 @@ from rclpy.task import Future
 from rclpy.time import Time
 from std_msgs.msg import Bool, Empty, String
 
-from clue_ros.dialogue.reading import calls_off, leaves_open, read
+from clue_ros.dialogue.reading import add_stops, calls_off, leaves_open, read
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.errors import VoiceError
 from clue_ros.nodes import messages, topics
@@ -242,6 +242,7 @@ class SpeechNode(ManagedNode):
         declare(self, SPEECH)
         guard(self, SPEECH, state=lambda: self.state)
         self._own_voice = OwnVoice(self.value("mute_tail"))
+        add_stops(self.value("stop_words").split(","))
         self.listening = ListeningState(self.value("language"), self._thresholds())
         self._recognizer: RecognizerProcess | None = None
         self._listener: Listener | None = None

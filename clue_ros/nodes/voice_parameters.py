@@ -14,6 +14,12 @@ _Configured = partial(Parameter, change=Change.UNCONFIGURED)
 LANGUAGE = _Configured(
     "language", "en-US", "Language, as a tag such as en-US or fr-FR.", pattern=LANGUAGE_TAG
 )
+STOP_WORDS = _Configured(
+    "stop_words",
+    "",
+    "Further words that end a dialogue at once, beside those of clue_ros/dialogue/stops.txt,"
+    " separated by commas; 'word *' counts as the first word of a sentence too.",
+)
 AUTOSTART = Parameter(
     "autostart",
     True,
@@ -80,6 +86,7 @@ SPEECH: tuple[Parameter, ...] = (
         choices=("sphinx", "vosk", "faster_whisper"),
     ),
     LANGUAGE,
+    STOP_WORDS,
     _Configured(
         "model_path",
         "",

@@ -1,4 +1,4 @@
-"""What an utterance asks for: stops, refusals and waits, answers, requests, and what is in doubt."""
+"""What an utterance asks for: stops, refusals and waits, answers, requests, what is in doubt."""
 
 from __future__ import annotations
 
@@ -216,6 +216,16 @@ def rate(rows: Iterable[dict[str, object]], kind: str, ok: Callable[[Reading], b
     ]
     assert len(found) >= 20
     return float(np.mean(found))
+
+
+@pytest.mark.parametrize("name", ["held_out_1", "held_out_2"])
+def test_the_lists_that_were_held_out_are_read_as_the_page_says(name: str) -> None:
+    rows = held_out(name)
+    assert rate(rows, "request", wants) >= 0.93
+    assert rate(rows, "answer", wants) >= 0.96
+    assert rate(rows, "refusal", lambda said: wants(said) and not said.confirm) <= 0.03
+    assert rate(rows, "stop", lambda said: wants(said) and not said.confirm) <= 0.04
+    assert rate(rows, "chat", lambda said: wants(said) and not said.confirm) <= 0.07
 
 
 # -------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 
 A list is JSON lines: {"text", "kind", "about", "offered", "wanted"}, the last three as far as they
 are known. `kind` is one of "request", "answer", "unnamed", "yes", "no", "none", "refusal", "stop",
-"wait" and "chat"; `wanted` is the part of a mixed sentence that the model should read.
+"wait" and "chat"; `wanted` is the part that the model should read of a sentence that refuses one
+thing and asks for another: these are counted apart, as "mixed".
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def evaluate(rows: Iterable[dict[str, Any]], show: Any = None) -> dict[str, Any]
         begin = time.perf_counter()
         said = read(row["text"], offered, row.get("about", ""))
         seconds.append(time.perf_counter() - begin)
-        counts = found.setdefault(kind, {"n": 0, "acted": 0, "confirmed": 0, "right": 0})
+        group = "mixed" if "wanted" in row else kind
+        counts = found.setdefault(group, {"n": 0, "acted": 0, "confirmed": 0, "right": 0})
         acts = wants(said, offered)
         counts["n"] += 1
         counts["acted"] += acts and not said.confirm

@@ -371,7 +371,7 @@ def question(rng: Rng, language: Language) -> Asked:
 
 
 def draw(kind: str, rng: Rng, language: Language = LANGUAGES[0]) -> Utterance:
-    """An utterance of a class, to an open question in half of the draws where its class allows.
+    """An utterance of a class, to an open question in half of the draws.
 
     kind: of CLASSES, or "mixed": it refuses one thing and asks for another, or is one of the two
     parts of such a sentence.

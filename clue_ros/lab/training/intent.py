@@ -62,7 +62,9 @@ class IntentOptions:
         type=Path,
     )  # fmt: skip
     utterances: int = option(400_000, "utterances that are drawn for each model", type=at_least(1))
-    models: int = option(3, "models whose weights are averaged; each has its own draws", type=at_least(1))
+    models: int = option(
+        3, "models whose weights are averaged; each has its own draws", type=at_least(1)
+    )
     epochs: int = option(4, "times that each is read", type=at_least(1))
     seed: int = option(0, "seed of the utterances and the training")
 
@@ -122,14 +124,15 @@ def train_intent(count: int, own: Sequence[Utterance], epochs: int, seed: int) -
     rows = [intent.features(line.text, line.asked) for line in lines]
     labels = [CLASSES.index(line.kind) for line in lines]
     classes = fit(rows, labels, intent.BUCKETS, len(CLASSES), epochs, seed)
-    tags: list[int | None] = []
+    tags: list[int] = []
     tag_rows: list[Rows] = []
     for line in drawn_lines[: count // 2]:
         if line.kind in ("request", "answer"):
             said, marks = marked_words(line.marked)
-            known = [at for at, mark in enumerate(marks) if mark is not None]
-            tag_rows += [nouns.features(said, at) for at in known]
-            tags += [marks[at] for at in known]
+            for at, mark in enumerate(marks):
+                if mark is not None:
+                    tag_rows.append(nouns.features(said, at))
+                    tags.append(mark)
     return IntentModel(classes, fit(tag_rows, tags, nouns.BUCKETS, len(nouns.Tag), epochs, seed))
 
 
@@ -201,8 +204,8 @@ def tags_of(model: IntentModel) -> Linear:
 
 def mean(parts: Sequence[Linear]) -> Linear:
     """The mean of linear models, which is what the mean of their logits is."""
-    weights = sum((p.weights * p.scales for p in parts), np.zeros(1, np.float32)) / len(parts)
-    return rounded(weights, sum((p.bias for p in parts), np.zeros(1, np.float32)) / len(parts))
+    weights = np.mean([p.weights * p.scales for p in parts], axis=0, dtype=np.float32)
+    return rounded(weights, np.mean([p.bias for p in parts], axis=0, dtype=np.float32))
 
 
 def rounded(weights: Floats, bias: Floats) -> Linear:
