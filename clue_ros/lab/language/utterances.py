@@ -407,7 +407,7 @@ def _of_question(rng: Rng, asked: Asked, language: Language) -> dict[str, str]:
 
 
 def _negated(rng: Rng, language: Language) -> str:
-    """A request that begins with its verb, negated: "don't hand me {np}"; "" where none is drawn."""
+    """A request that begins with its verb, negated; "" where none is drawn."""
     negations = pool(f"{language.name}/negation")
     form = language.template(rng, pick(rng, ("request", "unnamed")))
     first = form.split()[0]

@@ -204,8 +204,8 @@ def tags_of(model: IntentModel) -> Linear:
 
 def mean(parts: Sequence[Linear]) -> Linear:
     """The mean of linear models, which is what the mean of their logits is."""
-    weights = np.mean([p.weights * p.scales for p in parts], axis=0, dtype=np.float32)
-    return rounded(weights, np.mean([p.bias for p in parts], axis=0, dtype=np.float32))
+    weights = np.stack([p.weights * p.scales for p in parts]).mean(axis=0)
+    return rounded(weights, np.stack([p.bias for p in parts]).mean(axis=0))
 
 
 def rounded(weights: Floats, bias: Floats) -> Linear:
