@@ -170,7 +170,8 @@ class Conversation:
         if not self._in_doubt or not isinstance(reply, Grounding):
             return reply
         self._held = reply
-        text = say(Saying.SHOULD_I, self.language, label=reply.label or "that")
+        label = f"the {reply.label}" if reply.label else "that"
+        text = say(Saying.SHOULD_I, self.language, label=label)
         return Question(text, (reply.box,), ("yes", "no"), reply.ambiguity)
 
     @property

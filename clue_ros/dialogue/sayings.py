@@ -32,7 +32,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.NOTHING_TO_STOP: "All right.",
         Saying.WAITING: "All right, I wait.",
         Saying.WHAT_THEN: "Then please tell me what you mean.",
-        Saying.SHOULD_I: "Should I take this: {label}?",
+        Saying.SHOULD_I: "Should I take {label}?",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,14 @@ from clue_ros.dialogue.conversation import (
     MAX_WAITS,
     Ask,
     Conversation,
+    Ignored,
     Outcome,
     Phase,
     Think,
     converse,
     in_words,
 )
+from clue_ros.dialogue.reading import Kind, read
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -34,6 +38,7 @@ from clue_ros.errors import (
     NothingWantedError,
 )
 
+UTTERANCES = Path(__file__).resolve().parents[1] / "utterances"
 ESTIMATE = AmbiguityEstimate(0.9, 0.5, np.zeros((4, 4), np.float32), (), 0.0)
 QUESTION = Question("The red one?", (), (), ESTIMATE)
 GROUNDING = Grounding(Box(1, 2, 3, 4), "block", 0.8, ESTIMATE)
@@ -303,6 +308,75 @@ def test_converse_gives_an_open_question_to_the_person_again() -> None:
     outcome = converse(clue, None, conversation, lambda _: next(answers), on_say=said.append)
     assert outcome == Outcome("NONE", grounding=GROUNDING)
     assert said == ["Then please tell me what you mean.", "All right, I wait."]
+
+
+# Where it is in doubt whether something is wanted, and side talk.
+
+
+def doubtful_request() -> str:
+    """A request of a held-out list of which the reader is not sure."""
+    rows = (UTTERANCES / "held_out_2.jsonl").read_text().splitlines()
+    texts = [row["text"] for row in map(json.loads, rows) if row["kind"] == "request"]
+    return next(t for t in texts if read(t).confirm and read(t).kind is Kind.REQUEST)
+
+
+def test_in_doubt_the_box_is_confirmed_before_the_robot_points() -> None:
+    conversation = Conversation(doubtful_request())
+    asked = conversation.hold(GROUNDING)
+    assert isinstance(asked, Question)
+    assert asked.text == "Should I take the block?"
+    assert asked.candidates == (GROUNDING.box,)
+    assert asked.suggested_answers == ("yes", "no")
+    assert conversation.reply(asked) == Ask(asked)
+    assert conversation.questions == 1
+    assert conversation.answer("yes please") == Outcome("NONE", grounding=GROUNDING)
+
+
+def test_no_to_that_ends_the_dialogue() -> None:
+    conversation = Conversation(doubtful_request())
+    conversation.reply(conversation.hold(GROUNDING))
+    outcome = conversation.answer("no")
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.grounding) == ("CANCELED", None)
+
+
+def test_a_clear_answer_settles_the_doubt() -> None:
+    conversation = Conversation(doubtful_request())
+    assert conversation.hold(WHICH) is WHICH  # a question needs no other one before it
+    conversation.reply(WHICH)
+    assert conversation.answer("the red one") == Think()
+    assert conversation.hold(GROUNDING) is GROUNDING
+
+
+def test_the_person_sees_the_question_and_not_the_box() -> None:
+    clue: Any = FakeClue(questions=0)
+    seen: list[Reply] = []
+    answers = iter(["yes"])
+    converse(clue, None, Conversation(doubtful_request()), lambda _: next(answers), seen.append)
+    assert [type(reply) for reply in seen] == [Question]
+
+
+def test_side_talk_leaves_a_question_open_and_nobody_is_answered() -> None:
+    said: list[str] = []
+    answers = iter(["did you see the game last night", "the red one"])
+    clue: Any = FakeClue(questions=1)
+    clue.question = WHICH
+    conversation = Conversation("pick up the block")
+    outcome = converse(clue, None, conversation, lambda _: next(answers), on_say=said.append)
+    assert outcome == Outcome("NONE", grounding=GROUNDING)
+    assert said == []
+    assert [heard.kind for heard in conversation.heard] == ["request", "chat", "offered"]
+    assert conversation.heard[1].about == "block"
+
+
+def test_side_talk_alone_asks_for_nothing_quietly() -> None:
+    with pytest.raises(NothingWantedError) as error:
+        Conversation("did you see the game last night")
+    assert error.value.is_chat
+    conversation = Conversation("pick up the block")
+    conversation.reply(WHICH)
+    assert isinstance(conversation.answer("my sister called yesterday"), Ignored)
+    assert conversation.phase is Phase.WAITING
 
 
 def conversation_about(answers: tuple[str, ...], boxes: tuple[Box, ...]) -> Conversation:
