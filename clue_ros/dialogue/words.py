@@ -83,7 +83,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _COURTESY = re.compile(
-    rf"[\s,]+(?:please|now|{THANKS}"
+    rf"[\s,]+(?:please|now|instead|{THANKS}"
     rf"|(?<!\bthe )(?<!\ba )(?<!\bmy )(?:{'|'.join(VOCATIVES)}))$",
     re.IGNORECASE,
 )

@@ -220,7 +220,7 @@ def test_a_request_that_the_conversation_refuses_is_a_wrong_dialogue() -> None:
         FakeClue(set(), {"yes": RIGHT}), [EvalSample("one", lambda: IMAGE, interactive=(talk,))]
     )
     (record,) = report.of("interactive")
-    assert (record["outcome"], record["right"]) == ("BAD_EXPRESSION", False)
+    assert (record["outcome"], record["right"]) == ("CANCELED", False)
     assert report.summary()["interactive"]["n"] == 1
 
 

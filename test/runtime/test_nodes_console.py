@@ -296,7 +296,7 @@ def test_words_of_others_and_of_the_robot_are_in_the_chat(client: Client, page: 
 def test_nothing_is_said_in_silence(robot: Any, page: FakePage) -> None:
     with pytest.raises(ClueError, match="say what the robot should do"):
         robot.say("  ")
-    robot.say("please")
+    robot.say("stop")
     wait_until(lambda: any(speaker == "robot" for speaker, _ in page.turns), "the robot's answer")
 
 

@@ -164,7 +164,7 @@ def test_only_the_first_answer_counts_and_only_while_waiting(
 ) -> None:
     clue = FakeClue(QUESTION, GROUNDING)
     session = start(clue)
-    assert session.answer("too early") is None
+    assert session.answer("the left one") is None  # too early
     task = executor.create_task(session.run())
     wait_until(lambda: session.waiting, "the question")
     clue.may_go_on.clear()

@@ -208,7 +208,7 @@ def test_every_python_package_has_one_pin() -> None:
 
 
 ROS = {"rclpy", "clue_msgs", "sensor_msgs", "std_msgs"}
-TORCH = {"torch", "transformers", "peft", "safetensors", "accelerate", "bitsandbytes"}
+TORCH = {"torch", "transformers", "peft", "accelerate", "bitsandbytes"}
 ENGINES = {"openvino", "huggingface_hub"} | TORCH
 TORCH_MODULES = {
     *(f"model/{name}.py" for name in (

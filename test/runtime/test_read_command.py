@@ -59,7 +59,9 @@ def test_bad_lines_are_said_and_the_others_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "said.txt"
-    path.write_bytes(b"!?!\n" + b"a" * 10_000 + b"\n\x00\x07 the mug\n\xff\xfe\n" + "杯子\n".encode())
+    path.write_bytes(
+        b"!?!\n" + b"a" * 10_000 + b"\n\x00\x07 the mug\n\xff\xfe\n" + "杯子\n".encode()
+    )
     status, rows = read_lines(capsys, str(path))
     assert status == 2
     assert [row["kind"] for row in rows][:2] == ["bad", "bad"]

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the lists and print the figures."""
     options = read_options(IntentEvaluation, args)
     if not options.lists:
-        raise ClueError("--lists: give at least one file of JSON lines (docs/talking.md)")
+        raise ClueError("--lists: give at least one file of JSON lines (docs/reading.md)")
     rows = [row for path in options.lists for row in read_list(path)]
     report = evaluate(rows, show=print if options.wrong else None)
     print(json.dumps(report, indent=None if options.json else 1))

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable
 
 from clue_ros.dialogue.inflection import singulars
 from clue_ros.dialogue.noun_phrases import ENGLISH
-from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.types import clean_text
 from clue_ros.errors import ClueError
+from clue_ros.lab.simulator.worlds import world_spec
 
 PROMPT = (
     "Write this sentence in other words. Keep every object, color, place and number, keep yes and"
     " no, and be as short as the sentence. Answer with the new sentence alone.\n{}"
 )
+_KINDS = [kind for world in ("rich", "blocks") for kind in world_spec(world).kinds]
 _NO_WORDS = (
     "no not none never nope neither nor without nothing nobody nowhere incorrect wrong false"
 )
@@ -49,13 +50,13 @@ def facts_of(text: str, names: Iterable[str] = ()) -> list[str]:
     These are names, colours, places, sizes, numbers, relations, and every other word but verbs of
     taking, articles, pronouns and politeness. Words of one meaning are one fact.
 
-    names: further words for objects, besides those of the command grammar.
+    names: further words for objects, besides the kinds of the generated worlds.
 
     >>> facts_of("No, the top red mug, please.")
     ['no', 'upper', 'red', 'mug']
     """
     plain = re.sub(r"n['\u2019]t\b|(?<=can)not\b", " not", text.lower())
-    known = {word for name in (*KNOWN_NAMES, *names) for word in name.lower().split()}
+    known = {word for name in (*_KINDS, *names) for word in name.lower().split()}
     found: list[str] = []
     for word in re.findall(r"\w+", _BEFORE_PLACE.sub("", plain)):
         name = next((form for form in (word, *sorted(singulars(word))) if form in known), None)
