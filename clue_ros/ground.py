@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros import memory
 from clue_ros.dialogue.conversation import Conversation, Outcome, converse
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import (
@@ -95,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
     for text in (args.text, *args.answer):
         _note_typed_tokens(text)
     quieten_libraries()
+    memory.share_the_heap()
+    memory.map_blocks()
     clue = load_grounder(options)
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)

@@ -24,6 +24,7 @@ _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # malloc.h
 KEPT, MAPPED = 256 * 2**20, 32 * 2**20
 """Free bytes at the end of a heap that stay there until `trim`, and the smallest block of memory
 that is mapped by itself, and so returned as soon as it is free."""
+SMALL = 512 * 2**10  # bytes; of a process that answers once, what is mapped by itself
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
 # what another C library than glibc lacks
 _MISSING = (AttributeError, OSError)
@@ -51,6 +52,16 @@ def keep_pages() -> None:
             libc.mallopt(_M_TRIM_THRESHOLD, KEPT)
         if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
             libc.mallopt(_M_MMAP_THRESHOLD, MAPPED)
+
+
+def map_blocks() -> None:
+    """Map what has half a megabyte or more by itself, for a process that answers once.
+
+    It leaves no holes between what stays. MALLOC_MMAP_THRESHOLD_ goes first.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        with contextlib.suppress(*_MISSING):
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, SMALL)
 
 
 def freeze_garbage() -> None:

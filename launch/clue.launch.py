@@ -27,6 +27,8 @@ from clue_ros.nodes.viewer_layouts import FRAME, write_layouts
 from launch import Action, LaunchContext, LaunchDescription
 
 SHARE = get_package_share_directory("clue_ros")
+PROFILES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+LARGE, SMALL = (os.path.join(SHARE, "config", f"{n}.xml") for n in ("fastdds", "fastdds_small"))
 ASK_AGAIN_AFTER = "12.0"  # seconds of silence, with voice:=true
 
 
@@ -164,13 +166,16 @@ def values_of(context: LaunchContext) -> dict[str, str]:
 
 def fast_dds_profile(context: LaunchContext) -> list[SetEnvironmentVariable]:
     """Give Fast DDS shared memory that holds whole images, unless a profile is set already."""
-    profile = os.path.join(SHARE, "config", "fastdds.xml")
     # Fast DDS 2 (Humble, Jazzy) reads the old name; Fast DDS 3 (Kilted) warns about it.
     old = os.environ.get("ROS_DISTRO", "") in ("humble", "iron", "jazzy")
-    names = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-    if any(context.environment.get(name) for name in names):
+    if any(context.environment.get(name) for name in PROFILES):
         return []
-    return [SetEnvironmentVariable(names[1] if old else names[0], profile)]
+    return [SetEnvironmentVariable(PROFILES[old], LARGE)]
+
+
+def small_memory(context: LaunchContext) -> dict[str, str]:
+    """Give a node that publishes no image 2 MB of it instead, where the profile is our own."""
+    return {name: SMALL for name in PROFILES if context.environment.get(name) == LARGE}
 
 
 def is_true(text: str) -> bool:
@@ -200,6 +205,7 @@ def start(context: LaunchContext) -> list[Node]:
     again_after = {"ask_again_after": float(again)} if again else {}
     arguments = ["--log-level", value["log_level"]]
     secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
+    small = {"additional_env": small_memory(context)}
     common = {
         "package": "clue_ros",
         "namespace": value["namespace"],
@@ -215,7 +221,7 @@ def start(context: LaunchContext) -> list[Node]:
 
     perception = LifecycleNode(
         executable="perception_node",
-        # A supervisor imports torch once and starts the node again within a second.
+        # A small supervisor starts the node again.
         arguments=["--keep"] if common["respawn"] else [],
         name="perception",
         parameters=[value["params_file"], given, language, again_after, time],
@@ -233,6 +239,7 @@ def start(context: LaunchContext) -> list[Node]:
         parameters=[value["params_file"], {"autostart": given["autostart"]}, language, time],
         remappings=[("say", value["say"])],
         **own("tts"),
+        **small,
         **common,
     )
     speech = LifecycleNode(
@@ -246,6 +253,7 @@ def start(context: LaunchContext) -> list[Node]:
         ],
         remappings=[(topic, value[topic]) for topic in ("speech", "say", "audio")],
         **own("speech"),
+        **small,
         **common,
     )
     page: dict[str, Any] = {
@@ -265,6 +273,7 @@ def start(context: LaunchContext) -> list[Node]:
         parameters=[value["params_file"], page, time],
         remappings=[(topic, value[topic]) for topic in ("image", "speech", "say", "audio")],
         **own("console"),
+        **small,
         **common,
     )
     nodes: list[Node] = [perception]

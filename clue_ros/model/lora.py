@@ -53,11 +53,14 @@ class Lora:
         """Bytes of its matrices."""
         return sum(matrix.nbytes for pair in self.pairs.values() for matrix in pair)
 
-    def merged(self, stored: Mapping[str, Mapped]) -> dict[str, Array]:
-        """The projections with the adapter added, float32 by their names in the model's file."""
+    def merged(self, stored: Mapping[str, Mapped], kind: str) -> dict[str, Mapped]:
+        """The projections with the adapter added, by their names in the model's file.
+
+        kind: "F32" or "BF16".
+        """
+        names = {f"{TEXT}{name}.weight": pair for name, pair in self.pairs.items()}
         return {
-            f"{TEXT}{name}.weight": stored[f"{TEXT}{name}.weight"].float32() + b @ a
-            for name, (a, b) in self.pairs.items()
+            name: Mapped.of(stored[name].float32() + b @ a, kind) for name, (a, b) in names.items()
         }
 
     def joined(

@@ -3,20 +3,22 @@
 """PaliGemma 2 on a CPU, by OpenVINO: no torch, no transformers, no peft.
 
 The graphs are made of a model folder's safetensors when they are needed first (`openvino_graphs`).
-OpenVINO keeps what it compiled in a cache, so that the next start takes a fraction of the time.
+What OpenVINO made of them is kept in a cache, so that the next start takes a fraction of the time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import os
 import re
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -48,31 +50,37 @@ MERGED_BYTES = 384 * 2**20
 """Size of a decoder, in the type of its products, up to which each adapter is merged into a copy of
 it. A larger one is held once, and the adapters' matrices are inputs of its graphs."""
 GELU = "gelu_pytorch_tanh"
+CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
+_NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
+UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
+_SOURCES = ("openvino_graphs.py", "lora.py", "tensors.py")  # the code that a cached graph is of
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
 @contextmanager
-def _without_telemetry() -> Iterator[None]:
-    """Let OpenVINO's own stub stand in for its telemetry while it is imported.
+def _alone() -> Iterator[None]:
+    """Keep OpenVINO's import from its telemetry and its converter of other formats.
 
     The import would write an identifier into the home folder and send an event over the network.
+    The converter is 100 modules that nothing here needs; OpenVINO does without.
     """
-    name = "openvino_telemetry"
-    known = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]
+    known = {name: sys.modules.get(name) for name in _NOT_NEEDED}
+    for name in known:
+        sys.modules[name] = None  # type: ignore[assignment]
     try:
         yield
     finally:
-        if known is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = known
+        for name, module in known.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
 
 
 def import_openvino() -> Any:
     """The package, without its telemetry. Raises ModelError."""
     try:
-        with _without_telemetry():
+        with _alone():
             import openvino
     except ImportError as error:
         raise ModelError(
@@ -152,7 +160,21 @@ def is_left_to_torch(config: Any, dtype: str) -> bool:
 
 def fingerprint(paths: Iterable[Path]) -> str:
     """A hash of files by their places, sizes and times: another file is compiled anew."""
-    facts = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths)]
+    facts = []
+    for path in sorted(paths):
+        state = path.stat()
+        facts.append((str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _machine() -> str:
+    """What a compiled graph is made for and by: the CPU, OpenVINO, and this code."""
+    cpu = []
+    with suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+        cpu = re.findall(r"^(?:model name|flags|Features|CPU part)\s*:.*$", first, re.MULTILINE)
+    code = [Path(__file__).with_name(name).read_bytes() for name in _SOURCES]
+    facts = (cpu, import_openvino().get_version(), [hashlib.sha256(c).hexdigest() for c in code])
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
@@ -165,45 +187,71 @@ def digest(arrays: Mapping[str, Array]) -> str:
 
 
 class _Graph:
-    """A compiled graph with a request of its own: arrays in, arrays out by their names."""
+    """A compiled graph with a request of its own: arrays in, arrays out by their names.
 
-    def __init__(self, compiled: Any) -> None:
+    stored: the file that it was read from, mapped into memory.
+    """
+
+    def __init__(self, compiled: Any, stored: mmap.mmap | None = None) -> None:
+        self._compiled, self._stored = compiled, stored
         self._request = compiled.create_infer_request()
         self.inputs = [port.any_name for port in compiled.inputs]
         self._outputs = [port.any_name for port in compiled.outputs]
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
 
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run it. The next call overwrites what it returns."""
+    def __call__(self, inputs: Mapping[str, Array], *, hold: bool = False) -> dict[str, Array]:
+        """Run it. hold: a call of the same shapes follows soon, so keep memory for it.
+
+        With `hold` the next call overwrites what this one returns.
+        """
         taken = {name: inputs[name] for name in self.inputs}
         found = self._request.infer(taken, share_inputs=True, share_outputs=True)
-        return dict(zip(self._outputs, found.values(), strict=True))
+        named = dict(zip(self._outputs, found.values(), strict=True))
+        if not hold:  # the graphs run one after another, and need not all have activations
+            named = {name: array.copy() for name, array in named.items()}
+            self._compiled.release_memory()
+        shapes = tuple(array.shape for array in taken.values())
+        if self._stored is not None and shapes not in self._shapes:
+            # OpenVINO has arranged the weights for these shapes; what it read is still in the file.
+            self._stored.madvise(mmap.MADV_DONTNEED)
+        self._shapes.add(shapes)
+        return named
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""OpenVINO 2026.4 sets the process's locale to "C" while it reads its cache, and back. Two threads
+"""OpenVINO 2026.4 sets the process's locale to "C" while it reads a graph, and back. Two threads
 that do so at once leave it at "C", and then Python opens text files as ASCII."""
 
 
 class _Compiler:
-    """Compiles graphs, and lets OpenVINO keep them in a cache."""
+    """Compiles graphs, and keeps them in a cache. large: the graphs are OpenVINO's to keep.
 
-    def __init__(self, precision: str) -> None:
-        self._core = import_openvino().Core()
+    OpenVINO's own cache (CACHE_DIR) wants each graph made and its weights read before it looks:
+    that takes most of a small model's start, and memory that is not given back. But only that one
+    writes a graph that is larger than the memory left.
+    """
+
+    def __init__(self, precision: str, *, large: bool = False) -> None:
+        self._openvino = import_openvino()
+        self._core = self._openvino.Core()
         self._settings: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": precision,
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,  # a robot's other programs need the cores too
         }
+        if precision == "f32":  # else the inputs of products with 8 bits have 8 bits too
+            self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         threads = os.environ.get("OMP_NUM_THREADS", "")
         if threads.isdecimal() and int(threads):
             self._settings["INFERENCE_NUM_THREADS"] = int(threads)
+        self._made_for = f"{_machine()} {sorted(self._settings.items())}"
         folder = cache_folder() / "openvino"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             writable = os.access(folder, os.W_OK)
         except OSError:
             writable = False
-        self._cache = folder if writable else None
+        self._cache, self._large = folder if writable else None, large
         if not writable:
             warnings.warn(
                 f"the cache {folder} cannot be written to, so each start compiles the model anew:"
@@ -212,24 +260,64 @@ class _Compiler:
                 stacklevel=2,
             )
 
-    def __call__(self, model: Any, made_of: str) -> _Graph:
-        """Compile a graph; made_of: names what its weights are. Raises ModelError.
+    def __call__(self, build: Callable[[], Any], made_of: str) -> _Graph:
+        """A graph of the cache, or a new one of `build`. Raises ModelError.
 
-        Each set of weights has a folder of its own in the cache.
+        made_of: names the graph and all that is in it.
         """
-        settings = dict(self._settings)
-        if self._cache is not None:
-            name = hashlib.sha256(made_of.encode()).hexdigest()[:24]
-            settings["CACHE_DIR"] = str(self._cache / name)
+        name = hashlib.sha256(f"{self._made_for} {made_of}".encode()).hexdigest()
+        with _ONE_AT_A_TIME:
+            if self._cache is None:
+                return _Graph(self._compiled(build(), {}))
+            if self._large:
+                return _Graph(self._compiled(build(), {"CACHE_DIR": str(self._cache / name[:24])}))
+            path = self._cache / f"{name}.graph"
+            found = self._read(path)
+            if found is None:
+                compiled = self._compiled(build(), {})
+                self._write(compiled, path)
+                found = _Graph(compiled)
+            return found
+
+    def _compiled(self, model: Any, further: Mapping[str, str]) -> Any:
         try:
-            with _ONE_AT_A_TIME:
-                compiled = self._core.compile_model(model, "CPU", settings)
-            return _Graph(compiled)
+            return self._core.compile_model(model, "CPU", {**self._settings, **further})
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO cannot compile {model.friendly_name} for this CPU"
                 f" ({first_line(error)}): choose backend 'torch'"
             ) from error
+
+    def _read(self, path: Path) -> _Graph | None:
+        """The graph in a file; None where there is none, or it is damaged or cut short."""
+        end = path.stem.encode()
+        try:
+            with path.open("rb") as file:
+                stored = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            if stored[-len(end) :] != end:
+                return None
+            with suppress(OSError):  # somebody else's
+                os.utime(path)
+            content = np.frombuffer(stored, np.uint8, len(stored) - len(end))
+            tensor = self._openvino.Tensor(content, shared_memory=True)
+            return _Graph(self._core.import_model(tensor, "CPU", self._settings), stored)
+        except (OSError, ValueError, RuntimeError):
+            return None
+
+    def _write(self, compiled: Any, path: Path) -> None:
+        """Write a graph; its name is also its end. Removes what was not used for long."""
+        partial = path.with_suffix(f".{os.getpid()}")
+        try:
+            with partial.open("wb") as file:
+                file.write(compiled.export_model().getbuffer())
+                file.write(path.stem.encode())
+            partial.replace(path)
+            for old in path.parent.glob("*.graph"):
+                if time.time() - old.stat().st_mtime > UNUSED:
+                    old.unlink(missing_ok=True)
+        except (OSError, RuntimeError):  # a full disk: the next start compiles anew
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
 
 @dataclass
@@ -254,12 +342,13 @@ class OpenVinoBackbone:
 
     def __init__(self, folder: Path, config: Any, dtype: str = "auto") -> None:
         self._dtype = choose_precision(dtype)
-        self._compile = _Compiler(PRECISIONS[self._dtype])
         self.config, self._text = config, config.text_config
         self._stored: Mapping[str, Mapped] = read_weights(folder)
+        size = sum(tensor.values.nbytes for tensor in self._stored.values())
+        self._compile = _Compiler(PRECISIONS[self._dtype], large=size > CACHED_BYTES)
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
-        self._made_of = fingerprint(weight_files(folder))
+        self._made_of = fingerprint([*weight_files(folder), folder / "config.json"])
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
         exported = any(tensor.kind == "I8" for tensor in self._stored.values())
@@ -437,20 +526,23 @@ class OpenVinoBackbone:
         graph = self._graph(
             key, lambda: self._decoder(adapter).segment(first, end), self._merged(adapter)
         )
+        follows = keys is not None  # a token, and more to come
         if keys is None or values is None:
             rows, text = len(feed["hidden"]), self._text
             none = (end - first, rows, text.num_key_value_heads, 0, text.head_dim)
             keys = values = np.zeros(none, np.float32)
-        return graph({**feed, "keys": keys, "values": values, **self._matrices(adapter)})
+        feed = {**feed, "keys": keys, "values": values, **self._matrices(adapter)}
+        return graph(feed, hold=follows)
 
     def _logits(self, hidden: Array) -> Array:
         graph = self._graph(("head",), lambda: self._decoder(None).head())
-        return np.array(graph({"hidden": hidden})["logits"])
+        return np.array(graph({"hidden": hidden}, hold=True)["logits"])
 
     def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
         """A graph by its key, built when it is needed first. made_of: names further weights."""
         if key not in self._open:
-            self._open[key] = self._compile(build(), f"{self._made_of} {made_of}")
+            rank = "" if self._merges else self._rank()
+            self._open[key] = self._compile(build, f"{key} {rank} {self._made_of} {made_of}")
         return self._open[key]
 
     def _decoder(self, adapter: str | None) -> Any:
@@ -458,7 +550,8 @@ class OpenVinoBackbone:
 
         if not self._merges:
             return Decoder(Weights(self._stored), self.config, self._rank())
-        merged = {} if adapter is None else self._lora[adapter].merged(self._stored)
+        kind = "F32" if self._dtype == "float32" else "BF16"  # of the products
+        merged = {} if adapter is None else self._lora[adapter].merged(self._stored, kind)
         return Decoder(Weights(self._stored, merged), self.config, 0)
 
     def _merged(self, adapter: str | None) -> str:

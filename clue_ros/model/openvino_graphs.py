@@ -42,11 +42,11 @@ TEXT, TOWER = "language_model.model.", "vision_tower."
 class Weights:
     """A model's weights as constants of graphs, in the files' own memory.
 
-    merged: matrices that take the place of some, such as a projection with an adapter added.
+    merged: those that take the place of some, such as a projection with an adapter added.
     """
 
     def __init__(
-        self, stored: Mapping[str, Mapped], merged: Mapping[str, Array] = MappingProxyType({})
+        self, stored: Mapping[str, Mapped], merged: Mapping[str, Mapped] = MappingProxyType({})
     ) -> None:
         self._stored, self._merged = stored, merged
 
@@ -55,27 +55,48 @@ class Weights:
 
     def constant(self, name: str) -> Node:
         """A weight as float32, converted in the graph where the file has 16 or 8 bits."""
-        if name in self._merged:
-            return op.constant(self._merged[name])
-        stored = self._stored[name]
-        if stored.kind == "I8":
-            rows = op.constant(
-                openvino.Tensor(stored.values, shared_memory=True), shared_memory=True
-            )
-            scale = op.constant(self._stored[name + SCALE].values)
-            return op.multiply(op.convert(rows, "f32"), scale)
+        return self.joined([name])
+
+    def joined(self, names: Sequence[str]) -> Node:
+        """Weights (O_i, I) one above the other, as float32.
+
+        They are joined before they are converted: only then OpenVINO keeps 16 and 8 bits.
+        """
+        kinds = {self._get(name).kind for name in names}
+        if len(kinds) > 1:
+            return op.concat([self.constant(name) for name in names], 0)
+        rows = _above([self._constant(name) for name in names])
+        if "I8" in kinds:  # OpenVINO knows a product with a scale by itself
+            scales = [op.constant(self._stored[name + SCALE].values) for name in names]
+            return op.multiply(op.convert(rows, "f32"), _above(scales))
+        return rows if "F32" in kinds else _widened(rows)
+
+    def _get(self, name: str) -> Mapped:
+        return self._merged.get(name) or self._stored[name]
+
+    def _constant(self, name: str) -> Node:
+        stored = self._get(name)
         if stored.kind == "BF16":
             shape = openvino.Shape(stored.shape)
             tensor = openvino.Tensor(stored.values, shape, openvino.Type.bf16)
         else:
             tensor = openvino.Tensor(stored.values, shared_memory=True)
-        found = op.constant(tensor, shared_memory=True)
-        return found if stored.kind == "F32" else op.convert(found, "f32")
+        # What was merged is not kept anywhere else.
+        return op.constant(tensor, shared_memory=name not in self._merged)
 
-    def joined(self, names: Sequence[str]) -> Node:
-        """Weights (O_i, I) one above the other."""
-        parts = [self.constant(name) for name in names]
-        return parts[0] if len(parts) == 1 else op.concat(parts, 0)
+
+def _above(parts: Sequence[Node]) -> Node:
+    return parts[0] if len(parts) == 1 else op.concat(list(parts), 0)
+
+
+def _widened(constant: Node) -> Node:
+    """Weights of 16 bits as float32, which stay 16 bits in a compiled graph.
+
+    OpenVINO keeps what has this mark (its `mark_as_decompression`), and writes float32 otherwise.
+    """
+    node = op.convert(constant, "f32")
+    node.get_rt_info()["decompression_0"] = ""
+    return node
 
 
 def _number(value: float) -> Node:

@@ -259,7 +259,9 @@ PLAIN_SETTINGS: dict[str, tuple[Any, ...]] = {
     "tokenizer_class": PLAIN_TOKENIZERS,
 }  # fmt: skip
 """What a tokenizer_config.json has to say, beside `SPECIAL` and these."""
-UNREAD = ("backend", "is_local", "model_max_length", "padding_side", "processor_class")
+OWN = "model_specific_special_tokens"  # written by transformers once more beside `SPECIAL`
+UNREAD = ("backend", "is_local", "local_files_only", "model_max_length", "padding_side",
+          "processor_class", OWN)  # fmt: skip
 
 
 def _open_tokenizer(folder: Path) -> Any:
@@ -269,6 +271,7 @@ def _open_tokenizer(folder: Path) -> Any:
     if (
         settings.keys() - {*UNREAD} == {*SPECIAL, *PLAIN_SETTINGS}
         and all(settings[name] in plain for name, plain in PLAIN_SETTINGS.items())
+        and settings.get(OWN, {}).items() <= settings.items()
         and not any((folder / name).exists() for name in older)
     ):
         core = Tokenizer.from_file(str(folder / "tokenizer.json"))

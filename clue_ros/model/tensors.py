@@ -26,6 +26,14 @@ class Mapped:
     kind: str
     values: npt.NDArray[Any]
 
+    @classmethod
+    def of(cls, values: npt.NDArray[np.float32], kind: str) -> Mapped:
+        """Finite values as "F32", or as "BF16", rounded to the nearest, to even in the middle."""
+        if kind == "F32":
+            return cls(kind, values)
+        bits = values.view(np.uint32)
+        return cls(kind, ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape."""

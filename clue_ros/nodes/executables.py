@@ -33,15 +33,20 @@ def program(run: Callable[[list[str] | None], int]) -> Callable[[list[str] | Non
     @ends_at_once
     @functools.wraps(run)
     def guarded(args: list[str] | None = None) -> int:
-        try:
-            return run(args)
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.startswith("clue_ros"):
-                raise
-            print(missing(error.name, run.__name__), file=sys.stderr)
-            return 2
+        return or_missing(run.__name__, lambda: run(args))
 
     return guarded
+
+
+def or_missing(name: str, run: Callable[[], int]) -> int:
+    """What a program returns; 2, and a line, where a Python package is missing."""
+    try:
+        return run()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("clue_ros"):
+            raise
+        print(missing(error.name, name), file=sys.stderr)
+        return 2
 
 
 @program
@@ -49,28 +54,28 @@ def perception(args: list[str] | None = None) -> int:
     """Run the perception node until it is told to stop; return the exit status.
 
     With `--keep` before `--ros-args` a supervisor forks the node (supervisor.py) and starts it
-    again at once when a signal ends it.
+    again when a signal ends it. It imports nothing that the node needs.
     """
-    if clue_msgs_missing("perception"):
-        return 1
     leave_a_core_free()
     memory.share_the_heap()
     memory.keep_pages()
     given = list(sys.argv if args is None else args)
     keep = KEEP in given
     given = [argument for argument in given if argument != KEEP]
-    from clue_ros.nodes.lifecycle import run_node
-    from clue_ros.nodes.perception_node import PerceptionNode
 
     def node() -> int:
+        if clue_msgs_missing("perception"):
+            return 1
+        from clue_ros.nodes.lifecycle import run_node
+        from clue_ros.nodes.perception_node import PerceptionNode
+
         return run_node("perception", PerceptionNode, given)
 
     if not keep:
         return node()
-    from clue_ros.nodes.supervisor import Supervisor, import_model_code
+    from clue_ros.nodes.supervisor import Supervisor
 
-    import_model_code()
-    return Supervisor("perception", node).run()
+    return Supervisor("perception", lambda: or_missing("perception", node)).run()
 
 
 @program

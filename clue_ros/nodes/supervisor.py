@@ -2,20 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps a node alive: a small process that forks the node, and forks it again after a crash.
 
-The supervisor imports the code that loads a model once and computes nothing, so that after
-`kill -9`, a crash or the kernel's out-of-memory killer the next node begins with loading the model.
-A node that exits by itself ends the supervisor with its exit status; then, or if the supervisor
-dies, the launch file starts again.
-
-multiprocessing's "forkserver" is not used: it adds two processes to every robot, and its children
-share no frozen heap with it.
+The supervisor imports nothing that the node needs, so that it stays at some megabytes; the next
+node imports it all again, which takes a second. A node that exits by itself ends the supervisor
+with its exit status; then, or if the supervisor dies, the launch file starts again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import os
 import signal
 import sys
@@ -25,20 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from clue_ros import memory
 from clue_ros.interrupts import starting
 
-MODEL_CODE = ("clue_ros.model.checkpoint", "clue_ros.model.policies")
 # Seconds before the next start; twice as many after each life shorter than SHORT_LIFE.
 PAUSE, LONGEST_PAUSE, SHORT_LIFE = 0.1, 10.0, 10.0
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def import_model_code() -> None:
-    """Import the code that loads and runs a model, without starting a thread."""
-    for name in MODEL_CODE:
-        importlib.import_module(name)
 
 
 def supervised(pid: int) -> int:
@@ -59,9 +46,6 @@ class Supervisor:
 
     def run(self) -> int:
         """Return the node's exit status; 128 + the signal that ended it after a stop."""
-        # The child's garbage collector does not touch what is frozen here: unwritten pages stay
-        # shared.
-        memory.freeze_garbage()
         for number in _STOPS:
             signal.signal(number, self._stop)
         pause = PAUSE

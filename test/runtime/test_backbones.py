@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from tiny_model import write_random_model
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
-from clue_ros.model import openvino_backbone
+from clue_ros.model import openvino_backbone, openvino_graphs
 from clue_ros.model.backbone import DETECTOR, IVG, Backbone, Reader
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint, open_backbone
 from clue_ros.model.decoding import forced, read_prompts
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.openvino_backbone import CACHE, OpenVinoBackbone
 from clue_ros.model.prompts import LeanProcessor, encode_prompts
+from clue_ros.model.tensors import SCALE, Mapped
 from clue_ros.model.torch_backbone import TorchBackbone
 
 REQUESTS = ("pick up the red block", "the left one", "the ball on the left of the blue cylinder")
@@ -305,6 +307,81 @@ def test_the_cache_notices_changed_weights(random_model: Path, tmp_path: Path) -
     assert path.stat().st_size == facts.st_size
     after = load_checkpoint(folder, backend="openvino", dtype="float32").look(image(1))
     assert np.abs(after - before).max() > 0.01
+
+
+def test_a_later_start_makes_no_graph(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+
+    def answers() -> tuple[Any, ...]:
+        parts = load_checkpoint(random_model, backend="openvino")
+        features = parts.look(image(1))
+        chance, attention = parts.judge(features, REQUESTS[0])
+        return features, attention, chance, parts.second_opinion(features, REQUESTS[0])[0]
+
+    before = answers()
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.graph")}
+    with monkeypatch.context() as patch:
+        patch.setattr(openvino_graphs, "vision_graph", None)
+        patch.setattr(openvino_graphs, "Decoder", None)
+        again = answers()
+    assert all(np.array_equal(one, other) for one, other in zip(before, again, strict=True))
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == made.keys()
+
+
+@pytest.mark.parametrize("left", [0, 1000, -1])
+def test_a_graph_that_was_cut_short_is_made_again(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    before = load_checkpoint(random_model, backend="openvino").look(image(1))
+    (path,) = tmp_path.rglob("*.graph")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    after = load_checkpoint(random_model, backend="openvino").look(image(1))
+    assert np.array_equal(after, before)
+    assert path.stat().st_size == len(whole)
+
+
+def test_graphs_that_were_not_used_for_long_are_removed(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    folder = tmp_path / "openvino"
+    folder.mkdir()
+    for name, age in (("old", 1.1), ("used", 0.9)):
+        (folder / f"{name}.graph").touch()
+        when = time.time() - age * openvino_backbone.UNUSED
+        os.utime(folder / f"{name}.graph", (when, when))
+    load_checkpoint(random_model, backend="openvino").look(image(1))
+    assert not (folder / "old.graph").exists()
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(("kind", "each"), [("F32", 4), ("BF16", 2), ("I8", 1)])
+def test_weights_stay_as_small_as_they_are_stored(kind: str, each: int) -> None:
+    from openvino import Core, Model
+    from openvino import opset13 as op
+
+    rng = np.random.default_rng(0)
+    stored: dict[str, Mapped] = {}
+    for name in ("a", "b"):
+        if kind == "I8":
+            stored[name] = Mapped(kind, rng.integers(-127, 128, (256, 256), np.int8))
+            stored[name + SCALE] = Mapped("F32", np.ones((256, 1), np.float32))
+        else:
+            stored[name] = Mapped.of(rng.standard_normal((256, 256), np.float32), kind)
+    hidden = op.parameter([-1, 256], np.float32)
+    joined = openvino_graphs.Weights(stored).joined(["a", "b"])
+    product = Model([op.result(op.matmul(hidden, joined, False, True))], [hidden], "product")
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    compiled = Core().compile_model(product, "CPU", settings)
+    assert len(compiled.export_model().getbuffer()) < 1.1 * each * 2 * 256 * 256 + 8192
+    given = rng.standard_normal((3, 256), np.float32)
+    (found,) = compiled([given]).values()
+    whole = np.concatenate([stored[name].float32() for name in ("a", "b")])
+    assert np.allclose(found, given @ whole.T, rtol=1e-3, atol=np.abs(whole).max() * 1e-4)
 
 
 def test_a_weight_that_is_missing_is_named(random_model: Path, tmp_path: Path) -> None:

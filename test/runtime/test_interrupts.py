@@ -67,7 +67,7 @@ def test_a_node_that_still_imports_ends_at_once(
     program: str, number: signal.Signals, delay: float
 ) -> None:
     ros_helpers.need_ros()
-    keep = ["--keep"] if program == "perception" else []  # imports torch in the first process
+    keep = ["--keep"] if program == "perception" else []  # imports in the second process
     process = start("-m", "clue_ros.nodes.executables", program, *keep)
     wait_until(lambda: handles(process, signal.SIGTERM), "its first line of code")
     time.sleep(delay)

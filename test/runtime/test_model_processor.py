@@ -185,6 +185,14 @@ def test_texts_get_the_tokens_of_transformers(folder: Path, fresh_seed: int) -> 
     assert lean("pick it up", **padded) == theirs("pick it up", **padded)
 
 
+def test_a_tokenizer_that_transformers_has_written_again_needs_no_transformers(
+    random_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "m"))
+    ours.load_processor(random_model).save_pretrained(folder)
+    assert isinstance(ours.open_processor(folder).tokenizer, ours.LeanTokenizer)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"tokenizer_class": "GemmaTokenizer"}, {"clean_up_tokenization_spaces": True}, {"new": 1}],

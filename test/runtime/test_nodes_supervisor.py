@@ -65,6 +65,19 @@ class Supervised:
         return self.popen.returncode, errors
 
 
+def test_a_supervisor_imports_nothing_that_its_node_needs() -> None:
+    script = (
+        "import sys\n"
+        "from clue_ros.nodes import executables, supervisor\n"
+        "heavy = ('numpy', 'rclpy', 'cv2', 'openvino', 'torch', 'clue_msgs')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "[]"
+
+
 FOREVER = "while True: time.sleep(0.05)"
 
 

@@ -558,22 +558,47 @@ def _starts(folder: Path, ours: str, dtype: str, device: str, count: int) -> dic
     }
 
 
+_SMALL_PARENT = """
+import os, sys
+print(flush=True)
+sys.stdin.readline()
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+used = os.wait4(child, 0)[2].ru_maxrss
+os.write(int(sys.argv[1]), str(used).encode())
+"""
+
+
 def time_to_first_line(command: Sequence[str]) -> tuple[float, float]:
-    """Seconds to a command's first line of output, and its largest resident memory in MB."""
-    start = time.perf_counter()
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    """Seconds to a command's first line of output, and its largest resident memory in MB.
+
+    Linux counts what the parent has, so a small process starts it.
+    """
+    read, write = os.pipe()
+    with tempfile.TemporaryFile() as errors, open(read, "rb") as memory_used:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _SMALL_PARENT, str(write), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=[write],
+        )
+        os.close(write)
         assert process.stdout is not None
-        with process.stdout as lines:
+        assert process.stdin is not None
+        with process.stdout as lines, process.stdin as go:
+            lines.readline()
+            start = time.perf_counter()
+            go.write(b"\n")
+            go.flush()
             line = lines.readline()
             taken = time.perf_counter() - start
             lines.read()
-        _, process.returncode, usage = os.wait4(process.pid, 0)
+        process.wait()
         if not line:
             errors.seek(0)
             reason = errors.read().decode(errors="replace")[-500:]
             raise ClueError(f"{' '.join(command[1:4])} gave no answer: {reason}")
-    return taken, usage.ru_maxrss / 1024
+        return taken, int(memory_used.read()) / 1024
 
 
 ROWS_HEADER = (
