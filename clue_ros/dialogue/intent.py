@@ -30,7 +30,7 @@ from clue_ros.errors import ModelError
 CLASSES = ("request", "answer", "unnamed", "yes", "no", "none", "refusal", "wait", "chat")
 """The classes, in the order of the weights' columns."""
 WEIGHTS = Path(__file__).with_name("intent.safetensors")
-BUCKETS = 2**17
+BUCKETS = 180_000
 MAX_TOKENS = 120  # that are read: the first and the last half of a longer text
 
 _TOKEN = re.compile(r"[^\W_]+|[.,;:!?()—–…]")
@@ -78,14 +78,13 @@ def features(text: str, asked: Asked = NOTHING_ASKED) -> npt.NDArray[np.int64]:
     seen = [_SAME if known and not known.isdisjoint(_stem(word)) else word for word in said]
     context = ("Y" if asked.offered == ("yes", "no") else "Q") if asked.is_open else "N"
     row = ["^", *seen, "$"]
-    found = [*row[1:-1]]
-    found += [f"{a} {b}" for a, b in pairwise(row)]
-    found += [f"{a} {b} {c}" for a, b, c in zip(row, row[1:], row[2:], strict=False)]
-    for far in _DISTANT:
-        found += [f"{a} .. {b}" for a, b in zip(row, row[far:], strict=False)]
+    found = [*row[1:-1], *(f"{a} {b}" for a, b in pairwise(row))]
     found += [f"{far}>{word}" for far, word in enumerate(row[1:4])]
     found += [f"length {min(len(said), 12) // 2}", "?" if "?" in said else "no ?"]
     found += [f"{context}|{feature}" for feature in found] + [context]
+    found += [f"{a} {b} {c}" for a, b, c in zip(row, row[1:], row[2:], strict=False)]
+    for far in _DISTANT:
+        found += [f"{a} .. {b}" for a, b in zip(row, row[far:], strict=False)]
     for word in said:
         spelled = f"<{word}>"
         for size in (3, 4):

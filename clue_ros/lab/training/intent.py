@@ -61,7 +61,7 @@ class IntentOptions:
         " answer, about and offered", nargs="+", metavar="FILE",
         type=Path,
     )  # fmt: skip
-    utterances: int = option(400_000, "utterances that are drawn for each model", type=at_least(1))
+    utterances: int = option(300_000, "utterances that are drawn for each model", type=at_least(1))
     models: int = option(
         3, "models whose weights are averaged; each has its own draws", type=at_least(1)
     )
