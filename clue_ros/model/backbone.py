@@ -6,6 +6,7 @@
     attend(features, prompts, reader)   probability, map   adapter A, blocks 0 .. half; eq. 1, eq. 2
     read(features, prompts, adapter)    state, logits      adapter B reads the prompt
     step(state, tokens)                 logits             one more token a row
+    attend_and_read(...)                all of these       one adapter does both, in one pass
 
 `openvino_backbone` runs them as graphs on a CPU; `torch_backbone` is transformers' PaliGemma with
 peft's adapters, on any device and for training. Shapes: B prompts, N image tokens, D the decoder's
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from clue_ros.model.prompts import Prompts
 
 DETECTOR, IVG = "detector", "ivg"  # adapters A and B (section III)
+JOINT = "joint"  # one adapter for both; loaded, it has the name IVG
 Array = npt.NDArray[np.float32]
 
 
@@ -82,6 +84,14 @@ class Backbone(Protocol):
 
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[Any, Array]:
         """Read B prompts without suffixes. Returns a state, for `step`, and the logits (B, V)."""
+
+    def attend_and_read(
+        self, features: Array, prompts: Prompts, reader: Reader
+    ) -> tuple[Attention, Any, Array]:
+        """`attend` and `read` with the reader's adapter, in one pass over the prompts.
+
+        The reader has a CNN, or none, and no answers; its block is not the first one.
+        """
 
     def step(self, state: Any, tokens: npt.NDArray[np.int64]) -> Array:
         """One more token (B,) a row -> the logits (B, V) of the next one. Changes the state."""

@@ -122,7 +122,7 @@ def demo_folder() -> Path:
 
 def _adapter_configs(folder: Path) -> list[Path]:
     """The adapters' configurations in a model folder; one adapter alone is enough."""
-    paths = [folder / name / "adapter_config.json" for name in ("detector", "ivg")]
+    paths = [folder / name / "adapter_config.json" for name in ("joint", "detector", "ivg")]
     return [path for path in paths if path.is_file()]
 
 

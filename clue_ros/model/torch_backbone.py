@@ -362,6 +362,30 @@ class TorchBackbone:
         state = State(adapter, cache, asked.attention_mask, lengths + 1)
         return state, _array(self.model.logits(last))
 
+    @with_room(2)
+    @torch.inference_mode()
+    def attend_and_read(
+        self, features: Array, prompts: Prompts, reader: Reader
+    ) -> tuple[Attention, State, Array]:
+        """See `Backbone`."""
+        kept: list[torch.Tensor] = []
+        layer = self.model.model.model.language_model.layers[reader.block]
+        handle = layer.self_attn.register_forward_hook(
+            lambda _module, _arguments, out: kept.append(out[1])
+        )
+        try:
+            state, logits = self.read(features, prompts, reader.adapter)
+        finally:
+            handle.remove()
+        words = self._tensors(features, prompts)[1].query_mask
+        maps = attention_map(kept[0][..., : words.shape[1]], words, self.model.grid)
+        if reader.cnn is None:
+            return Attention(_array(maps), None), state, logits
+        head = self._head(reader)
+        assert isinstance(head, CnnHead)
+        chance = probability(head(maps), reader.temperature)
+        return Attention(_array(maps), _array(chance)), state, logits
+
     @with_room(1)
     @torch.inference_mode()
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
