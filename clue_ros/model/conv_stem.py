@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clue_ros.model.details import averaging, detailed_size, details_of
+from clue_ros.model.details import averaging, detailed_size, details_of, has_patches
 
 EFFICIENTNET_LITE0: dict[str, Any] = {
     "first": 32,
@@ -103,8 +103,10 @@ class ConvStem(nn.Conv2d):
     """Frozen features of a picture, projected to the tower's width, and SigLIP's patches: the sum.
 
     It stands where SigLIP has its patch convolution, and is itself the projection; `patches` is
-    SigLIP's. sizes: see EFFICIENTNET_LITE0, and `clue_ros.model.details`. grid: tokens a side, of
-    details only. Raises ValueError for sizes that do not fit together.
+    SigLIP's, or None where `patches` is false in the sizes: then the tower sees nothing but what
+    the frozen network makes of the picture. sizes: see EFFICIENTNET_LITE0, and
+    `clue_ros.model.details`. grid: tokens a side, of details only. Raises ValueError for sizes that
+    do not fit together.
     """
 
     def __init__(
@@ -132,7 +134,8 @@ class ConvStem(nn.Conv2d):
         super().__init__(total, width, 1)
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
-        self.patches = nn.Conv2d(3, width, patch_size, patch_size)
+        raw = has_patches(sizes)
+        self.patches = nn.Conv2d(3, width, patch_size, patch_size) if raw else None
         self.first = FrozenConv(3, int(sizes["first"]), 3, 2)
         self.stages = nn.ModuleList(stages)
         self._folds = folds
@@ -153,9 +156,8 @@ class ConvStem(nn.Conv2d):
         parts = [self.levels(picture)] if missing else []
         if held is not None:
             parts.append(held.to(picture))
-        seen = torch.cat(parts, dim=1)
-        total: torch.Tensor = self.patches(picture) + super().forward(seen)
-        return total
+        projected: torch.Tensor = super().forward(torch.cat(parts, dim=1))
+        return projected if self.patches is None else projected + self.patches(picture)
 
     @contextmanager
     def holding(self, features: torch.Tensor | None) -> Iterator[None]:

@@ -71,6 +71,11 @@ def details_of(sizes: Mapping[str, Any] | None) -> Details | None:
     return Details(side, read)
 
 
+def has_patches(sizes: Mapping[str, Any]) -> bool:
+    """Whether a stem of these sizes has SigLIP's patch convolution beside its features."""
+    return bool(sizes.get("patches", True))
+
+
 def details_in(vision_config: Any) -> Details | None:
     """`details_of` the stem of a vision_config, which need not have one."""
     return details_of(getattr(vision_config, "conv_stem", None))

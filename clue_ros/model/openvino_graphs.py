@@ -23,7 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
-from clue_ros.model.details import details_in
+from clue_ros.model.details import details_in, has_patches
 from clue_ros.model.tensors import SCALE, Mapped
 
 Node = Any  # an output of the graph
@@ -203,9 +203,11 @@ def _stem(weights: Weights, path: str, vision: Any, picture: Node, details: Node
     """Frozen features of a picture projected to the tower's width (`conv_stem.ConvStem`)."""
     levels = _levels(weights, path, vision, picture)
     seen = op.concat(levels if details is None else [*levels, details], 1)
-    patch = vision.patch_size
     projected = _convolution(weights, path.removesuffix("."), seen, 1, None)
-    return op.add(projected, _convolution(weights, f"{path}patches", picture, patch, None))
+    if not has_patches(vision.conv_stem):
+        return projected
+    patches = _convolution(weights, f"{path}patches", picture, vision.patch_size, None)
+    return op.add(projected, patches)
 
 
 def levels_graph(weights: Weights, config: Any) -> openvino.Model:

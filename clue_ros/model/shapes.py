@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clue_ros.model.details import details_of
+from clue_ros.model.details import details_of, has_patches
 
 TEXT, TOWER = "language_model.model.", "vision_tower."
 PATCHES = f"{TOWER}embeddings.patch_embedding."
@@ -85,6 +85,7 @@ def _stem(sizes: Any, width: int, patch: int) -> dict[str, Shape]:
             total += out * max(1, patch // reduced) ** 2
     details = details_of(sizes)
     total += 0 if details is None else details.channels(sizes)
-    found[f"{PATCHES}patches"] = (width, 3, patch, patch)
+    if has_patches(sizes):
+        found[f"{PATCHES}patches"] = (width, 3, patch, patch)
     found[PATCHES.removesuffix(".")] = (width, total, 1, 1)
     return found

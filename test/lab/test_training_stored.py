@@ -11,7 +11,7 @@ import pytest
 import torch
 from drawn_scenes import RGB, draw_scene, random_scenes
 from it2p_files import write_it2p
-from tiny_model import DETAILED_STEM, SMALL_STEM, write_random_model
+from tiny_model import DETAILED_STEM, SIZES, SMALL_STEM, write_random_model
 
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
@@ -20,7 +20,7 @@ from clue_ros.lab.options import read_options
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.augment import LARGEST_ZOOM, cropped, zoomed
-from clue_ros.lab.training.base import BaseOptions, add_arguments
+from clue_ros.lab.training.base import BaseOptions, add_arguments, adopt, drop_patches
 from clue_ros.lab.training.datasets import TrainingData, load_training_data
 from clue_ros.lab.training.decoder import decoder_groups, train_decoder
 from clue_ros.lab.training.loop import TrainingSettings
@@ -28,7 +28,9 @@ from clue_ros.lab.training.packing import PackedDecoder
 from clue_ros.lab.training.stored import StoredPool, drawn, stem_features
 from clue_ros.lab.training.vision import VisionTeacher, batch_tensor, load_teacher, train_vision
 from clue_ros.model.checkpoint import load_checkpoint
+from clue_ros.model.config import tiny_config
 from clue_ros.model.openvino_backbone import OpenVinoBackbone
+from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import load_model
 
@@ -247,3 +249,29 @@ def test_versions_are_mirrored_zoomed_and_cropped() -> None:
     assert {picture.mirror for picture in made} == {(False, False), (True, False)}
     assert 2 <= sum(picture.subject is not None for picture in made) <= 25
     assert len({len(picture.scene.objects) for picture in made}) > 1
+
+
+def test_features_take_over_what_they_can_of_the_patches(root: Path, data: TrainingData) -> None:
+    """A base without patches: the rest of --init is kept, and the projection stands in for them."""
+    plain: Any = load_model(root / "model").model
+    tokenizer = load_processor(root / "model").tokenizer
+    sizes = {**DETAILED_STEM, "patches": False}
+    config = tiny_config(len(tokenizer), **SIZES, conv_stem=sizes)
+    model: Any = paligemma_class(config)(config)
+    assert adopt(model, tokenizer, str(root / "model")) == len(tokenizer)
+    old = plain.model.vision_tower.embeddings.patch_embedding
+    stem = model.model.vision_tower.embeddings.patch_embedding
+    assert stem.patches is None
+    assert torch.equal(stem.weight, old.weight)
+    scenes = [data.held_out[i] for i in range(4)]
+    pixels, features = batch_tensor(scenes, CPU), stem_features(scenes, CPU)
+    with torch.no_grad(), stem.holding(features), old.holding(features):
+        before = (stem(pixels) - old(pixels)).square().mean()
+        drop_patches(model, str(root / "model"), data, seed=0)
+        after = (stem(pixels) - old(pixels)).square().mean()
+    assert after < 0.5 * before
+
+
+def test_dropping_patches_needs_pictures_with_features(root: Path) -> None:
+    with pytest.raises(ClueError, match="--no-patches needs --init"):
+        options(root, "--no-patches")

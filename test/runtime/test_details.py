@@ -180,3 +180,26 @@ def test_features_can_be_held_for_a_while_only() -> None:
         assert stem(picture).shape == (1, 12, 8, 8)
     with pytest.raises(ValueError, match="reads details too"):
         stem(picture)
+
+
+def test_a_stem_without_patches_sees_its_features_alone(tmp_path: Path, fresh_seed: int) -> None:
+    """The same as one whose patches have no weight, by both backbones."""
+    with_zeros = write_random_model(tmp_path / "zeros", seed=4, conv_stem=DETAILED_STEM)
+    without = Path(shutil.copytree(with_zeros, tmp_path / "without"))
+    weights = load_file(with_zeros / "model.safetensors")
+    names = [name for name in weights if ".patch_embedding.patches." in name]
+    assert len(names) == 2
+    for name in names:
+        weights[name] = torch.zeros_like(weights[name])
+    save_file(weights, with_zeros / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: weight for name, weight in weights.items() if name not in names},
+        without / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    config = json.loads((without / "config.json").read_text())
+    config["vision_config"]["conv_stem"]["patches"] = False
+    (without / "config.json").write_text(json.dumps(config))
+    picture = image(fresh_seed, 90, 120)
+    for old, new in zip(by_both(with_zeros), by_both(without), strict=True):
+        assert np.abs(old.look(picture) - new.look(picture)).max() < 1e-5
