@@ -54,7 +54,8 @@ GELU = "gelu_pytorch_tanh"
 CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
 _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
-_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")  # the code that a cached graph is of
+_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
+"""The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
