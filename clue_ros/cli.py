@@ -103,6 +103,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
+        "features": Command("clue_ros.lab.training.stored", "a stem's features of scenes, stored"),
         "objects": Command(
             "clue_ros.lab.simulator.object_list", "list the scanned objects of folders"
         ),

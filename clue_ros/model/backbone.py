@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs a PaliGemma 2: a few calls on numpy arrays, whichever engine computes them.
 
-    look(pixels)                        features           vision tower and projector, once an image
+    look(pixels, detailed)              features           vision tower and projector, once an image
     attend(features, prompts, reader)   probability, map   adapter A, blocks 0 .. half; eq. 1, eq. 2
     read(features, prompts, adapter)    state, logits      adapter B reads the prompt
     step(state, tokens)                 logits             one more token a row
@@ -15,7 +15,7 @@ width, V the vocabulary, g the grid's side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -76,8 +76,12 @@ class Backbone(Protocol):
     def load_adapter(self, name: str, folder: Path) -> None:
         """Read an adapter of peft's format under a name of its own. Raises ModelError."""
 
-    def look(self, pixels: Array) -> Array:
-        """(n, 3, S, S) in -1..1 -> features (n, N, D)."""
+    def look(self, pixels: Array, detailed: Sequence[Array] = ()) -> Array:
+        """(n, 3, S, S) in -1..1 -> features (n, N, D).
+
+        detailed: the same n pictures, (3, h, w) in -1..1 each, for a model whose stem reads details
+        (`clue_ros.model.details`).
+        """
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """Read one block's attention. features: (B or 1, N, D)."""

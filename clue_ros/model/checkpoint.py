@@ -38,6 +38,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
+from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -177,7 +178,7 @@ class Checkpoint:
 
     def look(self, *images: npt.NDArray[np.uint8]) -> Array:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
-        return self.backbone.look(prepare_images(self.processor, images))
+        return look_at(self.backbone, self.processor, images)
 
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
@@ -325,6 +326,13 @@ def _finite(chance: float) -> float:
     if not math.isfinite(chance):
         raise ModelError("the detector's output is not a number: its weights are broken")
     return float(chance)
+
+
+def look_at(backbone: Backbone, processor: Any, images: Sequence[npt.NDArray[np.uint8]]) -> Array:
+    """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
+    details = details_in(backbone.config.vision_config)
+    detailed = [] if details is None else detailed_pictures(images, details.side)
+    return backbone.look(prepare_images(processor, images), detailed)
 
 
 def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpoint:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
+from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
@@ -53,7 +54,8 @@ GELU = "gelu_pytorch_tanh"
 CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
 _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
-_SOURCES = ("openvino_graphs.py", "lora.py", "tensors.py")  # the code that a cached graph is of
+_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
+"""The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
@@ -389,12 +391,40 @@ class OpenVinoBackbone:
         weights = sum(tensor.values.nbytes for tensor in self._stored.values())
         return weights + sum(lora.nbytes for lora in self._lora.values())
 
-    def look(self, pixels: Array) -> Array:
+    def look(self, pixels: Array, detailed: Sequence[Array] = ()) -> Array:
         """See `Backbone`."""
         from clue_ros.model.openvino_graphs import Weights, vision_graph
 
+        feed = {"pixels": pixels}
+        if detailed:
+            feed["details"] = self.details(detailed)
         graph = self._graph(("vision",), lambda: vision_graph(Weights(self._stored), self.config))
-        return np.array(graph({"pixels": pixels})["features"])
+        return np.array(graph(feed)["features"])
+
+    def stem_features(self, pixels: Array, detailed: Sequence[Array]) -> Array:
+        """All frozen features of a stem with details, (n, C, g, g); arguments as for `look`."""
+        from clue_ros.model.openvino_graphs import Weights, levels_graph
+
+        graph = self._graph(("levels",), lambda: levels_graph(Weights(self._stored), self.config))
+        return np.concatenate([graph({"pixels": pixels})["levels"], self.details(detailed)], 1)
+
+    def details(self, pictures: Sequence[Array]) -> Array:
+        """The stem's second reading of pictures (3, h, w) in -1..1: (n, C, g, g)."""
+        from clue_ros.model.openvino_graphs import Weights, details_graph
+
+        read = details_in(self.config.vision_config)
+        if read is None:
+            raise ValueError("this model's stem reads no details")
+        graph = self._graph(("details",), lambda: details_graph(Weights(self._stored), self.config))
+        found = []
+        for picture in pictures:
+            feed = {"picture": picture[None]}
+            for place, (stage, fold) in enumerate(read.read):
+                reduced = stage_stride(self.config.vision_config.conv_stem, stage)
+                for name, side in zip(("rows", "columns"), picture.shape[1:], strict=True):
+                    feed[f"{name}{place}"] = averaging(side // reduced, fold * self._grid)
+            found.append(np.array(graph(feed)["details"]))
+        return np.concatenate(found)
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""

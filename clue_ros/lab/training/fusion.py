@@ -96,7 +96,7 @@ def train_policy(options: PolicyOptions) -> None:
     if ivg is None:
         ivg = folder / IVG
     checkpoint = load_checkpoint(options.model, device=options.device, detector=detector, ivg=ivg)
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
     samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
     seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
     odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))

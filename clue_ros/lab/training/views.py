@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     checkpoint = load_checkpoint(options.model, device=options.device, ivg=options.ivg)
     if checkpoint.ivg.num_views < 2:
         raise ClueError(f"{folder / SETTINGS_FILE}: num_views is 1, there are no further views")
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
     samples = held_out_adapter_samples(
         data, checkpoint.ivg.instruction, per_picture=options.per_image
     )
