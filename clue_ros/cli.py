@@ -9,7 +9,7 @@
     clue export M --out FOLDER                     write a model with weights of 8 bits
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
-    clue train base|average|detector|ivg           train a stage of a model
+    clue train base|average|detector|ivg|joint     train a stage of a model
     clue train oracle|policy|views|wrapper|full    train the rest, or all of it
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
@@ -96,6 +96,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "average": Command("clue_ros.lab.training.average", "the mean of several backbones"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
+        "joint": Command("clue_ros.lab.training.joint", "one adapter that judges and replies"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "views": Command("clue_ros.lab.training.views", "when a box needs further views"),
@@ -106,6 +107,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     },
     "data": {
         "tabletop": Command("clue_ros.lab.simulator.command", "render simulated scenes"),
+        "features": Command("clue_ros.lab.training.stored", "a stem's features of scenes, stored"),
         "objects": Command(
             "clue_ros.lab.simulator.object_list", "list the scanned objects of folders"
         ),

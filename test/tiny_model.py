@@ -47,6 +47,8 @@ SMALL_STEM: dict[str, Any] = {
     "read": [1, 2, 3],
 }
 """Sizes of a convolutional stem that fits the patches of SIZES."""
+DETAILED_STEM: dict[str, Any] = {**SMALL_STEM, "details": {"side": 128, "read": [[2, 2], [3, 1]]}}
+"""The same with a second reading of the picture, at 128 pixels."""
 
 
 def write_random_model(

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs a PaliGemma 2: a few calls on numpy arrays, whichever engine computes them.
 
-    look(pixels)                        features           vision tower and projector, once an image
+    look(pixels, detailed)              features           vision tower and projector, once an image
     attend(features, prompts, reader)   probability, map   adapter A, blocks 0 .. half; eq. 1, eq. 2
     read(features, prompts, adapter)    state, logits      adapter B reads the prompt
     step(state, tokens)                 logits             one more token a row
+    attend_and_read(...)                all of these       one adapter does both, in one pass
 
 `openvino_backbone` runs them as graphs on a CPU; `torch_backbone` is transformers' PaliGemma with
 peft's adapters, on any device and for training. Shapes: B prompts, N image tokens, D the decoder's
@@ -14,7 +15,7 @@ width, V the vocabulary, g the grid's side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from clue_ros.model.prompts import Prompts
 
 DETECTOR, IVG = "detector", "ivg"  # adapters A and B (section III)
+JOINT = "joint"  # one adapter for both; loaded, it has the name IVG
 Array = npt.NDArray[np.float32]
 
 
@@ -74,14 +76,26 @@ class Backbone(Protocol):
     def load_adapter(self, name: str, folder: Path) -> None:
         """Read an adapter of peft's format under a name of its own. Raises ModelError."""
 
-    def look(self, pixels: Array) -> Array:
-        """(n, 3, S, S) in -1..1 -> features (n, N, D)."""
+    def look(self, pixels: Array, detailed: Sequence[Array] = ()) -> Array:
+        """(n, 3, S, S) in -1..1 -> features (n, N, D).
+
+        detailed: the same n pictures, (3, h, w) in -1..1 each, for a model whose stem reads details
+        (`clue_ros.model.details`).
+        """
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """Read one block's attention. features: (B or 1, N, D)."""
 
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[Any, Array]:
         """Read B prompts without suffixes. Returns a state, for `step`, and the logits (B, V)."""
+
+    def attend_and_read(
+        self, features: Array, prompts: Prompts, reader: Reader
+    ) -> tuple[Attention, Any, Array]:
+        """`attend` and `read` with the reader's adapter, in one pass over the prompts.
+
+        The reader has a CNN, or none, and no answers; its block is not the first one.
+        """
 
     def step(self, state: Any, tokens: npt.NDArray[np.int64]) -> Array:
         """One more token (B,) a row -> the logits (B, V) of the next one. Changes the state."""

@@ -7,6 +7,7 @@ Its folder holds:
 config.json model.safetensors tokenizer and processor files   the base
 detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "both", `fusion`)
 ivg/        adapter B, ivg.json
+joint/      one adapter for both, with all of these files; where it is, neither of them is needed
 mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
 """
 
@@ -25,7 +26,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
-from clue_ros.model.backbone import DETECTOR, IVG, Array, Backbone, grid_side
+from clue_ros.model.backbone import DETECTOR, IVG, JOINT, Array, Attention, Backbone, grid_side
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
@@ -37,6 +38,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
+from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -145,6 +147,11 @@ class Checkpoint:
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
 
     @property
+    def is_joint(self) -> bool:
+        """Whether one adapter judges and replies (`clue train joint`), in one pass."""
+        return self.detector_or_none is not None and self.detector_or_none.reader.adapter == IVG
+
+    @property
     def policies(self) -> tuple[str, ...]:
         """The policies that these adapters allow, the best one last."""
         names = [ZERO_SHOT]
@@ -171,7 +178,7 @@ class Checkpoint:
 
     def look(self, *images: npt.NDArray[np.uint8]) -> Array:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
-        return self.backbone.look(prepare_images(self.processor, images))
+        return look_at(self.backbone, self.processor, images)
 
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
@@ -179,10 +186,15 @@ class Checkpoint:
         Raises ModelError.
         """
         chances, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
-        chance = float(chances[0])
-        if not math.isfinite(chance):
-            raise ModelError("the detector's output is not a number: its weights are broken")
-        return chance, maps[0]
+        return _finite(chances[0]), maps[0]
+
+    def judge_and_read(self, features: Array, context: str) -> tuple[float, Array, Prefill | None]:
+        """What `judge` gives; and the context as a joint adapter has read it in the same pass."""
+        if not self.is_joint:
+            return *self.judge(features, context), None
+        found, prefill = self._joint(features, context)
+        assert found.probability is not None
+        return _finite(found.probability[0]), found.map[0], prefill
 
     def chances(
         self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
@@ -199,7 +211,11 @@ class Checkpoint:
     def second_opinion(self, features: Array, context: str) -> tuple[float, Prefill]:
         """Probability that adapter B opens with a question, and its prefill, for `speak`."""
         prefill = self._read(features, context)
-        return float(question_share(self.vocabulary, prefill)[0]), prefill
+        return self.question_share(prefill), prefill
+
+    def question_share(self, prefill: Prefill) -> float:
+        """Probability that adapter B, having read this, opens with a question."""
+        return float(question_share(self.vocabulary, prefill)[0])
 
     def opinions(self, features: Array, context: str) -> tuple[list[tuple[float, float]], Prefill]:
         """What detector and adapter B think of `context` in each image of features (n, N, D).
@@ -207,9 +223,14 @@ class Checkpoint:
         Returns the probabilities that `judge` and `second_opinion` give, and adapter B's prefill,
         for `point`.
         """
-        prompts = self.detector.prompts(self.processor, [context] * len(features))
-        detector = self.detector(features, prompts)[0].tolist()
-        prefill = self._read(features, context)
+        if self.is_joint:
+            found, prefill = self._joint(features, context)
+            assert found.probability is not None
+            detector = found.probability.tolist()
+        else:
+            prompts = self.detector.prompts(self.processor, [context] * len(features))
+            detector = self.detector(features, prompts)[0].tolist()
+            prefill = self._read(features, context)
         decoder = question_share(self.vocabulary, prefill).tolist()
         return list(zip(detector, decoder, strict=True)), prefill
 
@@ -261,9 +282,18 @@ class Checkpoint:
         """A context as adapter B has read it, once for each image of features (n, N, D)."""
         if IVG not in self.backbone.adapters:
             raise ModelError(NO_ADAPTER_B)
+        if self.is_joint:  # the same graphs as for both
+            return self._joint(features, context)[1]
         contexts = [context] * len(features)
         prompts = encode_prompts(self.processor, self.ivg.instruction, contexts)
         return read_prompts(self.backbone, features, prompts, IVG)
+
+    def _joint(self, features: Array, context: str) -> tuple[Attention, Prefill]:
+        """A context as a joint adapter has read it, and where its words look."""
+        prompts = self.detector.prompts(self.processor, [context] * len(features))
+        reader = self.detector.reader
+        found, state, logits = self.backbone.attend_and_read(features, prompts, reader)
+        return found, Prefill(logits, state)
 
     def forced(self, features: Array, context: str, question: str) -> tuple[float, int, int]:
         """Teacher forcing: how likely adapter B finds a question to a context.
@@ -291,6 +321,20 @@ class Checkpoint:
         return self.backbone.memory_bytes() + head + masks
 
 
+def _finite(chance: float) -> float:
+    """Raises ModelError for a probability that is none."""
+    if not math.isfinite(chance):
+        raise ModelError("the detector's output is not a number: its weights are broken")
+    return float(chance)
+
+
+def look_at(backbone: Backbone, processor: Any, images: Sequence[npt.NDArray[np.uint8]]) -> Array:
+    """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
+    details = details_in(backbone.config.vision_config)
+    detailed = [] if details is None else detailed_pictures(images, details.side)
+    return backbone.look(prepare_images(processor, images), detailed)
+
+
 def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpoint:
     """Load a model; settings: attributes of `LoadOptions`. What decides is not looked at.
 
@@ -304,18 +348,30 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
     backbone = open_backbone(base, options)
     processor = open_processor(base)
     check_processor(processor, backbone.config, base)
-    dialogue = folder / IVG if options.ivg is None else existing_folder(options.ivg, "adapter B")
+    own = folder / JOINT
+    if detector is None and options.ivg is None and own.is_dir():
+        detector = dialogue = own
+    else:
+        dialogue = folder / IVG
+        if options.ivg is not None:
+            dialogue = existing_folder(options.ivg, "adapter B")
+    joint = _same_folder(detector, dialogue)
     has_detector = detector is not None or (folder / DETECTOR).is_dir()
     if not has_detector and dialogue.is_dir():
         detector = FIRST_TOKEN  # adapter B alone: its own first token says whether to ask
     trained = Path(detector or folder / DETECTOR).expanduser()
     judge = None
     if has_detector or detector is not None:
-        judge = open_detector(backbone, processor, detector or trained)
+        adapter = IVG if joint else DETECTOR
+        judge = open_detector(backbone, processor, detector or trained, adapter=adapter)
     ivg = IvgSettings()
     if dialogue.is_dir():
         ivg = load_ivg_settings(dialogue)
-        backbone.load_adapter(IVG, dialogue)
+        if joint:
+            assert judge is not None
+            _check_joint(judge, ivg, dialogue)
+        else:
+            backbone.load_adapter(IVG, dialogue)
     try:
         vocabulary = Vocabulary(processor.tokenizer, backbone.config.text_config.vocab_size)
     except ValueError as error:
@@ -343,6 +399,24 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
     )
+
+
+def _same_folder(detector: str | Path | None, dialogue: Path) -> bool:
+    """Whether one folder holds the adapter that judges and replies."""
+    if detector is None or str(detector) in BASELINES or not dialogue.is_dir():
+        return False
+    return Path(detector).expanduser().resolve() == dialogue.resolve()
+
+
+def _check_joint(judge: Detector, ivg: IvgSettings, folder: Path) -> None:
+    """Raises ModelError for an adapter that cannot judge and reply in one pass."""
+    settings = judge.settings
+    if settings.head != "cnn" or settings.block < 1 or settings.instruction != ivg.instruction:
+        raise ModelError(
+            f"{folder} is no joint adapter: it has head {settings.head!r}, block {settings.block}"
+            f" and the words {settings.instruction!r} and {ivg.instruction!r}; train one with"
+            " `clue train joint`"
+        )
 
 
 def open_backbone(base: Path, options: LoadOptions) -> Backbone:

@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from clue_ros.errors import ClueError, ModelError
-from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG, JOINT
 from clue_ros.model.config import EXPORTED, read_config
 from clue_ros.model.loading import (
     WEIGHTS,
@@ -85,7 +85,7 @@ def export_model(model: str, out: Path) -> int:
     for path in base.iterdir():
         if path.suffix in (".json", ".model") and path.name != "config.json":
             shutil.copy(path, out / path.name)
-    for name in (DETECTOR, IVG):
+    for name in (DETECTOR, IVG, JOINT):
         if (folder / name).is_dir():
             shutil.copytree(folder / name, out / name)
     write_json(out / "config.json", {**content, EXPORTED: INT8})

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
+from clue_ros.model.details import details_of
 from clue_ros.model.tensors import Mapped, read_entries, read_tensors
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def demo_folder() -> Path:
 
 def _adapter_configs(folder: Path) -> list[Path]:
     """The adapters' configurations in a model folder; one adapter alone is enough."""
-    paths = [folder / name / "adapter_config.json" for name in ("detector", "ivg")]
+    paths = [folder / name / "adapter_config.json" for name in ("joint", "detector", "ivg")]
     return [path for path in paths if path.is_file()]
 
 
@@ -313,6 +314,10 @@ def check_config(place: object, content: Mapping[str, Any]) -> None:
         if kind != want:
             raise ModelError(f"{place}: the {name} is of type {kind}, want {want}")
     check_sizes(place, content, least=1)
+    try:
+        details_of(content["vision_config"].get("conv_stem"))
+    except ModelError as error:
+        raise ModelError(f"{place}: {error}") from error
 
 
 _WIDTHS = (

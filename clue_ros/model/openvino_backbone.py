@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
+from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
@@ -53,7 +54,8 @@ GELU = "gelu_pytorch_tanh"
 CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
 _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
-_SOURCES = ("openvino_graphs.py", "lora.py", "tensors.py")  # the code that a cached graph is of
+_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
+"""The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
@@ -324,12 +326,14 @@ class _Compiler:
 class State:
     """B prompts that were read.
 
-    keys, values: of each segment of blocks, (blocks, B, K, P, d) with room for P tokens. length:
+    cut: the block before which the segments are cut, 0: nowhere. keys, values: of each segment of
+    blocks, (blocks, B, K, P, d) with room for P tokens. length:
     the tokens in use, with the padding of shorter prompts. mask: (B, 1, 1, P), HIDDEN where nothing
     may look. positions: (B,) of the next token, counted from 1.
     """
 
     adapter: str | None
+    cut: int
     keys: list[Array]
     values: list[Array]
     length: int
@@ -387,18 +391,50 @@ class OpenVinoBackbone:
         weights = sum(tensor.values.nbytes for tensor in self._stored.values())
         return weights + sum(lora.nbytes for lora in self._lora.values())
 
-    def look(self, pixels: Array) -> Array:
+    def look(self, pixels: Array, detailed: Sequence[Array] = ()) -> Array:
         """See `Backbone`."""
         from clue_ros.model.openvino_graphs import Weights, vision_graph
 
+        feed = {"pixels": pixels}
+        if detailed:
+            feed["details"] = self.details(detailed)
         graph = self._graph(("vision",), lambda: vision_graph(Weights(self._stored), self.config))
-        return np.array(graph({"pixels": pixels})["features"])
+        return np.array(graph(feed)["features"])
+
+    def stem_features(self, pixels: Array, detailed: Sequence[Array]) -> Array:
+        """All frozen features of a stem with details, (n, C, g, g); arguments as for `look`."""
+        from clue_ros.model.openvino_graphs import Weights, levels_graph
+
+        graph = self._graph(("levels",), lambda: levels_graph(Weights(self._stored), self.config))
+        return np.concatenate([graph({"pixels": pixels})["levels"], self.details(detailed)], 1)
+
+    def details(self, pictures: Sequence[Array]) -> Array:
+        """The stem's second reading of pictures (3, h, w) in -1..1: (n, C, g, g)."""
+        from clue_ros.model.openvino_graphs import Weights, details_graph
+
+        read = details_in(self.config.vision_config)
+        if read is None:
+            raise ValueError("this model's stem reads no details")
+        graph = self._graph(("details",), lambda: details_graph(Weights(self._stored), self.config))
+        found = []
+        for picture in pictures:
+            feed = {"picture": picture[None]}
+            for place, (stage, fold) in enumerate(read.read):
+                reduced = stage_stride(self.config.vision_config.conv_stem, stage)
+                for name, side in zip(("rows", "columns"), picture.shape[1:], strict=True):
+                    feed[f"{name}{place}"] = averaging(side // reduced, fold * self._grid)
+            found.append(np.array(graph(feed)["details"]))
+        return np.concatenate(found)
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""
         feed = self._feed(features, prompts)
         for first, end in self._segments(reader.block, reader.block):
             feed["hidden"] = self._run(reader.adapter, first, end, feed)["through"]
+        return self._attended(feed, prompts, reader)
+
+    def _attended(self, feed: dict[str, Array], prompts: Prompts, reader: Reader) -> Attention:
+        """What a reader makes of the hidden states before its block."""
         words = prompts.query_mask.astype(np.float32)
         feed["words"] = np.pad(words, ((0, 0), (0, feed["hidden"].shape[1] - words.shape[1])))
         own = reader.adapter if self._merges else None
@@ -428,9 +464,33 @@ class OpenVinoBackbone:
 
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[State, Array]:
         """See `Backbone`."""
-        feed, keys, values = self._feed(features, prompts), [], []
+        cut = 0 if self._merges else self._cut
+        _, state, logits = self._read(features, prompts, adapter, cut, None)
+        return state, logits
+
+    def attend_and_read(
+        self, features: Array, prompts: Prompts, reader: Reader
+    ) -> tuple[Attention, State, Array]:
+        """See `Backbone`. The decoder is cut before the block that is read."""
+        if reader.answers is not None or not 0 < reader.block < self._blocks:
+            raise ValueError(f"{reader} cannot be read beside a reply")
+        found, state, logits = self._read(features, prompts, reader.adapter, reader.block, reader)
+        assert found is not None
+        return found, state, logits
+
+    def _read(
+        self,
+        features: Array,
+        prompts: Prompts,
+        adapter: str | None,
+        cut: int,
+        reader: Reader | None,
+    ) -> tuple[Attention | None, State, Array]:
+        feed, keys, values, attention = self._feed(features, prompts), [], [], None
         rows, length = prompts.input_ids.shape
-        for first, end in self._segments(self._cut, self._blocks):
+        for first, end in _spans(cut, self._blocks):
+            if reader is not None and first == reader.block:
+                attention = self._attended(dict(feed), prompts, reader)
             found = self._run(adapter, first, end, feed)
             feed["hidden"] = found["through"]
             keys.append(_with_room(found["new_keys"], length))
@@ -439,7 +499,8 @@ class OpenVinoBackbone:
         mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
         mask[..., :length] = feed["mask"][..., :length]
         logits = self._logits(feed["hidden"][np.arange(rows), lengths - 1])
-        return State(adapter, keys, values, length, mask, lengths + 1), logits
+        state = State(adapter, cut, keys, values, length, mask, lengths + 1)
+        return attention, state, logits
 
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
         """See `Backbone`."""
@@ -451,7 +512,7 @@ class OpenVinoBackbone:
         cos, sin = self._rotary(state.positions[:, None])
         mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
         feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
-        spans = self._segments(self._cut, self._blocks)
+        spans = _spans(state.cut, self._blocks)
         for (first, end), keys, values in zip(spans, state.keys, state.values, strict=True):
             found = self._run(state.adapter, first, end, feed, keys, values)
             feed["hidden"] = found["through"]
@@ -466,6 +527,7 @@ class OpenVinoBackbone:
         """See `Backbone`."""
         return State(
             state.adapter,
+            state.cut,
             [np.repeat(keys, count, 1) for keys in state.keys],
             [np.repeat(values, count, 1) for values in state.values],
             state.length,
@@ -509,8 +571,7 @@ class OpenVinoBackbone:
 
     def _segments(self, cut: int, end: int) -> list[tuple[int, int]]:
         """The segments of blocks up to `end`: one where adapters are merged, else cut in two."""
-        edges = [0, end] if self._merges or not 0 < cut < end else [0, cut, end]
-        return [(a, b) for a, b in pairwise(edges) if a < b]
+        return _spans(0 if self._merges else cut, end)
 
     def _run(
         self,
@@ -573,6 +634,12 @@ class OpenVinoBackbone:
                 self._stored, PROJECTIONS, self._blocks, self._rank()
             )
         return self._inputs[adapter]
+
+
+def _spans(cut: int, end: int) -> list[tuple[int, int]]:
+    """The segments of blocks up to `end`, cut before a block; 0: not cut."""
+    edges = [0, cut, end] if 0 < cut < end else [0, end]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def _with_room(cache: Array, length: int) -> Array:

@@ -13,7 +13,7 @@ query heads a key/value head, d the head size, N image tokens, r the rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
+from clue_ros.model.details import details_in, has_patches
 from clue_ros.model.tensors import SCALE, Mapped
 
 Node = Any  # an output of the graph
@@ -148,14 +149,11 @@ def _relu6(node: Node) -> Node:
     return op.clamp(node, 0.0, 6.0)
 
 
-def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
-    """Frozen features of a picture projected to the tower's width (`conv_stem.ConvStem`)."""
-    sizes, patch = vision.conv_stem, vision.patch_size
-    grid, side = vision.image_size // patch, -(-vision.image_size // 2)
+def _stages(weights: Weights, path: str, sizes: Any, picture: Node) -> Iterator[Node]:
+    """Each stage's output of a stem's frozen network (`conv_stem.ConvStem`)."""
     features = _relu6(_convolution(weights, f"{path}first", picture, 2, "same_upper"))
-    reduced, channels, levels = 2, int(sizes["first"]), []
+    channels = int(sizes["first"])
     for number, (blocks, _kernel, stride, expansion, out) in enumerate(sizes["stages"]):
-        reduced *= stride
         for block in range(blocks):
             name, step = f"{path}stages.{number}.{block}.", 1 if block else stride
             wide = features
@@ -165,13 +163,29 @@ def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
             narrow = _convolution(weights, f"{name}project", wide, 1, None)
             features = op.add(narrow, features) if step == 1 and channels == out else narrow
             channels = out
-            side = -(-side // step)
+        yield features
+
+
+def _unit(level: Node, fold: int) -> Node:
+    """Cells folded into channels, of unit size."""
+    if fold > 1:
+        level = op.space_to_depth(level, "depth_first", fold)
+    return op.mvn(level, _ints(1), True, 1e-5, "inside_sqrt")
+
+
+def _levels(weights: Weights, path: str, vision: Any, picture: Node) -> list[Node]:
+    """Frozen features of a picture (`conv_stem.ConvStem.levels`)."""
+    sizes, patch = vision.conv_stem, vision.patch_size
+    grid, side = vision.image_size // patch, -(-vision.image_size // 2)
+    reduced, levels = 2, []
+    outputs = _stages(weights, path, sizes, picture)
+    for number, (features, stage) in enumerate(zip(outputs, sizes["stages"], strict=True)):
+        reduced *= stage[2]
+        side = -(-side // stage[2])
         if number not in sizes["read"]:
             continue
-        fold, level = max(1, patch // reduced), features
-        if fold > 1:
-            level = op.space_to_depth(level, "depth_first", fold)
-        level = op.mvn(level, _ints(1), True, 1e-5, "inside_sqrt")
+        fold = max(1, patch // reduced)
+        level = _unit(features, fold)
         if side // fold != grid:
             level = op.interpolate(
                 level,
@@ -182,9 +196,47 @@ def _stem(weights: Weights, path: str, vision: Any, picture: Node) -> Node:
                 coordinate_transformation_mode="half_pixel",
             )
         levels.append(level)
-    seen = op.concat(levels, 1)
+    return levels
+
+
+def _stem(weights: Weights, path: str, vision: Any, picture: Node, details: Node | None) -> Node:
+    """Frozen features of a picture projected to the tower's width (`conv_stem.ConvStem`)."""
+    levels = _levels(weights, path, vision, picture)
+    seen = op.concat(levels if details is None else [*levels, details], 1)
     projected = _convolution(weights, path.removesuffix("."), seen, 1, None)
-    return op.add(projected, _convolution(weights, f"{path}patches", picture, patch, None))
+    if not has_patches(vision.conv_stem):
+        return projected
+    patches = _convolution(weights, f"{path}patches", picture, vision.patch_size, None)
+    return op.add(projected, patches)
+
+
+def levels_graph(weights: Weights, config: Any) -> openvino.Model:
+    """Pixels (n, 3, S, S) in -1..1 -> the stem's frozen features `levels` (n, C, g, g)."""
+    vision = config.vision_config
+    pixels = _input("pixels", -1, 3, vision.image_size, vision.image_size)
+    levels = _levels(weights, f"{TOWER}embeddings.patch_embedding.", vision, pixels)
+    return openvino.Model([_result("levels", op.concat(levels, 1))], [pixels], "levels")
+
+
+def details_graph(weights: Weights, config: Any) -> openvino.Model:
+    """A picture (1, 3, h, w) in -1..1 at its own aspect -> `details` (1, C, g, g) of the stem.
+
+    rows0, columns0, rows1, ...: of each stage that is read, the matrices of `details.averaging`.
+    """
+    vision = config.vision_config
+    details, grid = details_in(vision), vision.image_size // vision.patch_size
+    assert details is not None
+    picture = _input("picture", 1, 3, -1, -1)
+    path = f"{TOWER}embeddings.patch_embedding."
+    outputs = list(_stages(weights, path, vision.conv_stem, picture))
+    inputs, levels = [picture], []
+    for place, (stage, fold) in enumerate(details.read):
+        rows = _input(f"rows{place}", fold * grid, -1)
+        columns = _input(f"columns{place}", fold * grid, -1)
+        inputs += [rows, columns]
+        across = op.matmul(outputs[stage], columns, False, True)
+        levels.append(_unit(op.matmul(rows, across, False, False), fold))
+    return openvino.Model([_result("details", op.concat(levels, 1))], inputs, "details")
 
 
 def _linear(weights: Weights, name: str, hidden: Node) -> Node:
@@ -199,14 +251,21 @@ def _layer_norm(weights: Weights, name: str, hidden: Node, eps: float) -> Node:
 
 
 def vision_graph(weights: Weights, config: Any) -> openvino.Model:
-    """Pixels (n, 3, S, S) in -1..1 -> features (n, N, D)."""
+    """Pixels (n, 3, S, S) in -1..1 -> features (n, N, D).
+
+    details: (n, C, g, g), of a stem that reads them (`details_graph`).
+    """
     vision = config.vision_config
     side, patch, width = vision.image_size, vision.patch_size, vision.hidden_size
     heads, eps = vision.num_attention_heads, vision.layer_norm_eps
     pixels = _input("pixels", -1, 3, side, side)
-    path = f"{TOWER}embeddings.patch_embedding."
+    path, inputs = f"{TOWER}embeddings.patch_embedding.", [pixels]
     if getattr(vision, "conv_stem", None):
-        seen = _stem(weights, path, vision, pixels)
+        read = details_in(vision)
+        if read is not None:
+            channels, grid = read.channels(vision.conv_stem), side // patch
+            inputs.append(_input("details", -1, channels, grid, grid))
+        seen = _stem(weights, path, vision, pixels, inputs[1] if read is not None else None)
     else:
         seen = _convolution(weights, path.removesuffix("."), pixels, patch, None)
     tokens = (side // patch) ** 2
@@ -231,7 +290,7 @@ def vision_graph(weights: Weights, config: Any) -> openvino.Model:
         hidden = op.add(hidden, _linear(weights, f"{name}mlp.fc2", wide))
     hidden = _layer_norm(weights, f"{TOWER}post_layernorm", hidden, eps)
     features = _linear(weights, "multi_modal_projector.linear", hidden)
-    return openvino.Model([_result("features", features)], [pixels], "vision")
+    return openvino.Model([_result("features", features)], inputs, "vision")
 
 
 # ------------------------------------------------------------------------------------ decoder

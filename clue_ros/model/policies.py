@@ -137,16 +137,21 @@ class Detector:
     def _read(self, view: View, context: str) -> tuple[AmbiguityEstimate, _Read]:
         """The estimate, and the context as adapter B has read it if it was asked too."""
         start = time.perf_counter()
-        probability, attention = self.checkpoint.judge(view.features, context)
+        probability, attention, first = self.checkpoint.judge_and_read(view.features, context)
         peaks = find_peaks(attention, view.width, view.height)
-        probability, read = self._second_opinion(probability, view, context, peaks)
+        probability, read = self._second_opinion(probability, view, context, peaks, first)
         seconds = time.perf_counter() - start
         return AmbiguityEstimate(probability, self.threshold, attention, peaks, seconds), read
 
     def _second_opinion(
-        self, probability: float, view: View, context: str, peaks: Sequence[Peak]
+        self,
+        probability: float,
+        view: View,
+        context: str,
+        peaks: Sequence[Peak],
+        first: Prefill | None,
     ) -> tuple[float, _Read]:
-        return probability, _Read()
+        return probability, _Read(first)
 
     def _read_further(self, further: Array, context: str) -> Prefill | None:
         return None
@@ -221,9 +226,17 @@ class Both(Detector):
         return super().threshold
 
     def _second_opinion(
-        self, probability: float, view: View, context: str, peaks: Sequence[Peak]
+        self,
+        probability: float,
+        view: View,
+        context: str,
+        peaks: Sequence[Peak],
+        first: Prefill | None,
     ) -> tuple[float, _Read]:
-        own, first = self.checkpoint.second_opinion(view.features, context)
+        if first is None:
+            own, first = self.checkpoint.second_opinion(view.features, context)
+        else:  # the detector's adapter has read it
+            own = self.checkpoint.question_share(first)
         opinions, read = [(probability, own)], _Read(first)
         agreed_by_one = self.fusion.agreed(opinions)
         if self.fusion.is_sure(agreed_by_one):

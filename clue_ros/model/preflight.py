@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from clue_ros.errors import ModelError
+from clue_ros.model.backbone import JOINT
 from clue_ros.model.config import read_config
 from clue_ros.model.fusion import SETTINGS_FILE
 from clue_ros.model.hub import (
@@ -248,9 +249,11 @@ def _find(report: Report, part: Part, options: LoadOptions) -> Any:
         for name in ADAPTERS
         if source.has(f"{name}/{ADAPTER_FILE}") or Path(source.place, name).is_dir()
     }
+    if source.has(f"{JOINT}/{ADAPTER_FILE}"):  # one for both, and before them
+        report.adapters = dict.fromkeys(ADAPTERS, source.part(JOINT))
     if source.has(MASK_DECODER):
         report.mask_decoder = MASK_DECODER
-    configs = [f"{name}/{ADAPTER_FILE}" for name in ADAPTERS]
+    configs = [f"{name}/{ADAPTER_FILE}" for name in (*ADAPTERS, JOINT)]
     found = next((name for name in configs if source.has(name)), None)
     if found is not None and not source.has("config.json"):
         named = named_base(source.read(found))

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from clue_ros.model.details import details_of, has_patches
+
 TEXT, TOWER = "language_model.model.", "vision_tower."
 PATCHES = f"{TOWER}embeddings.patch_embedding."
 EMBEDDINGS, HEAD = f"{TEXT}embed_tokens.weight", "language_model.lm_head.weight"
@@ -81,6 +83,9 @@ def _stem(sizes: Any, width: int, patch: int) -> dict[str, Shape]:
             channels = out
         if number in sizes["read"]:
             total += out * max(1, patch // reduced) ** 2
-    found[f"{PATCHES}patches"] = (width, 3, patch, patch)
+    details = details_of(sizes)
+    total += 0 if details is None else details.channels(sizes)
+    if has_patches(sizes):
+        found[f"{PATCHES}patches"] = (width, 3, patch, patch)
     found[PATCHES.removesuffix(".")] = (width, total, 1, 1)
     return found

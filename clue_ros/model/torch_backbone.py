@@ -11,7 +11,7 @@ attention weights and Gemma 2's softcap exists in no other kernel that returns t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from clue_ros.model.adapters import Adapters
 from clue_ros.model.attention import attention_map, min_max
 from clue_ros.model.backbone import Array, Attention, Reader
 from clue_ros.model.config import read_config
+from clue_ros.model.conv_stem import holding
+from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.export import check_no_export
 from clue_ros.model.heads import AnswerHead, CnnHead, Head, probability
@@ -87,14 +89,32 @@ class TorchModel:
         tensors = [*self.model.parameters(), *self.model.buffers(), *quantization_state(self.model)]
         return sum({t.data_ptr(): t.numel() * t.element_size() for t in tensors}.values())
 
-    def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
+    def look(
+        self, pixel_values: torch.Tensor, stem_features: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Vision tower and projector.
 
-        (B, 3, S, S) in -1..1 -> (B, N, D) features in the decoder's width.
+        (B, 3, S, S) in -1..1 -> (B, N, D) features in the decoder's width. stem_features: what
+        `ConvStem.holding` takes, of these pictures.
         """
         pixels = pixel_values.to(self.device, self.dtype)
-        features: torch.Tensor = self.model.model.get_image_features(pixels).pooler_output
+        with holding(self.model.model.vision_tower, stem_features):
+            features: torch.Tensor = self.model.model.get_image_features(pixels).pooler_output
         return features
+
+    def details(self, pictures: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """The stem's second reading of pictures (3, h, w) in -1..1; None for no picture."""
+        if not pictures:
+            return None
+        stem = self.model.model.vision_tower.embeddings.patch_embedding
+        found: torch.Tensor = stem.details([p.to(self.device, self.dtype) for p in pictures])
+        return found
+
+    def image_details(self, *images: npt.NDArray[np.uint8]) -> torch.Tensor | None:
+        """`details` of images, uint8 RGB (H, W, 3) each; None for a stem that reads none."""
+        read = details_in(self.config.vision_config)
+        pictures = [] if read is None else detailed_pictures(images, read.side)
+        return self.details([torch.from_numpy(picture) for picture in pictures])
 
     def embed(self, input_ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Token embeddings (B, T, D) with the image tokens replaced by `features` (B, N, D).
@@ -329,9 +349,19 @@ class TorchBackbone:
 
     @with_room(2)
     @torch.inference_mode()
-    def look(self, pixels: Array) -> Array:
+    def look(self, pixels: Array, detailed: Sequence[Array] = ()) -> Array:
         """See `Backbone`."""
-        return _array(self.model.look(torch.from_numpy(pixels)))
+        details = self.model.details([torch.from_numpy(picture) for picture in detailed])
+        return _array(self.model.look(torch.from_numpy(pixels), details))
+
+    @torch.inference_mode()
+    def stem_features(self, pixels: Array, detailed: Sequence[Array]) -> Array:
+        """All frozen features of a stem with details, (n, C, g, g); arguments as for `look`."""
+        stem = self.model.model.model.vision_tower.embeddings.patch_embedding
+        levels = stem.levels(torch.from_numpy(pixels).to(self.model.device, self.model.dtype))
+        details = self.model.details([torch.from_numpy(picture) for picture in detailed])
+        assert details is not None
+        return _array(torch.cat([levels, details], dim=1))
 
     @with_room(2)
     @torch.inference_mode()
@@ -361,6 +391,30 @@ class TorchBackbone:
         last = hidden[torch.arange(len(lengths), device=hidden.device), lengths - 1]
         state = State(adapter, cache, asked.attention_mask, lengths + 1)
         return state, _array(self.model.logits(last))
+
+    @with_room(2)
+    @torch.inference_mode()
+    def attend_and_read(
+        self, features: Array, prompts: Prompts, reader: Reader
+    ) -> tuple[Attention, State, Array]:
+        """See `Backbone`."""
+        kept: list[torch.Tensor] = []
+        layer = self.model.model.model.language_model.layers[reader.block]
+        handle = layer.self_attn.register_forward_hook(
+            lambda _module, _arguments, out: kept.append(out[1])
+        )
+        try:
+            state, logits = self.read(features, prompts, reader.adapter)
+        finally:
+            handle.remove()
+        words = self._tensors(features, prompts)[1].query_mask
+        maps = attention_map(kept[0][..., : words.shape[1]], words, self.model.grid)
+        if reader.cnn is None:
+            return Attention(_array(maps), None), state, logits
+        head = self._head(reader)
+        assert isinstance(head, CnnHead)
+        chance = probability(head(maps), reader.temperature)
+        return Attention(_array(maps), _array(chance)), state, logits
 
     @with_room(1)
     @torch.inference_mode()

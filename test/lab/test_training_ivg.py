@@ -26,7 +26,7 @@ from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write
 from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training import ivg
+from clue_ros.lab.training import detector, ivg, joint
 from clue_ros.lab.training.decoder import held_out_losses
 from clue_ros.lab.training.ivg import PAPER, combine, loss_counts, summed_losses
 from clue_ros.lab.training.ivg_data import (
@@ -145,6 +145,44 @@ def command(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         return tmp_path / "out"
 
     return train
+
+
+def test_one_adapter_learns_to_judge_and_to_reply(
+    command: Callable[..., Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ivg, "add_arguments", joint.add_arguments)
+    monkeypatch.setattr(ivg, "run", joint.run)
+    monkeypatch.setattr(detector, "HEAD_STEPS", 3)
+    monkeypatch.setattr(joint, "EMBEDDED", {**joint.EMBEDDED, "head_batches": 1})
+    out = command("--recipe", "embedded", "--data", "tabletop", "--detector-weight", "0.5")
+    row = log(tmp_path / "run" / "joint")[0]
+    look = 0.15 * row["look"] + 0.15 * row["point"]
+    assert row["loss"] == pytest.approx(row["suffix"] + look + 0.5 * row["decide"], abs=2e-3)
+    settings = json.loads((out / "detector.json").read_text())
+    assert (settings["instruction"], settings["head"]) == ("clarify", "cnn")
+    checkpoint = load_checkpoint(root / "model", device="cpu", detector=out, ivg=out)
+    assert checkpoint.is_joint
+    assert checkpoint.backbone.adapters == ("ivg",)
+    features = checkpoint.look(noise(0)())
+    chance, _, prefill = checkpoint.judge_and_read(features, "the red block")
+    assert 0 < chance < 1
+    assert checkpoint.speak(features, "the red block", "grounding", prefill).codes is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [(("--together", "2"), "one training pair a sequence"), (("--data", "invig"), "threshold")],
+)
+def test_what_joint_training_cannot_do_is_refused(
+    command: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.setattr(ivg, "add_arguments", joint.add_arguments)
+    monkeypatch.setattr(ivg, "run", joint.run)
+    with pytest.raises(ClueError, match=message):
+        command(*more)
 
 
 def log(folder: Path) -> list[dict[str, float]]:

@@ -157,6 +157,55 @@ def test_the_base_alone_and_each_adapter_stay_apart(
         assert np.abs(mine - their).max() < 10 * CLOSE
 
 
+@pytest.fixture(scope="module")
+def joint_model(random_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose adapter B judges too."""
+    folder = tmp_path_factory.mktemp("joint") / "model"
+    own = Path(shutil.copytree(random_model, folder)) / "joint"
+    shutil.move(folder / IVG, own)
+    settings = json.loads((folder / DETECTOR / "detector.json").read_text())
+    (own / "detector.json").write_text(json.dumps({**settings, "instruction": "clarify"}))
+    shutil.copy(folder / DETECTOR / "head.safetensors", own)
+    shutil.rmtree(folder / DETECTOR)
+    return folder
+
+
+def test_one_adapter_judges_and_replies_in_one_pass(
+    joint_model: Path, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for checkpoint in both(joint_model):
+        backbone, reader = checkpoint.backbone, checkpoint.detector.reader
+        assert checkpoint.is_joint
+        assert backbone.adapters == (IVG,)
+        features = np.concatenate([checkpoint.look(image(seed)) for seed in (1, 2)])
+        prompts = checkpoint.detector.prompts(checkpoint.processor, REQUESTS[1:])
+        attention, state, logits = backbone.attend_and_read(features, prompts, reader)
+        apart = backbone.attend(features, prompts, reader)
+        assert attention.probability is not None
+        assert apart.probability is not None
+        assert np.abs(attention.map - apart.map).max() < CLOSE
+        assert np.abs(attention.probability - apart.probability).max() < CLOSE
+        assert np.abs(logits - backbone.read(features, prompts, IVG)[1]).max() < CLOSE
+        tokens = logits.argmax(1)
+        found.append([*attention, logits, backbone.step(state, tokens)])
+        with monkeypatch.context() as patch:  # nothing is read twice
+            patch.setattr(type(backbone), "attend", None)
+            chance, _, prefill = checkpoint.judge_and_read(features[:1], REQUESTS[1])
+            assert chance == pytest.approx(float(apart.probability[0]), abs=CLOSE)
+            assert prefill is not None
+    for ours, theirs in zip(*found, strict=True):
+        assert np.abs(ours - theirs).max() < CLOSE
+
+
+def test_a_joint_adapter_of_two_instructions_is_refused(joint_model: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(joint_model / "joint", tmp_path / "joint"))
+    settings = json.loads((own / "detector.json").read_text())
+    (own / "detector.json").write_text(json.dumps({**settings, "instruction": "detect"}))
+    with pytest.raises(ModelError, match="no joint adapter"):
+        load_checkpoint(joint_model, detector=own, ivg=own)
+
+
 def test_a_long_reply_outgrows_the_room_of_its_state(pair: tuple[Checkpoint, Checkpoint]) -> None:
     found = []
     for parts in pair:

@@ -6,8 +6,10 @@ that every stage of training takes both.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from clue_ros.dialogue.types import Box
 from clue_ros.images import load_image
-from clue_ros.lab.data.it2p import It2pImage, Point
+from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p
 from clue_ros.lab.simulator.optics import instance_grid
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.worlds import BASIC_COLORS
@@ -136,3 +138,17 @@ def it2p_scene(record: It2pImage) -> Scene:
         box = Box(*region.box).in_fractions(width, height).as_tuple()
         objects.append(SceneObject("block", block.color, box))
     return Scene(image, tuple(objects), instance_grid(instances))
+
+
+def it2p_scenes(root: Path | None, split: str) -> tuple[list[Scene], list[It2pImage]]:
+    """IT2P photographs of a split and their records; one with an unknown colour is left out."""
+    records: list[It2pImage] = []
+    scenes: list[Scene] = []
+    if root is not None:
+        for record in load_it2p(root).select(split):
+            try:
+                scenes.append(it2p_scene(record))
+                records.append(record)
+            except ValueError as error:
+                print(f"left out: {error}", file=sys.stderr)
+    return scenes, records

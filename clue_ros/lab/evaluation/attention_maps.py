@@ -113,7 +113,7 @@ class MapReader:
     def _encode(self, image: ImageArray, text: str) -> tuple[torch.Tensor, Prompts]:
         """Features and prompt; activates the detector's adapter."""
         pixels = self._processor.image_processor(Image.fromarray(image), return_tensors="pt")
-        features = self.backbone.look(pixels["pixel_values"])
+        features = self.backbone.look(pixels["pixel_values"], self.backbone.image_details(image))
         if self._detector is None:
             prompts = encode_prompts(self._processor, "detect", [text])
             return features, prompts.to(self.backbone.device)

@@ -133,11 +133,12 @@ class MapCache:
 
     @torch.inference_mode()
     def _image_maps(self, image: LabelledImage) -> Tensor:
-        picture = Image.fromarray(image.load())
+        seen = image.load()
+        picture = Image.fromarray(seen)
         pixels = self._processor.image_processor(picture, return_tensors="pt")["pixel_values"]
         texts = [text for text, _ in image.sentences]
         prompts = encode_prompts(self._processor, self._instruction, texts)
-        features = self.backbone.look(pixels)
+        features = self.backbone.look(pixels, self.backbone.image_details(seen))
         return block_maps(self.backbone, features, prompts.to(self.backbone.device)).cpu()
 
 

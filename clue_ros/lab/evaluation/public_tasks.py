@@ -45,12 +45,12 @@ from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import WORLDS
 from clue_ros.model.backbone import Array
-from clue_ros.model.checkpoint import open_backbone
+from clue_ros.model.checkpoint import look_at, open_backbone
 from clue_ros.model.decoding import Vocabulary, read_prompts, reply_to
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import find_base, find_model
 from clue_ros.model.location_tokens import decode_box, nearest_valid
-from clue_ros.model.prompts import encode_prompts, open_processor, prepare_images
+from clue_ros.model.prompts import encode_prompts, open_processor
 from clue_ros.model.tasks import ANSWER, DETECT
 
 CROPS = 2  # objects of a scene that are asked about in crops
@@ -90,7 +90,7 @@ class BaseModel:
 
     def look(self, image: Rgb) -> Array:
         """An image, uint8 RGB (H, W, 3) -> features (1, N, D)."""
-        return self.backbone.look(prepare_images(self.processor, [image]))
+        return look_at(self.backbone, self.processor, [image])
 
     def answers(
         self, features: Array, instruction: str, contexts: Sequence[str], most: int

@@ -85,6 +85,11 @@ class RenderOptions:
         " simpler light; auto: classic, with a warning, where filament cannot run",
         choices=("auto", *RENDERERS),
     )
+    width: int | None = option(
+        None,
+        "pixels of the widest picture of a shard; default: the world's own (rich 400, table 448)",
+        type=at_least(64),
+    )
     processes: int = option(
         max(1, (os.cpu_count() or 2) - 1),
         "number of processes that render shards",
@@ -113,9 +118,9 @@ class RenderOptions:
     def open(
         self, spec: WorldSpec, index: int, width: int | None = None
     ) -> TabletopWorld | TableWorld:
-        """Open the world that draws one shard."""
+        """Open the world that draws one shard. width: pixels; None is that of the options."""
         seed = shards.shard_seed(self.split, self.seed, index, self.world)
-        return open_world(spec, seed, width, self.renderer)
+        return open_world(spec, seed, self.width if width is None else width, self.renderer)
 
 
 @lru_cache(maxsize=1)
@@ -169,7 +174,8 @@ def with_renderer(options: RenderOptions) -> RenderOptions:
 def write_shards(options: RenderOptions) -> None:
     """Render the missing shards and keep those that exist.
 
-    ClueError where the existing ones were made with other meshes or by another renderer.
+    ClueError where the existing ones were made with other meshes, by another renderer or in
+    another width.
     """
     if options.meshes is not None:
         for problem in read_meshes(options.meshes).problems:
@@ -185,6 +191,9 @@ def write_shards(options: RenderOptions) -> None:
                 f"{path}: was drawn by the renderer {found}, and {options.renderer} would draw the"
                 f" rest: give --renderer {found}, or another folder with --out"
             )
+        if (width := shards.width_of(path)) != options.width:
+            own = "the world's own width" if width is None else f"--width {width}"
+            raise ClueError(f"{path}: was drawn in {own}; give that, or another folder with --out")
 
     wanted = -(-options.scenes // spec.scenes_per_shard)
     missing = [i for i in range(wanted) if not options.path(i).exists()]
@@ -212,7 +221,7 @@ def _write_shard(options: RenderOptions, count: int, index: int) -> None:
         scenes = [world.scene() for _ in range(count)]
         shards.write_shard(
             options.path(index), scenes, options.world,
-            spec=spec, meshes=digest, renderer=options.renderer,
+            spec=spec, meshes=digest, renderer=options.renderer, width=options.width,
         )  # fmt: skip
     finally:
         world.close()
@@ -224,7 +233,7 @@ def write_pictures(options: RenderOptions) -> None:
     The ground truth: kind, color and box [x_min, y_min, x_max, y_max] in pixels of every object.
     """
     options.out.mkdir(parents=True, exist_ok=True)
-    world = options.open(options.spec()[0], 0, PICTURE_WIDTH)
+    world = options.open(options.spec()[0], 0, options.width or PICTURE_WIDTH)
     for i in range(options.scenes):
         scene = world.scene()
         height, width = scene.image.shape[:2]

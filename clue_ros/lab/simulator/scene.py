@@ -51,12 +51,15 @@ class Scene:
     instances: uint8 (M, M), a square grid over the whole image: 0 is background, k is
     objects[k - 1].
     masks: the same at the picture's own size, uint8 (H, W); None where it was not kept.
+    features: a stem's frozen features of this picture, int8 (C, g, g)
+    (`clue_ros.lab.training.stored`); None where they were not computed ahead.
     """
 
     image: Image
     objects: tuple[SceneObject, ...]
     instances: npt.NDArray[np.uint8]
     masks: npt.NDArray[np.uint8] | None = None
+    features: npt.NDArray[np.int8] | None = None
 
     def coverage(self, grid: int) -> npt.NDArray[np.float32]:
         """Fraction of each cell of a (grid, grid) raster that each of the n objects covers.

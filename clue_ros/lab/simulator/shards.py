@@ -7,7 +7,7 @@ SHA-256 of its arrays, checked when it is read.
 A shard is named `WORLD-SPLIT-SEED-INDEX.npz` and holds the names of its world, kinds and colours:
 worlds can share a folder, and a renamed file is detected. A shard of the world `table` also holds
 each object's other names, colours, material and parts, the digest of its assets, and the renderer
-that drew it.
+that drew it. A shard of another width than its world's holds that width.
 """
 
 from __future__ import annotations
@@ -92,7 +92,14 @@ def _decode(data: Any, sizes: Any, flag: int) -> Iterator[npt.NDArray[np.uint8]]
             yield np.asarray(image, dtype=np.uint8)
 
 
-def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str, renderer: str) -> Arrays:
+def _pack(
+    scenes: list[Scene],
+    world: str,
+    spec: WorldSpec,
+    meshes: str,
+    renderer: str,
+    width: int | None,
+) -> Arrays:
     """Scenes as flat arrays; `write_shard` describes the arguments."""
     objects = [o for scene in scenes for o in scene.objects]
     kinds = list(spec.kinds)
@@ -114,6 +121,8 @@ def _pack(scenes: list[Scene], world: str, spec: WorldSpec, meshes: str, rendere
             arrays["meshes"] = np.array(meshes)
     if renderer:
         arrays["renderer"] = np.array(renderer)
+    if width is not None:
+        arrays["width"] = np.array(width)
     bgr = (scene.image[..., ::-1] for scene in scenes)
     arrays["jpeg"], arrays["jpeg_sizes"] = _encode(".jpg", bgr)
     return arrays | {
@@ -190,13 +199,14 @@ def write_shard(
     spec: WorldSpec | None = None,
     meshes: str = "",
     renderer: str = "",
+    width: int | None = None,
 ) -> None:
     """Write a shard atomically: a reader sees the whole file or none.
 
     spec: the world with the user's own kinds; meshes: the digest of the user's meshes; renderer: of
-    a world that has several.
+    a world that has several; width: pixels of the widest picture, if it is not the world's own.
     """
-    arrays = _pack(scenes, world, spec or world_spec(world), meshes, renderer)
+    arrays = _pack(scenes, world, spec or world_spec(world), meshes, renderer, width)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, open(partial, "wb") as file:
         content: Any = {"sha256": _digest(arrays), **arrays}
@@ -278,6 +288,12 @@ def meshes_of(path: Path) -> str:
     """The digest of the user's meshes in a shard; "" for none."""
     digest = _read_array(path, "meshes")
     return "" if digest is None else str(digest)
+
+
+def width_of(path: Path) -> int | None:
+    """The width that a shard was drawn in, pixels; None for its world's own."""
+    width = _read_array(path, "width")
+    return None if width is None else int(width)
 
 
 def renderer_of(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,10 +24,14 @@ UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
 DEVELOPED = 0.6  # share of pictures that a camera's own processing changes
 RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
 CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
+ZOOM_MARGIN = (0.03, 0.3)  # on each side of what is zoomed at, as a share of its longer side
+LARGEST_ZOOM = 0.8  # longer side of what is zoomed at, with its margins, as a share of the picture
+CUT = 0.02  # share of an object's box that may reach into it from outside
 CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
 _BANK = 48  # textures to choose from
 
 Mirror = tuple[bool, bool]  # left-right, top-bottom
+Shape = tuple[int, ...]  # height and width of a picture
 NO_MIRROR: Mirror = (False, False)
 
 
@@ -47,16 +52,19 @@ class Picture:
 class ScenePool:
     """Pictures resized to (size, size), with their objects.
 
-    records: of a pool of IT2P photographs, in the order of the scenes.
+    size: None keeps the pictures as they are. records: of a pool of IT2P photographs, in the order
+    of the scenes.
     """
 
     def __init__(
-        self, scenes: Iterable[Scene], size: int, records: Sequence[It2pImage] | None = None
+        self, scenes: Iterable[Scene], size: int | None, records: Sequence[It2pImage] | None = None
     ) -> None:
         self.records = records
         self._scenes: list[Scene] = []
         for scene in scenes:
-            image = cv2.resize(scene.image, (size, size), interpolation=cv2.INTER_AREA)
+            image: npt.NDArray[Any] = scene.image
+            if size is not None:
+                image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
             self._scenes.append(
                 Scene(np.asarray(image, dtype=np.uint8), scene.objects, scene.instances)
             )
@@ -84,11 +92,15 @@ class ScenePool:
         if turns and photos:
             scene = turned(scene, int(rng.integers(0, 4)))
         scene = shifted(scene, rng)
-        image = exposed(relit(scene.image, scene.instances, rng, tables=not photos), rng)
-        if rng.uniform() < DEVELOPED:
-            image = developed(image, rng)
-        scene = Scene(image, scene.objects, scene.instances)
-        return Picture(scene, mirror, self.record(index))
+        return Picture(photographed(scene, rng, tables=not photos), mirror, self.record(index))
+
+
+def photographed(scene: Scene, rng: np.random.Generator, *, tables: bool) -> Scene:
+    """The scene relit, exposed and developed at random. tables: also with another table."""
+    image = exposed(relit(scene.image, scene.instances, rng, tables=tables), rng)
+    if rng.uniform() < DEVELOPED:
+        image = developed(image, rng)
+    return Scene(image, scene.objects, scene.instances)
 
 
 def _with_boxes(
@@ -126,7 +138,7 @@ def turned(scene: Scene, quarters: int) -> Scene:
 
 def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
     """Scaled and moved at random, with every object kept wholly inside the picture."""
-    size = scene.image.shape[0]
+    height, width = scene.image.shape[:2]
     if not scene.objects:
         return scene
     lo = np.min([o.box[:2] for o in scene.objects], axis=0)
@@ -138,8 +150,8 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
     move = np.where(
         low < high, rng.uniform(np.minimum(low, high), np.maximum(low, high)), (low + high) / 2
     )
-    matrix = np.array([[scale, 0, move[0] * size], [0, scale, move[1] * size]])
-    image = cv2.warpAffine(scene.image, matrix, (size, size), borderMode=cv2.BORDER_REPLICATE)
+    matrix = np.array([[scale, 0, move[0] * width], [0, scale, move[1] * height]])
+    image = cv2.warpAffine(scene.image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE)
     small = scene.instances.shape[0]
     matrix[:, 2] = move * small
     instances = cv2.warpAffine(scene.instances, matrix, (small, small), flags=cv2.INTER_NEAREST)
@@ -150,15 +162,18 @@ def shifted(scene: Scene, rng: np.random.Generator) -> Scene:
     return _with_boxes(scene, np.asarray(image, np.uint8), np.asarray(instances, np.uint8), boxes)
 
 
-def cropped(scene: Scene, target: int, rng: np.random.Generator) -> tuple[Scene, int] | None:
+def cropped(
+    scene: Scene, target: int, rng: np.random.Generator, *, keeps_aspect: bool = False
+) -> tuple[Scene, int] | None:
     """The picture around an object, resized to the same size, and the object's new index.
+
+    keeps_aspect: the crop is not stretched; its longer side is the picture's.
 
     The crop has a margin of CROP_MARGIN of the box's sides and, in four draws of ten, sides of
     equal length; otherwise the picture is stretched to a square, as the processor does. Objects of
     which the crop shows little are left out of its objects and stay in its picture. None if too
     little of the object itself is shown.
     """
-    size, small = scene.image.shape[0], scene.instances.shape[0]
     x0, y0, x1, y1 = scene.objects[target].box
     width, height = x1 - x0, y1 - y0
     margin = float(rng.uniform(*CROP_MARGIN)) * np.array([width, height])
@@ -167,30 +182,85 @@ def cropped(scene: Scene, target: int, rng: np.random.Generator) -> tuple[Scene,
         half[:] = half.max()
     center = np.array([x0 + x1, y0 + y1]) / 2 + rng.uniform(-0.3, 0.3, 2) * margin
     low, high = np.maximum(center - half, 0), np.minimum(center + half, 1)
+    part, shown = _part(scene, low, high, CROP_CELLS, keeps_aspect=keeps_aspect)
+    return (part, shown.index(target)) if target in shown else None
+
+
+def zoomed(scene: Scene, rng: np.random.Generator) -> Scene | None:
+    """A part of the picture that shows some of the objects larger, each wholly; at its own aspect.
+
+    The part has the objects nearest to one of them, a margin of ZOOM_MARGIN of its sides, and sides
+    of at most LARGEST_ZOOM of the picture's. None where it would cut another object.
+    """
+    count = len(scene.objects)
+    if not count:
+        return None
+    boxes = np.array([o.box for o in scene.objects])
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    target = middles[int(rng.integers(count))]
+    order = np.argsort(((middles - target) ** 2).sum(1), kind="stable")
+    chosen = order[: int(rng.integers(1, count + 1))]
+    low, high = boxes[chosen, :2].min(0), boxes[chosen, 2:].max(0)
+    margins = rng.uniform(*ZOOM_MARGIN, (2, 2)) * max(high - low)
+    low, high = np.maximum(low - margins[0], 0), np.minimum(high + margins[1], 1)
+    short = (high - low).max() / 2 - (high - low)  # no side is less than half of the other
+    low, high = np.maximum(low - short.clip(0) / 2, 0), np.minimum(high + short.clip(0) / 2, 1)
+    if (high - low).max() > LARGEST_ZOOM:
+        return None
+    cut = [i for i in range(count) if i not in chosen and _overlap(boxes[i], low, high) > CUT]
+    part, shown = _part(scene, low, high, 0.0, keeps_aspect=True)
+    return part if not cut and {*shown} == {int(i) for i in chosen} else None
+
+
+def _overlap(box: npt.NDArray[Any], low: npt.NDArray[Any], high: npt.NDArray[Any]) -> float:
+    """The share of a box that lies in a window."""
+    sides = np.minimum(box[2:], high) - np.maximum(box[:2], low)
+    return float(np.prod(sides.clip(0)) / np.prod(box[2:] - box[:2]))
+
+
+def _part(
+    scene: Scene,
+    low: npt.NDArray[Any],
+    high: npt.NDArray[Any],
+    least: float,
+    *,
+    keeps_aspect: bool,
+) -> tuple[Scene, list[int]]:
+    """A window onto the picture as a scene, and which objects it still has.
+
+    low, high: the window's corners (x, y), fractions. least: share of the window that an object
+    covers at least to be kept.
+    """
+    shape, small = scene.image.shape[:2], scene.instances.shape[0]
     scale = 1 / (high - low)
 
-    def part(image: npt.NDArray[np.uint8], side: int, flags: int) -> npt.NDArray[np.uint8]:
-        matrix = np.array([[scale[0], 0, -low[0] * scale[0]], [0, scale[1], -low[1] * scale[1]]])
-        matrix[:, 2] *= side
+    def part(
+        image: npt.NDArray[np.uint8], width: int, height: int, flags: int
+    ) -> npt.NDArray[np.uint8]:
+        stretch = scale * (width / image.shape[1], height / image.shape[0])
+        shift = -low * scale * (width, height)
+        matrix = np.array([[stretch[0], 0, shift[0]], [0, stretch[1], shift[1]]])
         return np.asarray(
-            cv2.warpAffine(image, matrix, (side, side), flags=flags,
+            cv2.warpAffine(image, matrix, (width, height), flags=flags,
                            borderMode=cv2.BORDER_REPLICATE), np.uint8
         )  # fmt: skip
 
-    instances = part(scene.instances, small, cv2.INTER_NEAREST)
+    instances = part(scene.instances, small, small, cv2.INTER_NEAREST)
     cells = np.bincount(instances.ravel(), minlength=len(scene.objects) + 1)[1:]
-    shown = [i for i in range(len(scene.objects)) if cells[i] >= CROP_CELLS * small * small]
-    if target not in shown:
-        return None
-    numbers = np.zeros(len(scene.objects) + 1, np.uint8)
+    shown = [i for i in range(len(scene.objects)) if cells[i] and cells[i] >= least * small * small]
+    numbers = np.zeros(256, np.uint8)
     objects = []
     for k, i in enumerate(shown):
         numbers[i + 1] = k + 1
         box = (np.array(scene.objects[i].box).reshape(2, 2) - low) * scale
         a, b, c, d = (float(v) for v in box.clip(0, 1).ravel())
         objects.append(replace(scene.objects[i], box=(a, b, c, d)))
-    image = part(scene.image, size, cv2.INTER_LINEAR)
-    return Scene(image, tuple(objects), numbers[instances]), shown.index(target)
+    size = np.array(shape[::-1])
+    if keeps_aspect:
+        pixels = (high - low) * size
+        size = np.maximum(1, np.rint(pixels * max(shape) / pixels.max())).astype(int)
+    image = part(scene.image, int(size[0]), int(size[1]), cv2.INTER_LINEAR)
+    return Scene(image, tuple(objects), numbers[instances]), shown
 
 
 @cache
@@ -201,21 +271,21 @@ def texture_bank() -> tuple[textures.Texture, ...]:
     return tuple(makers[i % len(makers)](rng) for i in range(_BANK))
 
 
-def _smooth(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
-    """A smooth field (size, size) in about -1..1: two cells to five a side."""
+def _smooth(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float32]:
+    """A smooth field (H, W) in about -1..1: two cells to five a side."""
     cells = rng.uniform(-1, 1, (int(rng.integers(2, 6)),) * 2).astype(np.float32)
-    return np.asarray(cv2.resize(cells, (size, size), interpolation=cv2.INTER_LINEAR))
+    return np.asarray(cv2.resize(cells, shape[::-1], interpolation=cv2.INTER_LINEAR))
 
 
-def _texture(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
-    """A texture of the bank turned, scaled and tinted, float32 (size, size, 3) in 0..255."""
+def _texture(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float32]:
+    """A texture of the bank turned, scaled and tinted, float32 (H, W, 3) in 0..255."""
     bank = texture_bank()
     texture = bank[int(rng.integers(len(bank)))]
     side = texture.shape[0]
     turn = cv2.getRotationMatrix2D(
-        (side / 2, side / 2), rng.uniform(0, 360), rng.uniform(0.4, 2.0) * size / side
+        (side / 2, side / 2), rng.uniform(0, 360), rng.uniform(0.4, 2.0) * max(shape) / side
     )
-    turned = cv2.warpAffine(texture, turn, (size, size), borderMode=cv2.BORDER_REFLECT_101)
+    turned = cv2.warpAffine(texture, turn, shape[::-1], borderMode=cv2.BORDER_REFLECT_101)
     tint = rng.uniform(0.4, 1.1) * (1 + rng.uniform(-0.2, 0.2, 3))
     return np.asarray(turned * tint, dtype=np.float32)
 
@@ -223,24 +293,25 @@ def _texture(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
 def on_another_table(
     image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator
 ) -> Image:
-    """The picture (S, S, 3) with a texture laid over what is no object, more or less opaque.
+    """The picture (H, W, 3) with a texture laid over what is no object, more or less opaque.
 
     instances: (M, M), 0 where there is no object. What lies close to an object stays.
     """
-    size = image.shape[0]
+    shape = image.shape[:2]
     rim = cv2.dilate((instances > 0).astype(np.uint8), np.ones((2 * RIM_CELLS + 1,) * 2, np.uint8))
-    near = cv2.resize(rim.astype(np.float32), (size, size), interpolation=cv2.INTER_LINEAR)
-    near = cv2.GaussianBlur(near, (0, 0), size / 40)[..., None]  # no edge that gives objects away
+    near = cv2.resize(rim.astype(np.float32), shape[::-1], interpolation=cv2.INTER_LINEAR)
+    # Blurred: no edge that gives objects away.
+    near = cv2.GaussianBlur(near, (0, 0), max(shape) / 40)[..., None]
     share = (1 - near) * float(rng.uniform(0.3, 0.95))
-    mixed = (1 - share) * image + share * _texture(rng, size)
+    mixed = (1 - share) * image + share * _texture(rng, shape)
     return np.asarray(mixed.clip(0, 255), dtype=np.uint8)
 
 
 def unevenly_lit(image: Image, rng: np.random.Generator) -> Image:
-    """Light that falls off over the picture (S, S, 3), and is warmer on one side."""
-    size = image.shape[0]
-    gain = 1 + float(rng.uniform(0.1, 0.5)) * _smooth(rng, size)[..., None]
-    warmth = 0.06 * _smooth(rng, size)[..., None] * np.array([1, 0, -1], dtype=np.float32)
+    """Light that falls off over the picture (H, W, 3), and is warmer on one side."""
+    shape = image.shape[:2]
+    gain = 1 + float(rng.uniform(0.1, 0.5)) * _smooth(rng, shape)[..., None]
+    warmth = 0.06 * _smooth(rng, shape)[..., None] * np.array([1, 0, -1], dtype=np.float32)
     return np.asarray((image * gain * (1 + warmth)).clip(0, 255), dtype=np.uint8)
 
 
@@ -253,10 +324,10 @@ def _enhanced(image: Image, rng: np.random.Generator) -> npt.NDArray[np.float32]
     return np.asarray(gray + (found - gray) * float(rng.uniform(0.7, 1.6)), np.float32)
 
 
-def _grain(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
-    """Noise of the sensor (size, size, 3): sigma 2 to 24, more or less coarse and coloured."""
-    gray = rng.standard_normal((size, size, 1), dtype=np.float32)
-    colored = rng.standard_normal((size, size, 3), dtype=np.float32)
+def _grain(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float32]:
+    """Noise of the sensor (H, W, 3): sigma 2 to 24, more or less coarse and coloured."""
+    gray = rng.standard_normal((*shape, 1), dtype=np.float32)
+    colored = rng.standard_normal((*shape, 3), dtype=np.float32)
     share = float(rng.uniform(0, 1))
     noise = np.sqrt(1 - share) * gray + np.sqrt(share) * colored
     width = float(rng.uniform(0, 0.9))
@@ -268,22 +339,23 @@ def _grain(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
 
 
 def developed(image: Image, rng: np.random.Generator) -> Image:
-    """The picture (S, S, 3) as a cheaper camera develops it.
+    """The picture (H, W, 3) as a cheaper camera develops it.
 
     At random, in a camera's order: blur or few pixels, contrast and saturation, noise, sharpening,
     compression. The renderer's own pictures are soft, flat and clean.
     """
-    size = image.shape[0]
+    shape = image.shape[:2]
     softness = rng.uniform()
     if softness < 0.15:
         image = np.asarray(cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.4, 1.0))), np.uint8)
     elif softness < 0.3:
-        coarse = round(size * float(rng.uniform(0.5, 0.9)))
-        small = cv2.resize(image, (coarse, coarse), interpolation=cv2.INTER_AREA)
-        image = np.asarray(cv2.resize(small, (size, size)), np.uint8)
+        share = float(rng.uniform(0.5, 0.9))
+        coarse = (max(1, round(shape[1] * share)), max(1, round(shape[0] * share)))
+        small = cv2.resize(image, coarse, interpolation=cv2.INTER_AREA)
+        image = np.asarray(cv2.resize(small, shape[::-1]), np.uint8)
     found = _enhanced(image, rng) if rng.uniform() < 0.5 else image.astype(np.float32)
     if rng.uniform() < 0.5:
-        found = found + _grain(rng, size)
+        found = found + _grain(rng, shape)
     if rng.uniform() < 0.4:
         blurred = cv2.GaussianBlur(found, (0, 0), float(rng.uniform(0.6, 1.6)))
         found = found + float(rng.uniform(0.3, 2.0)) * (found - blurred)

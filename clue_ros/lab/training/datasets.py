@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.it2p import It2pImage, find_it2p, load_it2p
-from clue_ros.lab.data.it2p_boxes import it2p_scene
+from clue_ros.lab.data.it2p import find_it2p
+from clue_ros.lab.data.it2p_boxes import it2p_scenes
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.public_tasks import PublicTasks, public_tasks
 from clue_ros.lab.language.rich_grammar import RichGrammar
@@ -22,10 +22,15 @@ from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.augment import Picture, ScenePool
 from clue_ros.lab.training.options import SourceOptions, TrainingOptions
+from clue_ros.lab.training.stored import IT2P, StoredPool, stored_paths
+from clue_ros.model.details import details_in
 
 SIMULATED, PHOTOS = "tabletop", "it2p"  # as `--data` calls them
 HELD_OUT = 400  # simulated validation scenes at most
 _SHOWN = 20  # rows named on the terminal; the rest go to the file
+
+
+Pool = ScenePool | StoredPool
 
 
 @dataclass
@@ -38,10 +43,10 @@ class TrainingData:
     PaliGemma's public tasks too (`--tasks public`).
     """
 
-    scenes: ScenePool
-    photos: ScenePool
-    held_out: ScenePool
-    held_out_photos: ScenePool
+    scenes: Pool
+    photos: Pool
+    held_out: Pool
+    held_out_photos: Pool
     world: str = DEFAULT_WORLD
     kinds: tuple[str, ...] = world_spec(DEFAULT_WORLD).kinds
     via: bool = False
@@ -98,12 +103,19 @@ def load_training_data(
         raise ClueError("IT2P not found: set CLUE_IT2P or give --it2p DIR (it holds data/)")
     if photos is None and PHOTOS in sources:
         print("IT2P not found (set CLUE_IT2P): training on simulated scenes alone", file=sys.stderr)
-    scenes = _training_scenes(options) if SIMULATED in sources else iter(())
+    pools: tuple[Pool, Pool, Pool, Pool]
+    if options.features is not None:
+        pools = _stored_pools(options, options.features, photos, sources)
+    else:
+        scenes = _training_scenes(options) if SIMULATED in sources else iter(())
+        pools = (
+            _pool(scenes, size),
+            load_photos(photos, "train", size),
+            load_scenes(options, size) if SIMULATED in sources else ScenePool((), size),
+            load_photos(photos, "val", size),
+        )
     data = TrainingData(
-        _pool(scenes, size),
-        load_photos(photos, "train", size),
-        load_scenes(options, size) if SIMULATED in sources else ScenePool((), size),
-        load_photos(photos, "val", size),
+        *pools,
         options.world,
         all_kinds(options),
         via,
@@ -117,30 +129,54 @@ def load_training_data(
     return data
 
 
-def load_validation_data(options: SourceOptions, size: int) -> TrainingData:
-    """Validation scenes and photographs; the pools to draw training pictures from stay empty."""
+def _stored_pools(
+    options: TrainingOptions, folder: Path, photos: Path | None, sources: Collection[str]
+) -> tuple[Pool, Pool, Pool, Pool]:
+    """The pools of `load_training_data` from the files of `clue data features`.
+
+    All files of `--world` and of each world of `--mix` are used. Raises FileNotFoundError.
+    """
+    worlds = [options.world, *(world for world, _ in options.mix)] if SIMULATED in sources else []
+    made: dict[str, list[Path]] = {"train": [], "val": []}
+    for world in worlds:
+        found = stored_paths(folder, world, "train")
+        if not found:
+            raise FileNotFoundError(
+                f"no features of {world} in {folder}: make them with `clue data features --model"
+                f" MODEL --world {world} --out {folder}`"
+            )
+        made["train"] += found
+    if worlds:
+        made["val"] = stored_paths(folder, options.world, "val")
+    pools: list[Pool] = []
+    for split, paths in made.items():
+        pools.append(StoredPool(paths))
+        _, records = it2p_scenes(photos, split)
+        pools.append(StoredPool(stored_paths(folder, IT2P, split) if records else (), records))
+    scenes, shots, held_out, held_out_shots = pools
+    return scenes, shots, held_out, held_out_shots
+
+
+def load_validation_data(options: SourceOptions, vision_config: Any) -> TrainingData:
+    """Validation scenes and photographs; the pools to draw training pictures from stay empty.
+
+    Pictures have the size of the vision tower's, or their own where its stem reads details.
+    """
+    size = None if details_in(vision_config) is not None else int(vision_config.image_size)
     scenes, photos = load_scenes(options, size), load_photos(it2p_folder(options), "val", size)
     none = ScenePool((), size)
     kinds = kinds_in(options.tabletop, "train", options.world)
     return TrainingData(none, none, scenes, photos, options.world, kinds)
 
 
-def load_scenes(options: SourceOptions, size: int) -> ScenePool:
+def load_scenes(options: SourceOptions, size: int | None) -> ScenePool:
     """Simulated validation scenes of `--world`."""
     return _pool(read_scenes(options.tabletop, "val", HELD_OUT, options.world), size)
 
 
-def load_photos(root: Path | None, split: str, size: int) -> ScenePool:
-    """IT2P photographs of a split; one with an unknown colour is named and left out."""
-    records: list[It2pImage] = []
-    scenes: list[Scene] = []
-    if root is not None:
-        for record in load_it2p(root).select(split):
-            try:
-                scenes.append(it2p_scene(record))
-                records.append(record)
-            except ValueError as error:
-                print(f"left out: {error}", file=sys.stderr)
+def load_photos(root: Path | None, split: str, size: int | None) -> ScenePool:
+    """IT2P photographs of a split."""
+    scenes, records = it2p_scenes(root, split)
     return ScenePool(scenes, size, records)
 
 
@@ -168,7 +204,7 @@ def all_kinds(options: TrainingOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kinds))
 
 
-def _pool(scenes: Iterator[Scene], size: int) -> ScenePool:
+def _pool(scenes: Iterator[Scene], size: int | None) -> ScenePool:
     try:
         return ScenePool(scenes, size)
     except ValueError as error:

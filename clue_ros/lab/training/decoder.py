@@ -84,6 +84,7 @@ def train_decoder(
     notes: Mapping[str, Any] | None = None,
     *,
     tower_rate: float = 0.0,
+    decoder_rate: float = 1.0,
     teaching: Teaching = USUAL,
     alone_share: float = 0.0,
     workers: int = 1,
@@ -93,13 +94,14 @@ def train_decoder(
     """Train projector and decoder of `model` in place; resumes from `folder`.
 
     notes: see `train`. tower_rate: share of the learning rate at which the vision tower learns on;
-    0: it is frozen. teaching: the losses at the end; the held-out figures always have the usual
-    ones, so that runs compare. alone_share: share of the steps before the last tenth with one query
-    a sequence (`is_alone`). workers: of `prefetch`. replicas: threads that share a step.
-    heads: stage 1's, which go on with the dense targets if the tower learns on.
+    0: it is frozen. decoder_rate: the same of projector and decoder; with 0 the tower alone learns,
+    for the decoder and the adapters that there are. teaching: the losses at the end; the held-out
+    figures always have the usual ones, so that runs compare. alone_share: share of the steps before
+    the last tenth with one query a sequence (`is_alone`). workers: of `prefetch`. replicas: threads
+    that share a step. heads: stage 1's, which go on with the dense targets if the tower learns on.
     """
     decoder = PackedDecoder(model, tokenizer, device)
-    groups = decoder_groups(model, tower_rate)
+    groups = decoder_groups(model, tower_rate, decoder_rate)
     if not teaching.dense or tower_rate == 0:
         heads = None
     if heads is not None:
@@ -125,7 +127,12 @@ def train_decoder(
 
     training_mode()
     held_out = held_out_base_samples(data, QUERIES_ALONE)
-    kept = {"tower_rate": tower_rate, "teaching": asdict(teaching), "alone_share": alone_share}
+    kept = {
+        "tower_rate": tower_rate,
+        **({} if decoder_rate == 1 else {"decoder_rate": decoder_rate}),
+        "teaching": asdict(teaching),
+        "alone_share": alone_share,
+    }
     with Replicas(decoder, replicas, heads) as threads:
 
         def draw(step: int) -> list[Share]:
@@ -163,16 +170,17 @@ def held_out_losses(
     return combine(sums, loss_counts(packed, teaching, decoder.first_location), teaching)
 
 
-def decoder_groups(model: Any, tower_rate: float = 0.0) -> list[Group]:
-    """Projector and decoder, and the tower at `tower_rate` of their learning rate."""
+def decoder_groups(model: Any, tower_rate: float = 0.0, decoder_rate: float = 1.0) -> list[Group]:
+    """Projector and decoder, and the tower; each at its share of the learning rate, 0: frozen."""
     tower = model.model.vision_tower
-    tower.requires_grad_(False)
-    groups = scratch_groups((n, p) for n, p in model.named_parameters() if p.requires_grad)
-    if tower_rate > 0:
-        tower.requires_grad_(True)
-        groups += [
-            replace(g, lr_scale=tower_rate) for g in scratch_groups(tower.named_parameters())
-        ]
+    of_tower = {id(p) for p in tower.parameters()}
+    groups: list[Group] = []
+    for rate, learns in ((decoder_rate, False), (tower_rate, True)):
+        parts = [(n, p) for n, p in model.named_parameters() if (id(p) in of_tower) == learns]
+        for _, p in parts:
+            p.requires_grad_(rate > 0)
+        if rate > 0:
+            groups += [replace(g, lr_scale=rate) for g in scratch_groups(parts)]
     return groups
 
 

@@ -43,6 +43,7 @@ from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions, Froze
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
 from clue_ros.lab.training.parallel import autocast
 from clue_ros.lab.training.samples import Sample, one_query_each
+from clue_ros.lab.training.stored import stem_features
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.adapters import Adapters, lora_config
 from clue_ros.model.attention import min_max
@@ -228,7 +229,8 @@ def collate(
 ) -> DetectorBatch:
     """One query a sequence, with prompts and features as at inference; one look a picture."""
     with torch.no_grad(), autocast(device):
-        features = backbone.look(batch_tensor([scene for scene, _ in samples], device))
+        scenes = [scene for scene, _ in samples]
+        features = backbone.look(batch_tensor(scenes, device), stem_features(scenes, device))
     single, rows = one_query_each(samples)
     queries = [query for _, (query,) in single]
     prompts = encode_prompts(processor, queries[0].instruction, [q.context for q in queries])

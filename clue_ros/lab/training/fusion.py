@@ -29,7 +29,7 @@ from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
 from clue_ros.lab.training.views import SceneViews
 from clue_ros.lab.training.zero_shot import train_zero_shot
-from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.backbone import DETECTOR, IVG, JOINT
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
 from clue_ros.model.loading import find_model
@@ -88,12 +88,15 @@ def train_policy(options: PolicyOptions) -> None:
         train_zero_shot(options, options.model, out, options.pictures)
         return
     options.start_device()
-    detector = options.detector
+    folder, detector, ivg = find_model(options.model), options.detector, options.ivg
+    if detector is None and ivg is None and (folder / JOINT).is_dir():
+        detector = ivg = named_folder(options.model, JOINT, "--detector")
     if detector is None:
         detector = named_folder(options.model, DETECTOR, "--detector")
-    ivg = options.ivg if options.ivg is not None else find_model(options.model) / IVG
+    if ivg is None:
+        ivg = folder / IVG
     checkpoint = load_checkpoint(options.model, device=options.device, detector=detector, ivg=ivg)
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
     samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
     seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
     odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))

@@ -52,6 +52,7 @@ from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.torch_backbone import TorchModel
 
 Number = TypeVar("Number", Tensor, float)
+Judge = Callable[[Tensor, Packed], dict[str, Tensor]]
 
 
 def ivg_loss(
@@ -120,7 +121,8 @@ class Teaching:
 
     look, point: weights of `attention_losses`, 0 for none. sigma: width of the location tokens'
     Gaussian targets in bins; 0 for the paper's plain cross-entropy. first_sigma: their width when a
-    stage begins (`at`). dense: weight of the tower's dense targets (`vision`) in stage 2.
+    stage begins (`at`). dense: weight of the tower's dense targets (`vision`) in stage 2. decide:
+    weight of the detector's loss in joint training (`joint`).
     per_example: the suffix's loss is a mean over the tokens of each training pair, then over the
     pairs of a batch (the paper); else over all suffix tokens of a batch, where a long question
     weighs more than the four tokens of a box.
@@ -130,6 +132,7 @@ class Teaching:
     point: float = 0.15
     sigma: float = 1.5
     dense: float = 0.0
+    decide: float = 0.0
     first_sigma: float = 8.0
     per_example: bool = False
 
@@ -148,13 +151,17 @@ def summed_losses(
     teaching: Teaching,
     *,
     image_sees_prefix: bool,
+    judge: Judge | None = None,
 ) -> dict[str, Tensor]:
     """Losses and figures summed over a batch, so that parts of a larger one add up.
 
-    features: (B, N, width), one row a sequence.
+    features: (B, N, width), one row a sequence. judge: further ones, from the attention
+    (B, H, T, N) of the block that the detector reads.
     """
     packed = packed.to(decoder.device)
-    blocks = [decoder.block, decoder.block + 1] if teaching.look or teaching.point else []
+    blocks = [decoder.block] if judge is not None else []
+    if teaching.look or teaching.point:
+        blocks = [decoder.block, decoder.block + 1]
     hidden, attention = decoder.run(
         features, packed, image_sees_prefix=image_sees_prefix, blocks=blocks
     )
@@ -166,6 +173,7 @@ def summed_losses(
     return {
         **ivg_loss(logits, labels, decoder.first_location, teaching.sigma, weights),
         **attention_losses(decoder, attention, packed, teaching),
+        **(judge(attention[decoder.block], packed) if judge is not None else {}),
     }
 
 
@@ -214,7 +222,7 @@ def combine(
     """
     means = {name: total / max(counts[name], 1) for name, total in sums.items()}
     loss = means["suffix"]
-    for name in ("look", "point", "dense"):
+    for name in ("look", "point", "dense", "decide"):
         if name in means:
             loss = loss + getattr(teaching, name) * means[name]
     # the mean of nothing is no figure
@@ -395,6 +403,10 @@ class IvgTrainer:
         names = ("suffix", "look", "point", "word_right", "box_right")
         return {name: sum(count[name] for count in counts) for name in names}
 
+    def groups(self, adapter: Sequence[torch.nn.Parameter], options: IvgOptions) -> list[Group]:
+        """What learns: the adapter's weights."""
+        return [Group(list(adapter))]
+
     def training_mode(self) -> None:
         """Dropout on, except in the frozen tower."""
         self.decoder.model.train()
@@ -434,9 +446,11 @@ def run(args: argparse.Namespace) -> int:
     return run_training(args, ADAPTER_B)
 
 
-def run_training(args: argparse.Namespace, learner: DialogueAdapter) -> int:
+def run_training(
+    args: argparse.Namespace, learner: DialogueAdapter, kind: type[IvgOptions] = IvgOptions
+) -> int:
     """Train an adapter of dialogues from the options of ``clue train ivg``; the exit status."""
-    options = read_options(IvgOptions, args)
+    options = read_options(kind, args)
     processes = start_processes(str(options.start_device()), options.precision)
     train_ivg(options, processes, learner)
     processes.close()
@@ -449,13 +463,18 @@ class DialogueAdapter:
 
     name: of the adapter and its folder. instruction: of its samples (`ivg_data.IvgData`). save:
     writes its settings beside the weights, from the options, the folder and the notes. check:
-    raises ClueError for a tokenizer that it cannot be taught with.
+    raises ClueError for a tokenizer that it cannot be taught with. trainer: see `IvgTrainer`.
+    finish: what follows the training, before the settings are saved; returns more for `save`.
+    notes: what decides the run, of its own options.
     """
 
     name: str
     instruction: str
     save: Callable[..., None]
     check: Callable[[Any], None] = lambda tokenizer: None
+    trainer: Callable[..., IvgTrainer] = IvgTrainer
+    finish: Callable[..., Mapping[str, Any]] = lambda *_parts: {}
+    notes: Callable[[Any], Mapping[str, Any]] = lambda _options: {}
 
 
 def _save_ivg(options: IvgOptions, folder: Path, **notes: Any) -> None:
@@ -483,7 +502,7 @@ def train_ivg(
     decoder = PackedDecoder(
         backbone.model, processor.tokenizer, processes.device, processes.precision
     )
-    trainer = IvgTrainer(
+    trainer = learner.trainer(
         decoder, options.teaching, processes, options.accumulate, together=options.together > 0
     )
     folder = options.run_folder(options.model) / name
@@ -507,6 +526,7 @@ def train_ivg(
         "dropout": options.dropout,
         "together": options.together,
     }
+    notes |= learner.notes(options)
     if options.init is not None:
         notes["init"] = str(options.init)
     if DIALOGUES & set(options.data):
@@ -528,7 +548,7 @@ def train_ivg(
     with prefetch(draw, workers, options.steps, processes.device) as shares:
         train(
             lambda step: trainer.step(shares(step)),
-            [Group([p for p in adapters.parameters(name) if p.requires_grad])],
+            trainer.groups([p for p in adapters.parameters(name) if p.requires_grad], options),
             options.settings,
             folder,
             evaluate=evaluate,
@@ -539,9 +559,10 @@ def train_ivg(
     if not figures:  # nothing was left to train
         evaluate()
     if processes.is_main:
+        more = learner.finish(options, backbone, processor, trainer, data, notes, folder)
         adapters.save(name, out)
         recipe = {key: getattr(options, key) for key in ("steps", "batch", "lr", "seed")}
-        learner.save(options, out, validation=figures, training={**recipe, **notes})
+        learner.save(options, out, validation=figures, training={**recipe, **notes}, **more)
         print(json.dumps({"out": str(out), **figures}))
 
 

@@ -64,6 +64,11 @@ class TrainingOptions(SourceOptions):
         action="append",
         metavar="WORLD=SCENES",
     )
+    features: Path | None = option(
+        None,
+        "draw pictures with a stem's stored features from this folder (clue data features) instead"
+        " of the simulator's and IT2P's own; a model whose stem reads details needs it",
+    )
     run: Path | None = option(
         None, "folder of states and logs, resumed if it exists; default: runs/ and the model's name"
     )

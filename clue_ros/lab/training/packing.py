@@ -25,9 +25,11 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.parallel import autocast
 from clue_ros.lab.training.samples import Sample
+from clue_ros.lab.training.stored import stem_features
 from clue_ros.lab.training.vision import batch_tensor
 from clue_ros.model.attention import image_attention
 from clue_ros.model.config import half_depth_block
+from clue_ros.model.conv_stem import holding
 from clue_ros.model.prompts import encode_text, escape
 
 
@@ -197,7 +199,8 @@ class PackedDecoder:
         """The tower's features (B, N, width) of pictures; with gradients only if it learns."""
         tower = self.model.model.vision_tower
         pixels = batch_tensor(scenes, self.device).to(tower.dtype)
-        with autocast(self.device, self.precision):
+        stored = stem_features(scenes, self.device)
+        with autocast(self.device, self.precision), holding(tower, stored):
             features: Tensor = tower(pixel_values=pixels).last_hidden_state
         return features
 

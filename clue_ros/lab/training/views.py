@@ -26,9 +26,9 @@ from clue_ros.lab.options import add_options, at_least, option, read_options, re
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
-from clue_ros.model.backbone import IVG, Array
+from clue_ros.model.backbone import IVG, JOINT, Array
 from clue_ros.model.checkpoint import SETTINGS_FILE, Checkpoint, load_checkpoint
-from clue_ros.model.loading import read_json, write_json
+from clue_ros.model.loading import find_model, read_json, write_json
 from clue_ros.model.multi_view import Window, agreed, settled, window_features, windows
 from clue_ros.model.peaks import find_peaks
 
@@ -64,11 +64,12 @@ def run(args: argparse.Namespace) -> int:
     """Fit, and write the score into ivg.json; 0 when it is there."""
     options = read_options(ViewsOptions, args)
     options.start_device()
-    folder = options.ivg if options.ivg is not None else named_folder(options.model, IVG, "--ivg")
+    part = JOINT if (find_model(options.model) / JOINT).is_dir() else IVG
+    folder = options.ivg if options.ivg is not None else named_folder(options.model, part, "--ivg")
     checkpoint = load_checkpoint(options.model, device=options.device, ivg=options.ivg)
     if checkpoint.ivg.num_views < 2:
         raise ClueError(f"{folder / SETTINGS_FILE}: num_views is 1, there are no further views")
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
     samples = held_out_adapter_samples(
         data, checkpoint.ivg.instruction, per_picture=options.per_image
     )

@@ -10,9 +10,9 @@ and no decoder can read a box out of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.datasets import TrainingData
 from clue_ros.lab.training.loop import (
+    Group,
     RunFolder,
     TrainingSettings,
     mean_figures,
@@ -34,6 +35,8 @@ from clue_ros.lab.training.loop import (
     train,
 )
 from clue_ros.lab.training.parallel import autocast
+from clue_ros.lab.training.stored import stem_features
+from clue_ros.model.conv_stem import holding
 from clue_ros.model.loading import replacing
 from clue_ros.model.paligemma import vision_tower
 
@@ -44,6 +47,10 @@ OBJECT_COVERAGE = 0.3  # a patch belongs to an object that covers this share of 
 EMPTY_COVERAGE = 0.08  # below this it is background; between the two it has no target
 SIGMA_BINS = (16.0, 2.0)  # width of the side targets at the first and at the last step
 TRAINED_SIGMA = 4.0  # their width at the first step of a tower that is trained already
+HEADS_ALONE = 300
+"""Steps in which the new heads of a trained tower learn without it. Then the tower learns, and they
+stay: what it learns anew it says in the code that the decoder after it reads."""
+HEADS_RATE = 6.0  # their rate, as a share of that of a trained tower
 PHOTO_SHARE = 0.1  # share of a batch that comes from IT2P
 
 
@@ -191,6 +198,14 @@ def batch_tensor(scenes: Sequence[Scene], device: torch.device) -> Tensor:
     return pixel_values(stacked(scenes).to(device))
 
 
+class Prepared(NamedTuple):
+    """A batch: pictures, uint8 (B, 3, S, S), their `stem_features`, and targets."""
+
+    pictures: Tensor
+    stored: Tensor | None
+    targets: DenseTargets
+
+
 class VisionTeacher(nn.Module):
     """The tower and its dense heads, trained together.
 
@@ -209,24 +224,34 @@ class VisionTeacher(nn.Module):
         self.grid = config.image_size // config.patch_size
         init_positions(self.tower)
 
-    def features(self, pixel_values: Tensor) -> Tensor:
-        """(B, 3, S, S) to patch features (B, P, width)."""
-        features: Tensor = self.tower(pixel_values=pixel_values).last_hidden_state
+    def features(self, pixel_values: Tensor, stored: Tensor | None = None) -> Tensor:
+        """(B, 3, S, S) to patch features (B, P, width). stored: see `stem_features`."""
+        with holding(self.tower, stored):
+            features: Tensor = self.tower(pixel_values=pixel_values).last_hidden_state
         return features
 
-    def prepared(self, scenes: list[Scene]) -> tuple[Tensor, DenseTargets]:
-        """Pictures, uint8 (B, 3, S, S), and targets of scenes, on the CPU."""
+    def prepared(self, scenes: list[Scene]) -> Prepared:
+        """Pictures, uint8 (B, 3, S, S), stored features and targets of scenes, on the CPU."""
         targets = dense_targets(scenes, self.grid, self.heads.kinds, self.heads.colors)
-        return stacked(scenes), targets
+        return Prepared(stacked(scenes), stem_features(scenes, torch.device("cpu")), targets)
 
     def loss(
-        self, batch: tuple[Tensor, DenseTargets], sigma: float, device: torch.device
+        self, batch: Prepared, sigma: float, device: torch.device, *, heads_alone: bool = False
     ) -> dict[str, Tensor]:
-        """Dense losses of prepared scenes."""
-        pictures, targets = batch
-        with autocast(device):
-            features = self.features(pixel_values(pictures.to(device)))
-        return dense_loss(features.float(), self.heads, targets, sigma)
+        """Dense losses of prepared scenes. heads_alone: the tower does not learn from them."""
+        stored = None if batch.stored is None else batch.stored.to(device)
+        with autocast(device), torch.set_grad_enabled(torch.is_grad_enabled() and not heads_alone):
+            features = self.features(pixel_values(batch.pictures.to(device)), stored)
+        return dense_loss(features.float(), self.heads, batch.targets, sigma)
+
+
+def teacher_groups(teacher: VisionTeacher, heads_rate: float) -> list[Group]:
+    """All of its parameters. heads_rate: of the heads but the table, as a share of the tower's."""
+    heads = [(f"heads.{name}", p) for name, p in teacher.heads.named_parameters()]
+    table = [(name, p) for name, p in heads if name == "heads.table"]
+    tower = [(f"tower.{name}", p) for name, p in teacher.tower.named_parameters()]
+    rest = scratch_groups((name, p) for name, p in heads if name != "heads.table")
+    return [*scratch_groups([*tower, *table]), *(replace(g, lr_scale=heads_rate) for g in rest)]
 
 
 def vision_scenes(data: TrainingData, settings: TrainingSettings, step: int) -> list[Scene]:
@@ -266,6 +291,7 @@ def train_vision(
         teacher.heads.table.data.copy_(start[1])
     elif stem is not None:
         teacher.tower.embeddings.patch_embedding.load_state_dict(stem.state_dict())
+    heads_first = 0 if start is None else min(HEADS_ALONE, settings.steps // 4)
     teacher.to(device)
     if compiled:
         teacher.tower.compile()
@@ -288,13 +314,18 @@ def train_vision(
         teacher.train()
         return figures
 
-    def prepare(step: int) -> tuple[Tensor, DenseTargets]:
+    def prepare(step: int) -> Prepared:
         return teacher.prepared(vision_scenes(data, settings, step))
+
+    def batch_loss(step: int) -> dict[str, Tensor]:
+        alone = step < heads_first
+        teacher.heads.requires_grad_(alone or start is None)
+        return teacher.loss(batches(step), sigma(step), device, heads_alone=alone)
 
     with prefetch(prepare, workers, settings.steps, device) as batches:
         train(
-            lambda step: teacher.loss(batches(step), sigma(step), device),
-            scratch_groups(teacher.named_parameters()),
+            batch_loss,
+            teacher_groups(teacher, 1.0 if start is None else HEADS_RATE),
             settings,
             folder,
             evaluate=evaluate,

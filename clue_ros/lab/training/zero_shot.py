@@ -39,7 +39,7 @@ def train_zero_shot(options: SourceOptions, model: str, out: Path, limit: int | 
     """Fit on at most `limit` pictures of each validation set, and write `out`."""
     options.start_device()
     checkpoint = load_checkpoint(model, device=options.device)
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config.image_size)
+    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
     samples = held_out_adapter_samples(data, "detect")
     bases = {name: look_at(checkpoint, found[:limit]) for name, found in samples.items()}
     figures: dict[str, Any] = {}
