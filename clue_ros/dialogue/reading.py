@@ -68,7 +68,7 @@ _BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok", "u
 
 # Probabilities that something is wanted, chosen on development lists (`clue eval intent`): from the
 # first one on it is done, from the second on it is confirmed before.
-SURE, POSSIBLE = 0.6, 0.2
+SURE, POSSIBLE = 0.65, 0.2
 _PAUSE = re.compile(r"[.,;:!?()—–…]+")
 _GAP = re.compile(r"[\s,;.!?—–…]+(?:(and|but|et|mais)\s+)?")
 CLEARLY = 0.85  # probability of each part from which an utterance falls into two
