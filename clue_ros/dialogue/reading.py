@@ -8,7 +8,8 @@ comes before the model, which makes a box of any words: a refusal must never rea
 always does, at once or after one yes.
 
 Stops are a list, in several languages, read first (stops.txt). What the open question offers is
-compared. Everything else is learned (`clue_ros.dialogue.intent`).
+compared, and a place alone answers a question. Everything else is learned
+(`clue_ros.dialogue.intent`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from clue_ros.dialogue.intent import Asked, load_intent, words
+from clue_ros.dialogue.places import FORMS
 from clue_ros.dialogue.words import asks_yes_or_no, is_offered
 
 
@@ -98,7 +100,8 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     if found.kind is Kind.UNNAMED and not asked.is_open:
         return replace(found, text=ANYTHING)
     if found.kind not in WANTED:
-        return found
+        is_place = asked.is_open and not asks_yes_or_no(offered) and " ".join(words(text)) in FORMS
+        return replace(found, kind=Kind.ANSWER) if is_place else found
     said = _clauses(text)
     if any(clause_stop(clause) for clause in said):
         return Reading(Kind.STOP, text)

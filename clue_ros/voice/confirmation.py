@@ -14,7 +14,8 @@ from enum import Enum
 
 from clue_ros.dialogue.reading import Kind, calls_off, read
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.words import is_offered
+from clue_ros.dialogue.words import is_offered, plain
+from clue_ros.voice.command_words import words_of
 from clue_ros.voice.grammar import Hypothesis
 
 
@@ -75,11 +76,12 @@ class Confirmer:
         # wrongly.
         if calls_off(read(text, offered).kind):
             return Decision(Action.ACCEPT, text)
-        if pending and not is_offered(text, offered):  # "right" is a yes unless it is offered
+        if pending:
             kind = read(text, ("yes", "no"), pending).kind
-            if kind is Kind.YES:
+            also = not is_offered(text, offered)  # "right" is a yes unless the question offers it
+            if kind is Kind.YES and (also or plain(text) in words_of(self.language).yes):
                 return Decision(Action.ACCEPT, pending)
-            if kind in (Kind.NO, Kind.NONE):
+            if also and kind in (Kind.NO, Kind.NONE):
                 return Decision(Action.DENIED, pending, say(Saying.SAY_AGAIN, self.language))
         if confidence >= self.thresholds.accept:
             return Decision(Action.ACCEPT, text)

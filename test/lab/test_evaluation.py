@@ -167,11 +167,11 @@ def test_ambiguity_sets_clear_against_ambiguous_requests() -> None:
 
 def test_a_dialogue_ends_at_the_answer_that_settles_it() -> None:
     sample = EvalSample(
-        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("red")),)
+        "one", lambda: IMAGE, interactive=(DialogueRequest("the x", GRADES, always("red")),)
     )
-    clue = FakeClue({"x"}, {"red": RIGHT})
+    clue = FakeClue({"the x"}, {"red": RIGHT})
     report = evaluate(clue, [sample])
-    assert clue.heard == ["x", "x assistant: which one ? user: red"]
+    assert clue.heard == ["the x", "the x assistant: which one ? user: red"]
     assert report.summary()["interactive"] == {
         "accuracy": 1.0,
         "accuracy_forced": 1.0,
@@ -182,9 +182,9 @@ def test_a_dialogue_ends_at_the_answer_that_settles_it() -> None:
 
 def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() -> None:
     sample = EvalSample(
-        "one", lambda: IMAGE, interactive=(DialogueRequest("x", GRADES, always("that one")),)
+        "one", lambda: IMAGE, interactive=(DialogueRequest("the x", GRADES, always("that one")),)
     )
-    clue = FakeClue({"x"}, {"x": RIGHT})
+    clue = FakeClue({"the x"}, {"the x": RIGHT})
     for force, accuracy, outcome in ((False, 0.0, "MAX_TURNS"), (True, 1.0, "NONE")):
         report = evaluate(clue, [sample], max_questions=2, force_grounding=force)
         (record,) = report.of("interactive")
@@ -197,10 +197,13 @@ def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() 
 
 @pytest.mark.parametrize("answer", ["don't pick it up", "stop", "no", "none of them"])
 def test_a_dialogue_that_the_person_refuses_is_wrong_and_has_no_box(answer: str) -> None:
-    talks = tuple(DialogueRequest(text, GRADES, always(answer)) for text in ("x", "do not touch x"))
+    texts = ("the x", "do not touch x")
+    talks = tuple(DialogueRequest(text, GRADES, always(answer)) for text in texts)
+        DialogueRequest(text, GRADES, always(answer)) for text in ("the x", "do not touch x")
+    )
     told: list[str] = []
     report = evaluate(
-        FakeClue({"x"}, {"x": RIGHT}),
+        FakeClue({"the x"}, {"the x": RIGHT}),
         [EvalSample("one", lambda: IMAGE, interactive=talks)],
         force_grounding=True,
         problem=told.append,

@@ -192,6 +192,7 @@ def test_a_stop_ends_a_dialogue_while_the_model_thinks(
         assert watcher.look() is not None
         assert watcher.turns[-1] == "robot: All right."
         robot.say("yes")  # to no question: nobody is answered
+        assert watcher.look() is not None
         assert watcher.turns[-1] == "user: yes"
 
 

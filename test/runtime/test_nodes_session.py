@@ -95,7 +95,7 @@ def start(executor: MultiThreadedExecutor, worker: Worker) -> Start:
     def start(clue: FakeClue, image: Image | None = None, timeout: float = TIMEOUT) -> Session:
         message = image if image is not None else fill_image(Image(), picture(), "rgb8")
         frame = Frame(message, 0.0)
-        return Session("id", "pick it", frame, Limits(3, timeout), clue, worker, executor)
+        return Session("id", "pick the mug", frame, Limits(3, timeout), clue, worker, executor)
 
     return start
 
@@ -173,7 +173,7 @@ def test_only_the_first_answer_counts_and_only_while_waiting(
     clue.may_go_on.set()
     wait_until(task.done, "the end")
     texts = [turn.text for turn, _ in session.conversation.spoken]
-    assert texts == ["pick it", "which one?", "the left one"]
+    assert texts == ["pick the mug", "which one?", "the left one"]
     assert session.answer("too late") is None
 
 
@@ -292,14 +292,14 @@ def test_the_slot_takes_one_while_active(start: Start) -> None:
     slot = DialogueSlot(lambda: found[0], lambda *_: session)
     limits = Limits(3, 1.0)
 
-    def code(text: str = "pick it") -> str:
+    def code(text: str = "pick the mug") -> str:
         opened = slot.open("id", text, None, limits)
         return opened.code if isinstance(opened, Outcome) else "open"
 
     assert code() == "INACTIVE"
     for state, advice in (("unconfigured", "configure and activate"), ("configuring", "loads")):
         slot.move(state)
-        refused = slot.open("id", "pick it", None, limits)
+        refused = slot.open("id", "pick the mug", None, limits)
         assert isinstance(refused, Outcome)
         assert state in refused.message
         assert advice in refused.message

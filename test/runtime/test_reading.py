@@ -224,7 +224,7 @@ def test_the_lists_that_were_held_out_are_read_as_the_page_says(name: str) -> No
     assert rate(rows, "request", wants) >= 0.93
     assert rate(rows, "answer", wants) >= 0.96
     assert rate(rows, "refusal", lambda said: wants(said) and not said.confirm) <= 0.03
-    assert rate(rows, "stop", lambda said: wants(said) and not said.confirm) <= 0.04
+    assert rate(rows, "stop", lambda said: wants(said) and not said.confirm) == 0
     assert rate(rows, "chat", lambda said: wants(said) and not said.confirm) <= 0.07
 
 

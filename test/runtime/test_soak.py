@@ -42,5 +42,16 @@ def test_a_short_soak_ends_every_dialogue_as_it_must(random_model: Path) -> None
     answers = told["fuzz"]["answers"]
     assert sum(answers.values()) == 101
     assert answers["good: NONE"] == 1
-    usual = ("NONE", "BAD_IMAGE", "EMPTY_EXPRESSION", "BAD_EXPRESSION", "NO_IMAGE", "NOT_FOUND")
+    usual = (
+        "NONE", "BAD_IMAGE", "EMPTY_EXPRESSION", "BAD_EXPRESSION", "CANCELED", "NO_IMAGE",
+        "NOT_FOUND",
+    )  # fmt: skip
+        "NONE",
+        "BAD_IMAGE",
+        "EMPTY_EXPRESSION",
+        "BAD_EXPRESSION",
+        "CANCELED",
+        "NO_IMAGE",
+        "NOT_FOUND",
+    )
     assert set(answers) <= {*usual, "good: NONE"}

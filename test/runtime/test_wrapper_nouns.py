@@ -41,7 +41,7 @@ def test_most_nouns_of_descriptions_are_found_and_the_first_is_the_head() -> Non
         ("pick up the red mug left of the plate", ("mug", "plate")),
         ("the frying pan", ("frying pan",)),
         ("the soup can next to the drinking glass", ("soup can", "drinking glass")),
-        ("give me the thingamajig", ("thingamajig",)),
+        ("give me the flurb", ("flurb",)),
         ("the left one", ("object",)),
     ],
 )
