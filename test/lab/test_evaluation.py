@@ -199,8 +199,6 @@ def test_a_dialogue_whose_questions_are_used_up_is_wrong_unless_it_must_point() 
 def test_a_dialogue_that_the_person_refuses_is_wrong_and_has_no_box(answer: str) -> None:
     texts = ("the x", "do not touch x")
     talks = tuple(DialogueRequest(text, GRADES, always(answer)) for text in texts)
-        DialogueRequest(text, GRADES, always(answer)) for text in ("the x", "do not touch x")
-    )
     told: list[str] = []
     report = evaluate(
         FakeClue({"the x"}, {"the x": RIGHT}),
