@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 # not on this machine must fail at once instead of asking the hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Graphs of random models are of no use to anybody, and stay out of the user's cache.
+os.environ.setdefault("CLUE_CACHE", os.path.join(tempfile.gettempdir(), "clue_ros_test_cache"))
 # A command reads what its test gives it; the fixture `it2p_photographs` is for tests of these.
 if "CLUE_IT2P" in os.environ:
     os.environ["CLUE_TEST_IT2P"] = os.environ.pop("CLUE_IT2P")
