@@ -25,6 +25,7 @@ from std_msgs.msg import String
 
 from clue_ros import memory
 from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import add_stops
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
@@ -127,6 +128,7 @@ class PerceptionNode(ManagedNode):
         try:
             self._candidates = self._sources() if model == WRAPPER else []
             add_stops(self.value("stop_words").split(","))
+            load_intent()  # now, and not with the first request
             self._clue = self._worker.call(self.load)
         except Exception as error:
             kind = "" if isinstance(error, ClueError) else f"{type(error).__name__}: "

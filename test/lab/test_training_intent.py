@@ -22,6 +22,7 @@ from clue_ros.lab.language.utterances import (
 )
 from clue_ros.lab.training.intent import SHARES, marked_words
 
+DEMO = Path(__file__).resolve().parents[2] / "demo"
 SMALL = ["--utterances", "1500", "--epochs", "2", "--models", "1"]
 SLOTS = {"np", "n", "ns", "one", "pron", "color", "place", "person", "time"}
 SLOTS |= {"verb", "verbing", "verbed", "which", "adjective", "relation", "ing"}
@@ -114,4 +115,7 @@ def test_eval_intent_counts_what_is_acted_on(
     assert kinds["request"] == {"n": 1, "acted": 1, "confirmed": 0, "right": 1}
     assert kinds["stop"]["acted"] == 0
     assert kinds["mixed"]["part"] == 1
+    words = ["eval", "intent", "--lists", str(path), "--picture", str(DEMO / "mugs.png"), "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["boxes"] == {"count": 0, "n": 1}
     assert main(["eval", "intent", "--lists", str(tmp_path / "none.jsonl")]) == 2

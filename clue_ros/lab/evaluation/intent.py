@@ -20,9 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from clue_ros.dialogue.conversation import Conversation, converse
+from clue_ros.dialogue.grounder import Replier
 from clue_ros.dialogue.reading import WANTED, Kind, read, wants
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, NothingWantedError
+from clue_ros.images import load_image
 from clue_ros.lab.options import add_options, option, read_options
+from clue_ros.model.loading import DEFAULT_MODEL
 
 KINDS = ("request", "answer", "unnamed", "yes", "no", "none", "refusal", "stop", "wait", "chat")
 MUST_NOT_ACT = ("refusal", "stop", "wait", "none", "chat")
@@ -35,6 +39,10 @@ class IntentEvaluation:
     lists: tuple[Path, ...] = option(
         (), "files of JSON lines", nargs="+", metavar="FILE", type=Path
     )
+    picture: Path | None = option(
+        None, "also hold a dialogue about this picture for what must not act, and count the boxes"
+    )
+    model: str = option(DEFAULT_MODEL, "with --picture: the model")
     wrong: bool = option(False, "print what was read otherwise than the list says")
     json: bool = option(False, "print one JSON object")
 
@@ -51,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("--lists: give at least one file of JSON lines (docs/reading.md)")
     rows = [row for path in options.lists for row in read_list(path)]
     report = evaluate(rows, show=print if options.wrong else None)
+    if options.picture is not None:
+        from clue_ros.engine import Clue
+
+        clue = Clue.load(options.model)
+        report["boxes"] = boxes(clue, clue.look(load_image(options.picture)), rows)
     print(json.dumps(report, indent=None if options.json else 1))
     return 0
 
@@ -100,6 +113,19 @@ def evaluate(rows: Iterable[dict[str, Any]], show: Any = None) -> dict[str, Any]
             show(f"{kind}: {row['text']!r} read as {read_as}{confirmed}")
     median = round(1000 * float(np.median(seconds)), 3) if seconds else None
     return {"kinds": found, "median_ms": median}
+
+
+def boxes(clue: Replier, view: Any, rows: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """How many refusals and stops end in a box, though nobody answers the robot's questions."""
+    texts = [str(row["text"]) for row in rows if row["kind"] in ("refusal", "stop")]
+    found = 0
+    for text in texts:
+        try:
+            outcome = converse(clue, view, Conversation(text), lambda _question: None)
+        except NothingWantedError:
+            continue
+        found += outcome is not None and outcome.grounding is not None
+    return {"count": found, "n": len(texts)}
 
 
 def is_right(read_as: Kind, kind: str) -> bool:
