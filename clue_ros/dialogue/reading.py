@@ -70,7 +70,7 @@ _BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok", "u
 
 # Probabilities that something is wanted, chosen on development lists (`clue eval intent`): from the
 # first one on it is done, from the second on it is confirmed before.
-SURE, POSSIBLE = 0.65, 0.2
+SURE, POSSIBLE = 0.65, 0.25
 _PAUSE = re.compile(r"[.,;:!?()—–…]+")
 _GAP = re.compile(r"[\s,;.!?—–…]+(?:(and|but|et|mais)\s+)?")
 CLEARLY = 0.85  # probability of each part from which an utterance falls into two
@@ -108,6 +108,8 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     for clause in said if len(said) > 1 and not asks_yes_or_no(offered) else ():
         if is_offered(clause, offered):
             return replace(found, kind=Kind.OFFERED, text=clause)
+    if found.confirm:
+        return found
     part = _wanted_part(text, asked)
     is_new = found.kind is Kind.REQUEST and asked.is_open
     return replace(found, text=_without_no(part) if is_new else part)

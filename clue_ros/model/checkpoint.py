@@ -149,7 +149,10 @@ class Checkpoint:
     @property
     def is_joint(self) -> bool:
         """Whether one adapter judges and replies (`clue train joint`), in one pass."""
-        return self.detector_or_none is not None and self.detector_or_none.reader.adapter == IVG
+        if self.detector_or_none is None:
+            return False
+        reader = self.detector_or_none.reader
+        return reader.adapter == IVG and reader.cnn is not None
 
     @property
     def policies(self) -> tuple[str, ...]:

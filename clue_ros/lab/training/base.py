@@ -135,11 +135,11 @@ class BaseOptions(GroundingOptions):
     def teaching(self) -> Teaching:
         """The losses of stage 2."""
         return Teaching(
-            self.look_weight,
-            self.point_weight,
-            self.location_sigma,
-            self.dense_weight,
-            self.first_sigma,
+            look=self.look_weight,
+            point=self.point_weight,
+            sigma=self.location_sigma,
+            dense=self.dense_weight,
+            first_sigma=self.first_sigma,
         )
 
 
