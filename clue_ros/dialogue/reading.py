@@ -62,6 +62,7 @@ ANYTHING = "the object"
 """What the model reads of a request that names nothing: it asks which one, if there are several."""
 WANTED = (Kind.REQUEST, Kind.ANSWER, Kind.OFFERED, Kind.UNNAMED)
 """Kinds with which something is wanted."""
+_JOINED_PLACES = frozenset(form.replace(" ", "") for form in FORMS)
 _NOT_WANTED = (Kind.REFUSAL, Kind.WAIT, Kind.CHAT)
 
 STOPS = Path(__file__).with_name("stops.txt")
@@ -99,9 +100,10 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     found = _classified(text, asked)
     if found.kind is Kind.UNNAMED and not asked.is_open:
         return replace(found, text=ANYTHING)
+    if asked.is_open and not asks_yes_or_no(offered) and _is_place(text):
+        return replace(found, kind=Kind.ANSWER, confirm=False)
     if found.kind not in WANTED:
-        is_place = asked.is_open and not asks_yes_or_no(offered) and " ".join(words(text)) in FORMS
-        return replace(found, kind=Kind.ANSWER) if is_place else found
+        return found
     said = _clauses(text)
     if any(clause_stop(clause) for clause in said):
         return Reading(Kind.STOP, text)
@@ -113,6 +115,12 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     part = _wanted_part(text, asked)
     is_new = found.kind is Kind.REQUEST and asked.is_open
     return replace(found, text=_without_no(part) if is_new else part)
+
+
+def _is_place(text: str) -> bool:
+    """Whether an answer is a place and no more: "right", "upperright", "back please"."""
+    said = [word for word in words(text) if word.isalnum() and word != "please"]
+    return " ".join(said) in FORMS or "".join(said) in _JOINED_PLACES
 
 
 def is_stop(text: str) -> bool:
