@@ -8,8 +8,8 @@ comes before the model, which makes a box of any words: a refusal must never rea
 always does, at once or after one yes.
 
 Stops are a list, in several languages, read first (stops.txt). What the open question offers is
-compared, and a place alone answers a question. Everything else is learned
-(`clue_ros.dialogue.intent`).
+compared, with "not" before it too, and a place alone answers a question. Everything else is
+learned (`clue_ros.dialogue.intent`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     found = _classified(text, asked)
     if found.kind is Kind.UNNAMED and not asked.is_open:
         return replace(found, text=ANYTHING)
-    if asked.is_open and not asks_yes_or_no(offered) and _is_place(text):
+    excludes = text.lower().startswith("not ") and is_offered(text[len("not ") :], offered)
+    if asked.is_open and not asks_yes_or_no(offered) and (excludes or _is_place(text)):
         return replace(found, kind=Kind.ANSWER, confirm=False)
     if found.kind not in WANTED:
         return found

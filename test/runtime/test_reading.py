@@ -187,6 +187,14 @@ def test_a_negation_alone_is_no_short_form_of_an_answer() -> None:
     assert read("not red", offered).kind is Kind.OFFERED
 
 
+@pytest.mark.parametrize(
+    "text", ["not red", "not the red one", "right", "upperright", "back please"]
+)
+def test_a_place_and_what_it_is_not_need_no_confirmation(text: str) -> None:
+    said = read(text, RED_OR_GREEN, "mug")
+    assert (said.kind, said.confirm, said.text) == (Kind.ANSWER, False, text)
+
+
 @pytest.mark.parametrize("text", ["give me the stapler", "pick up the banana instead"])
 def test_a_request_for_another_object_is_new(text: str) -> None:
     assert read(text, RED_OR_GREEN, "block").kind is Kind.REQUEST
