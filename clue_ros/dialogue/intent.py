@@ -13,7 +13,6 @@ the forward pass is a sum of rows in numpy.
 from __future__ import annotations
 
 import re
-import unicodedata
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.inflection import singulars
+from clue_ros.dialogue.words import asks_yes_or_no, without_accents
 from clue_ros.errors import ModelError
 
 CLASSES = ("request", "answer", "unnamed", "yes", "no", "none", "refusal", "wait", "chat")
@@ -64,9 +64,13 @@ def words(text: str) -> list[str]:
 
     A letter that is drawn out counts once: "nooo" is "no".
     """
-    plain = unicodedata.normalize("NFKD", _APOSTROPHE.sub("", text).casefold())
-    plain = "".join(c for c in plain if not unicodedata.combining(c))
+    plain = without_accents(_APOSTROPHE.sub("", text))
     return _TOKEN.findall(re.sub(r"([^\W\d_])\1{2,}", r"\1", plain))
+
+
+def spoken_words(text: str) -> list[str]:
+    """`words` without punctuation."""
+    return [word for word in words(text) if word[0].isalnum()]
 
 
 def features(text: str, asked: Asked = NOTHING_ASKED) -> npt.NDArray[np.int64]:
@@ -76,7 +80,7 @@ def features(text: str, asked: Asked = NOTHING_ASKED) -> npt.NDArray[np.int64]:
         said = said[: MAX_TOKENS // 2] + said[-MAX_TOKENS // 2 :]
     known = _stems(words(" ".join((asked.about, *asked.offered)))) if asked.is_open else set()
     seen = [_SAME if known and not known.isdisjoint(_stem(word)) else word for word in said]
-    context = ("Y" if asked.offered == ("yes", "no") else "Q") if asked.is_open else "N"
+    context = ("Y" if asks_yes_or_no(asked.offered) else "Q") if asked.is_open else "N"
     row = ["^", *seen, "$"]
     found = [*row[1:-1], *(f"{a} {b}" for a, b in pairwise(row))]
     found += [f"{far}>{word}" for far, word in enumerate(row[1:4])]

@@ -65,11 +65,10 @@ def tagged(text: str) -> list[Tagged]:
     >>> [t.word for t in tagged("could you hand me the red mug, please") if t.tag is Tag.NOUN]
     ['mug']
     """
-    parts = [part for part in _WORD.findall(text) if words(part)]
-    spoken = [words(part) for part in parts]
-    said = [word for part in spoken for word in part][:MAX_TOKENS]
+    parts = [(part, own) for part in _WORD.findall(text) if (own := words(part))]
+    said = [word for _, own in parts for word in own][:MAX_TOKENS]
     model, found, at = load_intent(), list[Tagged](), 0
-    for part, own in zip(parts, spoken, strict=True):
+    for part, own in parts:
         if at + len(own) > len(said):
             break
         tags = [
@@ -83,10 +82,14 @@ def tagged(text: str) -> list[Tagged]:
 
 def nouns(text: str) -> tuple[str, ...]:
     """The nouns of an utterance in their order, each once, in lower case: ("mug", "soup can")."""
-    runs = groupby(tagged(text), key=lambda t: t.tag)
+    return _nouns(tagged(text))
+
+
+def _nouns(found: Sequence[Tagged]) -> tuple[str, ...]:
+    """See `nouns`."""
+    runs = groupby(found, key=lambda t: t.tag)
     named = [[t.word.lower() for t in run] for tag, run in runs if tag is Tag.NOUN]
-    found = (" ".join(_uncolored(run)) for run in named)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(" ".join(_uncolored(run)) for run in named))
 
 
 def _uncolored(run: list[str]) -> list[str]:
@@ -109,9 +112,10 @@ def nouns_of(dialogue: Dialogue) -> tuple[str, ...]:
 
 def head_noun(text: str) -> str:
     """The noun of the thing that a request names; empty for "the one next to the plate"."""
-    for word in tagged(text):
+    found = tagged(text)
+    for word in found:
         if word.word.lower() in ("one", "ones"):
             return ""
         if word.tag is Tag.NOUN:
-            return nouns(text)[0]
+            return _nouns(found)[0]
     return ""

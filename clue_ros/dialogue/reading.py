@@ -21,7 +21,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from clue_ros.dialogue.intent import Asked, load_intent, words
+from clue_ros.dialogue.intent import Asked, load_intent, spoken_words
 from clue_ros.dialogue.places import FORMS
 from clue_ros.dialogue.words import asks_yes_or_no, is_offered
 
@@ -94,22 +94,23 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
     """
     if is_stop(text):
         return Reading(Kind.STOP, text)
-    if not asks_yes_or_no(offered) and is_offered(text, offered):
+    choices = () if asks_yes_or_no(offered) else offered
+    if is_offered(text, choices):
         return Reading(Kind.OFFERED, text)
     asked = Asked(about, tuple(offered))
     found = _classified(text, asked)
     if found.kind is Kind.UNNAMED and not asked.is_open:
         return replace(found, text=ANYTHING)
-    excludes = text.lower().startswith("not ") and is_offered(text[len("not ") :], offered)
+    excludes = text.lower().startswith("not ") and is_offered(text[len("not ") :], choices)
     if asked.is_open and not asks_yes_or_no(offered) and (excludes or _is_place(text)):
         return replace(found, kind=Kind.ANSWER, confirm=False)
     if found.kind not in WANTED:
         return found
     said = _clauses(text)
-    if any(clause_stop(clause) for clause in said):
+    if any(_is_starred_stop(clause) for clause in said):
         return Reading(Kind.STOP, text)
-    for clause in said if len(said) > 1 and not asks_yes_or_no(offered) else ():
-        if is_offered(clause, offered):
+    for clause in said if len(said) > 1 else ():
+        if is_offered(clause, choices):
             return replace(found, kind=Kind.OFFERED, text=clause)
     if found.confirm:
         return found
@@ -120,7 +121,7 @@ def read(text: str, offered: Sequence[str] = (), about: str = "") -> Reading:
 
 def _is_place(text: str) -> bool:
     """Whether an answer is a place and no more: "right", "upperright", "back please"."""
-    said = [word for word in words(text) if word.isalnum() and word != "please"]
+    said = [word for word in spoken_words(text) if word != "please"]
     return " ".join(said) in FORMS or "".join(said) in _JOINED_PLACES
 
 
@@ -130,12 +131,10 @@ def is_stop(text: str) -> bool:
     >>> is_stop("Stooop!"), is_stop("stop moving the arm"), is_stop("the stop sign")
     (True, True, False)
     """
-    said = [word for word in words(text) if word[0].isalnum()]
-    stops = _stops()
+    said, stops = spoken_words(text), _stops()
     while said:
-        whole = " ".join(said)
         begins = (" ".join(said[:length]) for length in (1, 2))
-        if whole in stops or any(stops.get(begin) for begin in begins):
+        if " ".join(said) in stops or any(stops.get(begin) for begin in begins):
             return True
         if said[0] not in _BEFORE_STOP:
             return False
@@ -143,9 +142,9 @@ def is_stop(text: str) -> bool:
     return False
 
 
-def clause_stop(clause: str) -> bool:
+def _is_starred_stop(clause: str) -> bool:
     """Whether a part of an utterance is a stop by itself: "the left one, stop"."""
-    said = [word for word in words(clause) if word[0].isalnum()]
+    said = spoken_words(clause)
     while len(said) > 1 and said[0] in _BEFORE_STOP:
         said = said[1:]
     return bool(_stops().get(" ".join(said)))
@@ -153,22 +152,20 @@ def clause_stop(clause: str) -> bool:
 
 def add_stops(phrases: Iterable[str]) -> None:
     """Let further phrases end a dialogue, in the form of stops.txt: "whole", or "first word *"."""
-    for phrase in phrases:
-        said = " ".join(word for word in words(phrase.removesuffix("*")) if word[0].isalnum())
-        if said:
-            _stops()[said] = phrase.rstrip().endswith("*")
+    _stops().update(_parsed(phrases))
 
 
 @cache
 def _stops() -> dict[str, bool]:
-    """The stops in the spelling of `words`, and whether one also counts as first words."""
+    """The stops in the spelling of `spoken_words`, and whether one also counts as first words."""
     lines = STOPS.read_text("utf-8").splitlines()
-    found: dict[str, bool] = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            said = " ".join(w for w in words(line.removesuffix("*")) if w[0].isalnum())
-            found[said] = line.endswith("*")
-    return found
+    return _parsed(line for line in lines if not line.startswith("#"))
+
+
+def _parsed(phrases: Iterable[str]) -> dict[str, bool]:
+    """Phrases in the form of stops.txt, as `_stops` has them."""
+    found = {" ".join(spoken_words(p)): p.rstrip().endswith("*") for p in phrases}
+    return {said: starred for said, starred in found.items() if said}
 
 
 def wants(said: Reading, offered: Sequence[str] = ()) -> bool:

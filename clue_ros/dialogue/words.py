@@ -33,9 +33,13 @@ def plain(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]*)*", text.lower())).replace("’", "'")
 
 
-def unaccented(text: str) -> str:
-    """A text in lower case, without accents, apostrophes and hyphens."""
-    parts = unicodedata.normalize("NFKD", text.casefold()).replace("'", " ").replace("-", " ")
+def without_accents(text: str) -> str:
+    """A text in lower case, without accents.
+
+    >>> without_accents("Arrête")
+    'arrete'
+    """
+    parts = unicodedata.normalize("NFKD", text.casefold())
     return "".join(c for c in parts if not unicodedata.combining(c))
 
 

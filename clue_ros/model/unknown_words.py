@@ -97,10 +97,10 @@ def unknown_words(tokenizer: Any, dialogue: Dialogue) -> Unknown:
             continue
         text = noun_phrase(turn.text)
         phrase = read_phrase(text)
-        telling = {t.word.lower() for t in tagged(turn.text) if t.tag is not Tag.OTHER}
-        telling |= {*_naming(phrase)}
-        content = [word for word in _content(phrase) if word in telling]
-        unknown = [word for word in content if _is_unknown(tokenizer, word)]
+        unknown = [word for word in _content(phrase) if _is_unknown(tokenizer, word)]
+        if unknown:
+            telling = {t.word.lower() for t in tagged(turn.text) if t.tag is not Tag.OTHER}
+            unknown = [w for w in unknown if w in telling or w in _naming(phrase)]
         words |= dict.fromkeys(unknown)
         clauses |= dict.fromkeys(_clauses(phrase, unknown))
         is_known = not unknown or read_phrase(_without(text, phrase, unknown)).says_anything

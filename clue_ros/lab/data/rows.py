@@ -10,10 +10,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from clue_ros.errors import ClueError
 from clue_ros.images import image_size, load_image
 from clue_ros.lab.data.it2p import split_of
 
+T = TypeVar("T")
 FIELDS = ("image", "sentence", "ambiguous", "boxes", "split")
 SPLITS = ("train", "val", "test")
 MAX_BOXES = 100  # of a row
@@ -106,6 +107,21 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
                 yield line, json.loads(text)
             except (ValueError, RecursionError) as error:
                 yield line, RowsError(f"not JSON: {error}")
+
+
+def checked_json_rows(path: Path, check: Callable[[Any], T]) -> Iterator[T]:
+    """What `check` makes of each line of a file of JSON lines.
+
+    Raises RowsError naming file and line where it is no JSON, or `check` raises ValueError,
+    KeyError, TypeError or AttributeError.
+    """
+    for line, row in _json_rows(path):
+        try:
+            if isinstance(row, RowsError):
+                raise row
+            yield check(row)
+        except (RowsError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RowsError(f"{path}, line {line}: {error}") from None
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, Any]]:

@@ -25,6 +25,7 @@ from clue_ros.dialogue.grounder import Replier
 from clue_ros.dialogue.reading import WANTED, Kind, read, wants
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.images import load_image
+from clue_ros.lab.data.rows import checked_json_rows
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import DEFAULT_MODEL
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(IntentEvaluation, args)
     if not options.lists:
         raise ClueError("--lists: give at least one file of JSON lines (docs/reading.md)")
-    rows = [row for path in options.lists for row in read_list(path)]
+    rows = [row for path in options.lists for row in checked_json_rows(path, listed)]
     report = evaluate(rows, show=print if options.wrong else None)
     if options.picture is not None:
         from clue_ros.engine import Clue
@@ -68,24 +69,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_list(path: Path) -> list[dict[str, Any]]:
-    """The rows of a list. Raises ClueError naming the file and the line."""
-    rows = []
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClueError(f"{path}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            if row["kind"] not in KINDS or not isinstance(row["text"], str):
-                raise ValueError(f"kind must be one of {', '.join(KINDS)}")
-        except (ValueError, KeyError, TypeError) as error:
-            raise ClueError(f"{path}, line {number}: {error}") from None
-        rows.append(row)
-    return rows
+def listed(row: Any) -> dict[str, Any]:
+    """A row of a list. Raises ValueError, KeyError or TypeError."""
+    if row["kind"] not in KINDS or not isinstance(row["text"], str):
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}")
+    return dict(row)
 
 
 def evaluate(rows: Iterable[dict[str, Any]], show: Any = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ keyboard loses (punctuation, case, letters, accents).
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -100,39 +101,38 @@ def new_word(rng: Rng) -> str:
     )
 
 
-class Language:
+class Language(ABC):
     """How things are named in a language. `name` is the folder of its templates."""
 
     name = ""
-    yes_no_shares = 0.25  # of the questions
 
     def some(self, rng: Rng, key: str) -> str:
         """One of the words of a name in slots.txt."""
         return pick(rng, pool(f"{self.name}/{key}"))
 
+    @abstractmethod
     def noun(self, rng: Rng) -> str:
         """A marked noun: of a list, or a word that does not exist."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nouns(self, rng: Rng) -> str:
         """A marked noun in plural."""
-        raise NotImplementedError
 
+    @abstractmethod
     def noun_phrase(self, rng: Rng, head: str = "") -> str:
         """A marked noun phrase with any modifiers, as people describe things in pictures."""
-        raise NotImplementedError
 
+    @abstractmethod
     def one(self, rng: Rng) -> str:
         """Such as "the red one", marked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def options(self, rng: Rng) -> tuple[str, ...]:
         """Two or three answers that a question offers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def definite(self, noun: str) -> str:
         """A noun with its definite article."""
-        raise NotImplementedError
 
     pronouns: tuple[str, ...] = ()
     requests: tuple[str, ...] = ()

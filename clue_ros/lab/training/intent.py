@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from clue_ros.dialogue.intent import CLASSES, WEIGHTS, Asked, IntentModel, Linea
 from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.words import DETERMINERS
 from clue_ros.errors import ClueError
+from clue_ros.lab.data.rows import checked_json_rows
 from clue_ros.lab.language.utterances import (
     LANGUAGES,
     MODIFIER,
@@ -77,36 +79,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and write the weights; 0 when they are there."""
     options = read_options(IntentOptions, args)
-    own = [line for path in options.also for line in read_lines(path)]
+    own = [line for path in options.also for line in checked_json_rows(path, own_line)]
     seeds = range(options.seed, options.seed + options.models)
     trained = [train_intent(options.utterances, own, options.epochs, seed) for seed in seeds]
-    model = IntentModel(*(mean([part(m) for m in trained]) for part in (classes_of, tags_of)))
+    model = IntentModel(mean([m.classes for m in trained]), mean([m.tags for m in trained]))
     write(model, options.out)
     size = options.out.stat().st_size
     print(json.dumps({"out": str(options.out), "bytes": size, "own_lines": len(own)}))
     return 0
 
 
-def read_lines(path: Path) -> list[Utterance]:
-    """A user's own lines. Raises ClueError naming file, line and what is wrong with it."""
-    found = []
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClueError(f"--also {path}: cannot be read: {error}") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            kind = "answer" if row["kind"] == "offered" else row["kind"]
-            if kind not in CLASSES or not isinstance(row["text"], str) or not row["text"].strip():
-                raise ValueError(f"kind must be one of {', '.join(CLASSES)}, text a sentence")
-            asked = Asked(str(row.get("about", "")), tuple(map(str, row.get("offered", ()))))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ClueError(f"--also {path}, line {number}: {error}") from None
-        found.append(Utterance(row["text"], kind, asked))
-    return found
+def own_line(row: Any) -> Utterance:
+    """A line of a user's own. Raises ValueError, KeyError, TypeError or AttributeError."""
+    kind = "answer" if row["kind"] == "offered" else row["kind"]
+    if kind not in CLASSES or not isinstance(row["text"], str) or not row["text"].strip():
+        raise ValueError(f"kind must be one of {', '.join(CLASSES)}, text a sentence")
+    asked = Asked(str(row.get("about", "")), tuple(map(str, row.get("offered", ()))))
+    return Utterance(row["text"], kind, asked)
 
 
 def drawn(count: int, seed: int) -> list[Utterance]:
@@ -190,16 +179,6 @@ def _logits(table: nn.EmbeddingBag, bias: Tensor, rows: Sequence[Rows]) -> Tenso
     total = table(torch.from_numpy(np.concatenate(rows)), offsets)
     shares: Tensor = total / torch.from_numpy(np.sqrt(sizes).astype(np.float32))[:, None]
     return bias + shares
-
-
-def classes_of(model: IntentModel) -> Linear:
-    """The weights of the classes."""
-    return model.classes
-
-
-def tags_of(model: IntentModel) -> Linear:
-    """The weights of the tags."""
-    return model.tags
 
 
 def mean(parts: Sequence[Linear]) -> Linear:
