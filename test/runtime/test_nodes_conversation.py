@@ -316,7 +316,7 @@ def test_converse_gives_an_open_question_to_the_person_again() -> None:
 def doubtful_request() -> str:
     """A request of a held-out list of which the reader is not sure."""
     rows = (UTTERANCES / "held_out_2.jsonl").read_text().splitlines()
-    texts = [row["text"] for row in map(json.loads, rows) if row["kind"] == "request"]
+    texts: list[str] = [row["text"] for row in map(json.loads, rows) if row["kind"] == "request"]
     return next(t for t in texts if read(t).confirm and read(t).kind is Kind.REQUEST)
 
 
