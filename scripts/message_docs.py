@@ -26,7 +26,7 @@ What the fields of `clue_msgs` mean, with units and ranges in brackets. Made by
 where, and when there is which error.
 """
 _CONSTANT = re.compile(r"\w+ (?P<name>[A-Z_]+)=(?P<value>\d+)\s*(# (?P<about>.+))?")
-_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<array>\[\d*\])? (?P<name>\w+)")
+_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<array>\[\d*\])? (?P<name>\w+)( -?[\d.]+)?")  # a default
 
 
 @dataclass
