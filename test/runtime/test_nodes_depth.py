@@ -29,9 +29,9 @@ from clue_ros.nodes.depth import (  # noqa: E402
     DepthSubscriber,
     FrameDepth,
     info_topic,
-    metres,
     pinhole,
 )
+from clue_ros.nodes.depth_image import metres  # noqa: E402
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
 
 WALL = 0.8  # metres from the camera to all that it sees
