@@ -154,7 +154,10 @@ class DepthSubscriber:
     """Subscribes to `depth` and `camera_info`, and matches a depth image to each colour image."""
 
     def __init__(
-        self, settings: Callable[[], DepthSettings], clock: Callable[[], float] = time.monotonic
+        self,
+        settings: Callable[[], DepthSettings],
+        clock: Callable[[], float] = time.monotonic,
+        transforms: Transforms | None = None,
     ) -> None:
         self._settings, self._clock = settings, clock
         self._news = threading.Condition()
@@ -162,7 +165,7 @@ class DepthSubscriber:
         self._followed: deque[FrameDepth] = deque(maxlen=KEPT)  # of the newest colour images
         self._info: CameraInfo | None = None
         self._arrival = -math.inf
-        self._transforms = Transforms()
+        self._transforms = transforms or Transforms()
         self._node: Node | None = None
         self._depth: CameraSubscription | None = None
         self._calibration: CameraSubscription | None = None

@@ -210,10 +210,14 @@ class Transforms:
         self._subscriptions.append(
             topic.subscribe(
                 self._node,
-                lambda message: self._tree.put(message.transforms, fixed=fixed),
+                lambda message: self.put(message.transforms, fixed=fixed),
                 callback_group=callback_group,
             )
         )
+
+    def put(self, transforms: Iterable[Any], *, fixed: bool) -> None:
+        """Take geometry_msgs/TransformStamped messages, of /tf_static if `fixed`."""
+        self._tree.put(transforms, fixed=fixed)
 
     def close(self) -> None:
         """Unsubscribe and forget all transforms."""
@@ -240,11 +244,10 @@ class Transforms:
                         raise
                 time.sleep(LOOK)
         except NoPoseError as error:
-            raise NoPoseError(f"no transform to target_frame {target!r}: {error}") from error
+            why = f"{error} (no tf: {self.missing})" if self.missing else str(error)
+            raise NoPoseError(f"no transform to target_frame {target!r}: {why}") from error
 
     def _at(self, target: str, source: str, stamp: int) -> Transform:
-        if self.missing:
-            raise NoPoseError(f"the package tf2_msgs is missing ({self.missing})")
         buffer = self._buffer
         if buffer is None:
             return self._tree.lookup(target, source, stamp)
