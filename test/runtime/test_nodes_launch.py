@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,7 @@ sys.exit(service.run())
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def launched(log: Path, arguments: list[str]) -> Iterator[Path]:
     """Run the launch file, with its output in `log`; it ends on SIGINT and without a traceback."""
     with log.open("wb") as file:
@@ -150,7 +150,12 @@ def test_no_node_outlives_a_launch_that_is_terminated(tmp_path: Path) -> None:
         stat = Path(f"/proc/{pid}/stat")
         return not stat.exists() or ") Z " in stat.read_text()
 
-    wait_until(lambda: all(gone(pid) for pid in pids), "the nodes to end")
+    try:
+        wait_until(lambda: all(gone(pid) for pid in pids), "the nodes to end")
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_two_instances_wait_for_their_manager_in_their_namespaces(tmp_path: Path) -> None:
