@@ -206,8 +206,8 @@ class Reporter:
         self._known = others
         trouble = self._recorder.trouble if self._recorder else ""
         status, reason = level(state, self._health, self._camera.age(), timeout, trouble)
-        if others and status == DiagnosticStatus.OK:
-            status, reason = DiagnosticStatus.WARN, f"{reason}, but {rivals}"
+        if others:
+            status, reason = max(status, DiagnosticStatus.WARN), f"{reason}; {rivals}"
         message = DiagnosticArray()
         message.header.stamp = node.get_clock().now().to_msg()
         message.status = [

@@ -208,7 +208,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
 
     Raises BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded).
     """
-    if "compressedDepth" in fmt or fmt.partition(";")[0].strip() in _DEPTH:
+    if _is_depth(fmt):
         raise BadImageError(
             "the compressed image is a depth stream: remap `image` to the colour topic"
         )
@@ -243,13 +243,19 @@ def decoded(data: Any, fmt: str, flags: int) -> NDArray[Any]:
     return picture
 
 
-def jpeg_size(data: Any) -> tuple[int, int] | None:
+def _is_depth(fmt: str) -> bool:
+    """Whether a CompressedImage's format is a depth image's, whatever it was compressed as."""
+    return "compressedDepth" in fmt or fmt.partition(";")[0].strip() in _DEPTH
+
+
+def jpeg_size(data: Any, fmt: str = "jpeg") -> tuple[int, int] | None:
     """Return the (width, height) of a JPEG that a browser shows as `compressed_to_rgb` reads it.
 
-    None of any other data, of a JPEG without a readable header, and of one that its EXIF data turn.
+    None of any other data, of depth, of a JPEG without a readable header, and of one that its EXIF
+    data turn.
     """
     raw = bytes(data)
-    if not raw.startswith(b"\xff\xd8\xff"):
+    if _is_depth(fmt) or not raw.startswith(b"\xff\xd8\xff"):
         return None
     try:
         with Pillow.open(io.BytesIO(raw), formats=("JPEG",)) as header:

@@ -206,6 +206,8 @@ def test_a_depth_image_that_was_compressed_as_a_picture_is_refused(fmt: str) -> 
     grey = cv2.imencode(".jpg", np.full((8, 8), 128, np.uint8))[1].tobytes()
     with pytest.raises(BadImageError, match="remap `image`"):
         image_conversion.compressed_to_rgb(array.array("B", grey), fmt)
+    assert image_conversion.jpeg_size(grey, fmt) is None, "a browser would show it"
+    assert image_conversion.jpeg_size(grey, "mono8; jpeg compressed") == (8, 8)
 
 
 @pytest.mark.parametrize("bits", [10, 12, 14, 16])

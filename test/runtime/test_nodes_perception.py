@@ -16,6 +16,7 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
 from action_msgs.msg import GoalStatus  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
@@ -91,6 +92,26 @@ def test_no_camera_is_no_image_and_the_warning_names_the_topic(
     assert "/image" in response.error_msg
     wait_until(lambda: "no image on /image for" in node.text(), "the warning about the camera")
     assert shared.ground(REQUEST, image=shared.image()).error_code == Result.NONE
+
+
+def test_another_perception_is_warned_of_and_depth_is_reported(
+    shared: Client, node: Process
+) -> None:
+    from clue_msgs.msg import DialogueState
+
+    statuses = shared.heard["/diagnostics"]
+    second = rclpy.create_node("second", context=shared.node.context)
+    second.create_publisher(DialogueState, "dialogue_state", 1)
+    warning = "another perception has the same topics: /second"
+    wait_until(lambda: warning in node.text(), "the warning about the second one")
+    shared.clear()
+    wait_until(lambda: statuses and warning in statuses[-1].status[0].message, "it in diagnostics")
+    assert statuses[-1].status[0].level == b"\x01"  # WARN
+    values = {value.key: value.value for value in statuses[-1].status[0].values}
+    assert values["depth"] == "nobody publishes /depth: no poses"
+    assert values["calibration"] == "nobody publishes /camera_info: no poses"
+    second.destroy_node()
+    wait_until(lambda: warning not in statuses[-1].status[0].message, "its end")
 
 
 # Names.
