@@ -340,6 +340,8 @@ def start(context: LaunchContext) -> list[Node]:
         page["port"] = int(value["console_port"])
     if value["image_transport"]:
         page["image_transport"] = value["image_transport"]
+    if value["reliability"]:
+        page["image_reliability"] = value["reliability"]
     if value["record"]:
         page["recordings"] = as_text(value["record"])
     console = Node(

@@ -50,7 +50,7 @@ class Pinhole:
 
     def __post_init__(self) -> None:
         """Refuse numbers that are no calibration."""
-        numbers = (self.fx, self.fy, self.cx, self.cy, *self.distortion)
+        numbers = (self.fx, self.fy, self.cx, self.cy)
         if self.width <= 0 or self.height <= 0:
             raise NoPoseError("camera_info gives no image size: the camera is not calibrated")
         if not np.isfinite(numbers).all() or self.fx <= 0 or self.fy <= 0:
@@ -62,6 +62,8 @@ class Pinhole:
                 f"camera_info's focal lengths, {self.fx:.4g} and {self.fy:.4g} pixels, are not of "
                 "one camera (K or P is not filled): calibrate the camera"
             )
+        if not np.isfinite(self.distortion).all():
+            raise NoPoseError("camera_info's distortion D is not a number: calibrate the camera")
         if not any(self.distortion):
             object.__setattr__(self, "distortion", ())
             return

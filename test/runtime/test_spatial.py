@@ -336,6 +336,7 @@ def test_a_distorted_lens_is_undone(model: str, d: tuple[float, ...]) -> None:
         # A driver that wrote one number into K, and nothing else.
         ({"fx": 772.8685}, "772.9 and 1 pixels"),
         ({"fx": 500.0, "fy": 500.0, "distortion": (-1200.0, 3400.0, 150.0, -80.0, 900.0)}, "D"),
+        ({"distortion": (0.1, float("nan"))}, "D is not a number"),
         ({"fx": 300.0, "fy": 300.0, "distortion": (-2.0,), "model": "equidistant"}, "undone"),
     ],
 )
