@@ -52,7 +52,7 @@ class LocatedObject:
         score: of a grounding, the decoder's confidence in the box; of a candidate, its attention
             relative to the strongest candidate's. NaN where there is none.
         mask: its pixels, bool (height, width) of the original image, or None.
-        place: its pose and size in the camera's optical frame, or None.
+        place: its pose and size, in the image's frame or in `place.frame`, or None.
         no_place: why `place` is None, for a person.
     """
 
@@ -198,7 +198,10 @@ def object_msg(source: Source, found: LocatedObject) -> GroundedObject:
     if found.mask is not None:
         fill_image(message.mask, found.mask.astype(np.uint8) * np.uint8(255), "mono8")
         message.mask.header = source.header
-    message.pose.header = source.header
+    message.pose.header = Header(
+        stamp=source.header.stamp,
+        frame_id=(place.frame if place else "") or source.header.frame_id,
+    )
     unknown = (math.nan,) * 3  # not 0 0 0, which is the camera's own position
     x, y, z = map(float, place.position if place else unknown)
     message.pose.pose.position = Point(x=x, y=y, z=z)

@@ -425,7 +425,8 @@ class PerceptionNode(ManagedNode):
             self._outputs.objects.show(question.header, question.candidates, candidates=True)
         elif result.grounding is not None:
             grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
-            self._outputs.objects.show(grounding.header, [grounding.target], candidates=False)
+            place = session.objects[0].place if session.objects else None
+            self._outputs.objects.point(grounding.header, grounding.target, place)
         else:
             self._note(result)
             return messages.fail(response, result.code, result.message)
