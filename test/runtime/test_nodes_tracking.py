@@ -11,6 +11,7 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
 from clue_msgs.msg import BoundingBox, TrackedObject  # noqa: E402
 from clue_msgs.srv import Track  # noqa: E402
 from ros_fixtures import REQUEST  # noqa: E402
@@ -129,7 +130,7 @@ def test_a_lost_object_keeps_its_number_when_it_is_seen_again(
 
 
 def test_a_client_follows_and_is_told_why_it_cannot(client: Client, square: MovingSquare) -> None:
-    with CommandGrounder("follower_client") as grounder:
+    with CommandGrounder("follower_client", context=rclpy.Context()) as grounder:
         grounder.wait_until_active(timeout=ros_helpers.TIMEOUT)
         assert grounder.tracked == {}  # subscribes
         grounder.ground(REQUEST)
