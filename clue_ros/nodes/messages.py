@@ -106,7 +106,7 @@ def find_objects(
     """
     pixels = view.width * view.height
     if isinstance(reply, Grounding):
-        found = _located(reply.box, reply.label, reply.score, None, locate)
+        found = located(reply.box, reply.label, reply.score, None, locate)
         if masks and pixels <= MAX_MASK_PIXELS:
             found = replace(found, mask=_grounding_mask(clue, view, reply, found.place))
         return (found,)
@@ -116,7 +116,7 @@ def find_objects(
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        _located(box, "", score, region, locate)
+        located(box, "", score, region, locate)
         for box, score, region in zip(boxes, scores, regions, strict=True)
     )
 
@@ -132,10 +132,8 @@ def _grounding_mask(clue: Any, view: Any, reply: Grounding, place: Place | None)
     return mask
 
 
-def _located(
-    box: Box, label: str, score: float, mask: Mask | None, locate: Locate
-) -> LocatedObject:
-    """Return the object with its place."""
+def located(box: Box, label: str, score: float, mask: Mask | None, locate: Locate) -> LocatedObject:
+    """Return an object with its place, or the reason why it has none."""
     try:
         place = locate(box)
     except Exception as error:  # noqa: BLE001 - a grounding without a pose is better than none
@@ -293,7 +291,7 @@ def fail(response: Any, code: str, message: str) -> Any:
 
     The interfaces share one list of codes; any other (CLUE_ERROR) becomes MODEL_ERROR.
     """
-    codes = AnswerClarification.Response
-    response.error_code = int(getattr(codes, code, codes.MODEL_ERROR))
+    unforeseen = AnswerClarification.Response.MODEL_ERROR
+    response.error_code = int(getattr(response, code, unforeseen))
     response.error_msg = message
     return response

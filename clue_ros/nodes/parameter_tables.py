@@ -212,6 +212,23 @@ PERCEPTION: tuple[Parameter, ...] = (
         "Give each object its mask, an image as large as the camera's (2 MB at 1920x1080).",
     ),
     Parameter(
+        "track_rate",
+        15.0,
+        "Frames a second in which objects are followed, at most (topic tracked); frames that come "
+        "faster than they can be followed are dropped.",
+        range=(0.1, 1000.0),
+        unit="Hz",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "look_again_after",
+        2.0,
+        "Seconds that a followed object is lost before the model looks for it, with the dialogue "
+        "that found it, and between two such looks; 0: it never looks.",
+        range=(0.0, 3600.0),
+        unit="s",
+    ),
+    Parameter(
         "use_depth",
         True,
         "Subscribe to depth and camera_info, and give each object its pose where they fit the "

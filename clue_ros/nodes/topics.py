@@ -203,6 +203,7 @@ class Perception:
     DIALOGUE_STATE = Output("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
     SAY = Output("say", "std_msgs/msg/String")
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
+    TRACKED = ActiveOutput("tracked", "clue_msgs/msg/TrackedObject")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
     DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)
     MARKERS = ActiveOutput("~/markers", "visualization_msgs/msg/MarkerArray", LATEST)
@@ -215,6 +216,7 @@ class Perception:
     DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TRACK = Service("track", "clue_msgs/srv/Track", REQUESTS)
     GROUND_WITH_DIALOGUE = Action(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )
