@@ -12,8 +12,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ from clue_ros.model.loading import (
     named_base,
     read_json,
     write_json,
+)
+from clue_ros.model.lora import (
+    adapter_tensors,
+    check_adapter_config,
+    per_module,
+    plain_names,
+    read_adapter_config,
 )
 from clue_ros.requirements import missing
 from clue_ros.wrapper.prompt import (
@@ -53,6 +61,7 @@ ADAPTER_FILES = (SETTINGS_FILE, ADAPTER_FILE, ADAPTER_WEIGHTS)
 MAX_ANSWER = 24  # tokens of an answer at least; more for "ask" with many boxes
 MAX_WORDS = 40  # tokens of a worded question
 MAX_PROMPT = 1024  # tokens: longer ones are left out of training, as in the paper
+_ADAPTED = re.compile(r"(?:base_model\.model\.)?([\w.]{1,500})\.lora_(?:A\.weight|embedding_A)")
 _QUERY = "\u241e"  # stands for the query while the chat template is rendered
 
 
@@ -124,6 +133,30 @@ def adapters_base(content: Mapping[str, Any], path: object) -> str:
     if named is None:
         raise ModelError(f"{path} names no base model")
     return f"{named[0]}@{named[1]}" if named[1] else named[0]
+
+
+def adapter_config(folder: Path, modules: Collection[str]) -> Any:
+    """The LoraConfig of an adapter's folder, without the patterns that a stranger wrote in it.
+
+    What it adapts is what its file has tensors of. modules: the names of those of its base. Raises
+    ModelError.
+    """
+    from clue_ros.model.adapters import plain_config
+
+    content, path = read_adapter_config(folder), folder / ADAPTER_WEIGHTS
+    place = folder / ADAPTER_FILE
+    saved = plain_names(place, "modules_to_save", content.get("modules_to_save"))
+    check_adapter_config(place, content, alone=True)
+    found = (_ADAPTED.fullmatch(key) for key in adapter_tensors(path))
+    names = sorted({match[1] for match in found if match})
+    for name in [n for n in names if n not in modules] or ([] if names else ["no LoRA tensor"]):
+        raise ModelError(f"{path} has {name}, which this model does not")
+    try:
+        ranks = per_module(content, "r", "rank_pattern", names)
+        alphas = per_module(content, "lora_alpha", "alpha_pattern", names)
+        return plain_config(content, {n: int(r) for n, r in ranks.items()}, alphas, saved or None)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{place}: {first_line(error)}") from error
 
 
 def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
@@ -205,7 +238,8 @@ class LanguageModel(OnDevice):
             if adapter is not None:
                 from peft import PeftModel
 
-                model = PeftModel.from_pretrained(model, str(adapter))
+                adapted = adapter_config(adapter, dict(model.named_modules()))
+                model = PeftModel.from_pretrained(model, str(adapter), config=adapted)
         except ModelError:
             raise
         except Exception as error:  # whatever the libraries raise for what cannot be loaded

@@ -23,6 +23,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.hub import ADAPTER_FILE, ADAPTER_WEIGHTS, Source
 from clue_ros.model.load_options import TORCH, LoadOptions
 from clue_ros.model.loading import check_sizes, first_line, name_and_revision
+from clue_ros.model.lora import PICKLED, check_adapter_config, no_file
 from clue_ros.model.preflight import (
     Part,
     Report,
@@ -196,12 +197,11 @@ def _adapter(part: Part, source: Source) -> None:
 
     part.kind = "adapter"
     config = source.read(ADAPTER_FILE)
+    check_adapter_config(f"{source.place}/{ADAPTER_FILE}", config, alone=True)
     content = source.read(SETTINGS_FILE) if source.has(SETTINGS_FILE) else {}
     settings = settings_from(content, f"{source.place}/{SETTINGS_FILE}")
     if not source.has(ADAPTER_WEIGHTS):
-        raise ModelError(
-            f"{source.place} has no {ADAPTER_WEIGHTS}: train it with `clue train wrapper`"
-        )
+        raise ModelError(no_file(source.place, ADAPTER_WEIGHTS, pickled=source.has(PICKLED)))
     part.adapters = adapter_bytes(source)
     part.facts += [
         f"LoRA of rank {config.get('r')}", f"asks from probability {settings.threshold:.2f}"
