@@ -25,6 +25,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import OnDevice, choose_device, choose_dtype
 from clue_ros.model.loading import (
+    check_sizes,
     first_line,
     is_hub_id,
     is_number,
@@ -424,15 +425,17 @@ def load_causal(
 
     Pickled weights are never loaded, and no code of a repository is run.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     from clue_ros.model.torch_backbone import quietly
 
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
         name = str(converted_gguf(path))
+    place = name
     name, revision = name_and_revision(name)
     pinned = {"revision": revision} if revision else {}
+    check_sizes(place, PreTrainedConfig.get_config_dict(name, **pinned)[0])
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, **pinned}
     if quantization != "none":
         from transformers import BitsAndBytesConfig

@@ -294,6 +294,7 @@ def _read_gguf(path: Path) -> tuple[str, int, dict[str, Any]]:
         config["vocab_size"] = len(reader.fields["tokenizer.ggml.tokens"].data)
     except Exception as error:  # whatever the reader makes of a broken file
         raise ModelError(f"cannot read {path} as a GGUF file: {first_line(error)}") from error
+    check_sizes(path, config)
     if kind not in GGUF_SUPPORTED_ARCHITECTURES:
         raise ModelError(f"{path.name} is a {kind}, which transformers does not read from GGUF")
     return kind, count, config

@@ -223,6 +223,16 @@ def owl() -> Parts:
     return model, Owlv2Processor(images, tokenizer), "owlv2"
 
 
+def test_a_detector_of_sizes_that_no_model_has_is_refused_before_it_is_built(
+    tmp_path: Path,
+) -> None:
+    sizes = {"model_type": "swin", "depths": [2, 10**9]}
+    config = {"model_type": "grounding-dino", "backbone_config": sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"depths is \[2, 1000000000\], want 0 to 1000"):
+        OpenVocabularyDetector.load(tmp_path, "grounding-dino", device="cpu")
+
+
 @pytest.mark.parametrize(("make", "boxes"), [(dino, 7), (owl, 16)])
 def test_a_detector_of_transformers_gives_boxes_in_pixels_of_each_image(
     make: Any, boxes: int
