@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,7 @@ class Listing:
 
     def candidates_of(self, answer: Answer) -> Answer:
         """The answer with the candidates' indices in place of the lines'."""
-        return Answer(answer.kind, tuple(self.order[line] for line in answer.indices))
+        return replace(answer, indices=tuple(self.order[line] for line in answer.indices))
 
 
 class LanguageModel(OnDevice):

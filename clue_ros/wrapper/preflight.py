@@ -48,7 +48,7 @@ WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.t
 ADAPTER_FILES = ("wrapper.json", ADAPTER_FILE, ADAPTER_WEIGHTS)
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_TOPIC = re.compile(r"[~/A-Za-z_{][\w~/{}]*(@clue_msgs)?")
+_TOPIC = re.compile(r"[~/A-Za-z_{][\w~/{}]*(?:@(clue_msgs|vision_msgs|yolo_msgs))?")
 
 
 def require_wrapper(options: LoadOptions) -> None:
@@ -132,14 +132,20 @@ def _python(_: Report, part: Part, function: str) -> None:
 
 def _topic(_: Report, part: Part, topic: str) -> None:
     """A ROS topic. Raises ModelError."""
-    if not _TOPIC.fullmatch(topic):
+    match = _TOPIC.fullmatch(topic)
+    if match is None:
         raise ModelError(f"{topic!r} is no name of a ROS topic")
     part.facts.append("read by the perception node alone")
-    if not topic.endswith("@clue_msgs"):
-        found = find_spec("vision_msgs") is not None
-        part.facts.append(f"vision_msgs {'installed' if found else 'not found'}")
-        if not found and find_spec("rclpy") is not None:
-            raise ModelError("the package vision_msgs is missing: ros-$ROS_DISTRO-vision-msgs")
+    if match[1] == "clue_msgs":
+        return
+    packages = (match[1],) if match[1] else ("vision_msgs", "yolo_msgs")
+    found = [package for package in packages if find_spec(package) is not None]
+    part.facts += [f"{p} {'installed' if p in found else 'not found'}" for p in packages]
+    if not found and find_spec("rclpy") is not None:
+        advice = (
+            "build it with yolo_ros" if match[1] == "yolo_msgs" else "ros-$ROS_DISTRO-vision-msgs"
+        )
+        raise ModelError(f"the package {packages[0]} is missing: {advice}")
 
 
 def _detector(report: Report, part: Part, name: str) -> None:

@@ -130,11 +130,13 @@ def test_files_functions_and_topics_are_described(
     facts = [source["facts"] for source in report["candidates"]]
     assert facts[0] == ["1 box"]
     assert facts[1] == ["callable"]
-    assert facts[2] == ["read by the perception node alone", "vision_msgs not found"]
+    missing = ["vision_msgs not found", "yolo_msgs not found"]
+    assert facts[2] == ["read by the perception node alone", *missing]
     assert facts[3] == ["read by the perception node alone"]
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None if "vision" in name else 1)
-    report = check(machine, "--candidates", "topic:/yolo")
+    monkeypatch.setattr(preflight, "find_spec", lambda name: 1 if name == "rclpy" else None)
+    report = check(machine, "--candidates", "topic:/a", "--candidates", "topic:/a@yolo_msgs")
     assert "vision_msgs is missing" in report["problems"][0]
+    assert "yolo_msgs is missing: build it" in report["problems"][1]
 
 
 def test_a_detector_on_the_hub_is_described_and_only_its_configuration_is_fetched(

@@ -79,6 +79,29 @@ def scripted(answers: dict[str, str], said: str = "", **more: Any) -> Wrapper:
     return Wrapper([CallableSource(listed)], ScriptedModel(answers, said), **more)
 
 
+class SureOfTheFirst(ScriptedModel):
+    """Whatever it writes, its logits among the allowed answers are for the first box."""
+
+    def choose(self, listing: Listing, dialogue: str) -> Choice:
+        """Answer by the script."""
+        text = self.answers[dialogue]
+        shares = (0.97, *[0.0] * (listing.count - 1))
+        return Choice(read_answer(text, listing.count), text, shares, 0.02, 0.01)
+
+
+def test_a_sentence_that_denies_or_asks_becomes_no_box() -> None:
+    answers = {"the mug": "There is no such object.", "the thing": "Which do you mean, 1 or 2?"}
+    wrapper = Wrapper([CallableSource(listed)], SureOfTheFirst(answers))
+    view = wrapper.look(scene())
+    denied = wrapper.reply(view, Dialogue("the mug"))
+    assert isinstance(denied, NotFound)
+    assert denied.ambiguity.probability == 1
+    asked = wrapper.reply(view, Dialogue("the thing"))
+    assert isinstance(asked, Question)
+    assert asked.candidates == (RED, BLUE)
+    assert wrapper.answer_counts == {"none": 1, "ask": 1}
+
+
 def test_without_a_language_model_the_rules_ask_and_point() -> None:
     wrapper = Wrapper([CallableSource(listed)])
     view = wrapper.look(scene())
