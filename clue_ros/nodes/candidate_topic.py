@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 
@@ -33,6 +34,7 @@ from clue_ros.nodes.topics import Input
 
 KEPT = 30  # messages
 WAIT = 1.0  # seconds for the detections of the image's own stamp
+LOOK_AGAIN = 1.0  # seconds between looks at which type is published
 MAX_AGE = 2.0  # seconds since the arrival of detections of another image
 
 
@@ -54,11 +56,15 @@ class CandidateTopic:
     def __init__(self, node: Node, argument: str) -> None:
         topic, _, package = argument.partition("@")
         self.name = f"topic:{argument}"
-        self._node, self._topic, self._is_named = node, topic, bool(package)
+        self._node, self._topic = node, topic
         self._held: OrderedDict[tuple[int, int], tuple[float, Any]] = OrderedDict()
         self._news = threading.Condition()
         self._wanted: tuple[int, int] | None = None
         self._subscribe(package or self._published() or _installed())
+        self._timer = None
+        if not package:
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            self._timer = node.create_timer(LOOK_AGAIN, self._follow, clock=steady)
 
     def _subscribe(self, package: str) -> None:
         """Subscribe to the type that a package has of detections. Raises ModelError."""
@@ -77,6 +83,19 @@ class CandidateTopic:
                 f" {INSTALL.get(package, 'build it')} ({error})"
             ) from error
 
+    def _follow(self) -> None:
+        """Subscribe to another type where that is published: the detector may start last."""
+        package = self._published()
+        if not package or package == self._package:
+            return
+        self._node.destroy_subscription(self._subscription)
+        with self._news:
+            self._held.clear()
+        try:
+            self._subscribe(package)
+        except ModelError as error:  # a package that is there and broken
+            self._node.get_logger().error(str(error))
+
     def _published(self) -> str:
         """The package of a type that is published on the topic now; empty where none is known."""
         resolved = self._node.resolve_topic_name(self._topic)
@@ -86,14 +105,12 @@ class CandidateTopic:
 
     def close(self) -> None:
         """Unsubscribe."""
+        if self._timer is not None:
+            self._node.destroy_timer(self._timer)
         self._node.destroy_subscription(self._subscription)
 
     def expect(self, header: Any) -> None:
         """Say whose image is looked at next, by the header of its message."""
-        package = self._package if self._is_named else self._published()
-        if package and package != self._package:  # the detector started after this node
-            self.close()
-            self._subscribe(package)
         with self._news:
             self._wanted = _stamp(header)
 

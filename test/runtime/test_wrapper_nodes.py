@@ -127,6 +127,7 @@ def test_a_topic_of_yolo_ros_is_subscribed_to_once_it_is_published(
     publisher = client.node.create_publisher(yolo.DetectionArray, "/yolo/detections", 10)
     image = client.image()
     message = yolo_detections(image.header, yolo)
+    wait_until(lambda: publisher.get_subscription_count() > 0, "the node's subscription")
     timer = client.node.create_timer(0.1, lambda: publisher.publish(message))
     asked = client.ground("pick up the mug", image=image)
     assert "red" in asked.question.text, (asked, node.text())
