@@ -189,7 +189,7 @@ class Checkpoint:
         Raises ModelError.
         """
         chances, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
-        return _finite(chances[0]), maps[0]
+        return _finite(chances[0], maps[0]), maps[0]
 
     def judge_and_read(self, features: Array, context: str) -> tuple[float, Array, Prefill | None]:
         """What `judge` gives; and the context as a joint adapter has read it in the same pass."""
@@ -197,7 +197,7 @@ class Checkpoint:
             return *self.judge(features, context), None
         found, prefill = self._joint(features, context)
         assert found.probability is not None
-        return _finite(found.probability[0]), found.map[0], prefill
+        return _finite(found.probability[0], found.map[0]), found.map[0], prefill
 
     def chances(
         self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
@@ -324,9 +324,9 @@ class Checkpoint:
         return self.backbone.memory_bytes() + head + masks
 
 
-def _finite(chance: float) -> float:
-    """Raises ModelError for a probability that is none."""
-    if not math.isfinite(chance):
+def _finite(chance: float, attention: Array) -> float:
+    """The probability. Raises ModelError for one that is none, and for a map with such values."""
+    if not math.isfinite(chance) or not np.isfinite(attention).all():
         raise ModelError("the detector's output is not a number: its weights are broken")
     return float(chance)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
 from clue_ros.model.details import details_of
-from clue_ros.model.tensors import Mapped, read_entries, read_tensors
+from clue_ros.model.tensors import SCALE, Mapped, read_entries, read_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -441,10 +441,26 @@ def check_weights(folder: Path, wanted: Shapes) -> None:
 
     wanted: of `clue_ros.model.shapes.weight_shapes`.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Stored] = {}
     for path in weight_files(folder):
-        found.update({name: stored.shape for name, stored in read_header(path).items()})
-    check_shapes(folder, found, wanted)
+        found.update(read_header(path))
+    check_shapes(folder, {name: stored.shape for name, stored in found.items()}, wanted)
+    check_scales(folder, found)
+
+
+def check_scales(place: Path, stored: Mapping[str, Stored | Mapped]) -> None:
+    """Raises ModelError unless each matrix of 8 bits (O, I) has its scale, float32 (O, 1)."""
+    for name, each in stored.items():
+        if each.kind != "I8":
+            continue
+        scale = stored.get(name + SCALE)
+        if scale is None:
+            raise ModelError(f"{place} lacks {name + SCALE}, which {name} of 8 bits needs")
+        if len(each.shape) != 2 or (*scale.shape, scale.kind) != (each.shape[0], 1, "F32"):
+            raise ModelError(
+                f"{place}: {name} has shape {tuple(each.shape)} and the scale"
+                f" {tuple(scale.shape)} of type {scale.kind}, want (O, I) and (O, 1) of type F32"
+            )
 
 
 def published_name(name: str) -> str:
