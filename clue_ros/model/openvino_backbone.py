@@ -316,7 +316,7 @@ class _Compiler:
             return None
 
     def _write(self, compiled: Any, path: Path) -> None:
-        """Write a graph; at its end stand its name and checksum. Removes what was not used for long.
+        """Write a graph, its name and checksum at its end. Removes what was not used for long.
 
         A few bytes that changed in a file would give other answers in silence.
         """
