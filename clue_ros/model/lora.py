@@ -122,7 +122,8 @@ def no_file(place: object, name: str, *, pickled: bool) -> str:
             ' Convert it there: python -c "import torch; from safetensors.torch import save_file;'
             f" save_file(torch.load('{PICKLED}', weights_only=True), '{WEIGHTS_FILE}')\""
         )
-    return f"{place} has no {name}: train this adapter with `clue train`"
+    other = f", or convert a {PICKLED}, which is never fetched" if name == WEIGHTS_FILE else ""
+    return f"{place} has no {name}: train this adapter with `clue train`{other}"
 
 
 def check_adapter_config(place: object, config: Mapping[str, Any], *, alone: bool = False) -> None:
