@@ -19,7 +19,7 @@ from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
-from clue_ros.errors import BadImageError, ClueError, ModelError
+from clue_ros.errors import BadImageError, ClueError, ClueWarning, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
 from clue_ros.wrapper.grounder import Wrapper
@@ -412,3 +412,34 @@ def test_clue_ground_points_with_a_wrapper(
     assert main([*command, "--language-model", str(model), "--max-turns", "0"]) == 0
     assert json.loads(capsys.readouterr().out)["type"] == "grounding"
     assert main(["ground", str(tmp_path / "scene.png"), "the mug", "--candidates", "json:x"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "parts", "said"),
+    [
+        ([[0, 0, 0, 0]], False, "1 of 3 boxes left out: no area"),
+        ([[99.6, 10, 99.6, 50]], False, "1 of 3 boxes left out: no area"),
+        ([], True, "fractions of the image"),
+    ],
+)
+def test_clue_ground_keeps_the_good_boxes_and_says_what_was_wrong(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[list[float]],
+    parts: bool,
+    said: str,
+) -> None:
+    from PIL import Image
+
+    Image.fromarray(scene()).save(tmp_path / "scene.png")
+    boxes = [[side / 100 if parts else side for side in box.as_list()] for box in (RED, BLUE)]
+    entries = [{"box": box, "label": "mug", "score": 0.9} for box in (*boxes, *more)]
+    (tmp_path / "boxes.json").write_text(json.dumps(entries))
+    with pytest.warns(ClueWarning, match=said):
+        status = main(
+            ["ground", str(tmp_path / "scene.png"), "the mug", "--model", "wrapper",
+             "--candidates", f"json:{tmp_path / 'boxes.json'}", "--json"]
+        )  # fmt: skip
+    assert status == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["candidates"] == [RED.as_list(), BLUE.as_list()]
