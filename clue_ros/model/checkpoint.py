@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from clue_ros.model.mask_decoder import MaskDecoder
 
 SETTINGS_FILE = "ivg.json"
+MOST_TOKENS = 1024  # of a reply, and boxes of one
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
 
 
@@ -101,6 +102,8 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
         limit = getattr(settings, name)
         if not is_number(limit, 1) or not isinstance(limit, int):
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
+        if limit > MOST_TOKENS:
+            raise ModelError(f"{path}: {name} {limit!r}, want {MOST_TOKENS} at most")
     if settings.num_views > MAX_VIEWS:
         raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
     if not is_number(settings.doubtful_score, 0, 1):

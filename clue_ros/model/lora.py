@@ -83,7 +83,8 @@ def read_folder(folder: Path) -> AdapterFolder:
     config, path = read_adapter_config(folder), folder / WEIGHTS_FILE
     check_adapter_config(folder / CONFIG_FILE, config)
     parts: dict[str, tuple[str, str]] = {}
-    for key in adapter_tensors(path):
+    entries = adapter_tensors(path)
+    for key in entries:
         match = _NAME.fullmatch(key)
         if match is None and _FROZEN.search(key):
             raise ModelError(f"{path} has {key}: {_ALL_BASES}")
@@ -103,6 +104,8 @@ def read_folder(folder: Path) -> AdapterFolder:
         alpha = per_module(config, "lora_alpha", "alpha_pattern", names)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"cannot read the adapter in {folder}: {first_line(error)}") from error
+    firsts = {key: name for key, (name, part) in parts.items() if part == "lora_A.weight"}
+    check_ranks(path, entries, {key: rank[name] for key, name in firsts.items()})
     return AdapterFolder(path, config, parts, rank, alpha)
 
 
@@ -177,6 +180,17 @@ def per_module(
         ends = {".".join(pieces[start:]) for start in range(len(pieces))} & own.keys()
         found[name] = own[min(ends, key=places.__getitem__)] if ends else default
     return found
+
+
+def check_ranks(path: Path, entries: Mapping[str, Any], ranks: Mapping[str, int]) -> None:
+    """Raise ModelError for a configured rank that is not the file's, before peft makes room for it.
+
+    entries: of `adapter_tensors`. ranks: of matrices A (r, I), by their names in the file.
+    """
+    for key, rank in ranks.items():
+        shape = tuple(entries[key]["shape"])
+        if shape[:1] != (rank,):
+            raise ModelError(f"{path}: {key} has shape {shape}, and its rank is to be {rank}")
 
 
 def plain_names(place: object, key: str, value: Any) -> list[str]:

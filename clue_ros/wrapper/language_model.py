@@ -37,6 +37,7 @@ from clue_ros.model.loading import (
 from clue_ros.model.lora import (
     adapter_tensors,
     check_adapter_config,
+    check_ranks,
     per_module,
     plain_names,
     read_adapter_config,
@@ -148,14 +149,17 @@ def adapter_config(folder: Path, modules: Collection[str]) -> Any:
     place = folder / ADAPTER_FILE
     saved = plain_names(place, "modules_to_save", content.get("modules_to_save"))
     check_adapter_config(place, content, alone=True)
-    found = (_ADAPTED.fullmatch(key) for key in adapter_tensors(path))
-    names = sorted({match[1] for match in found if match})
+    entries = adapter_tensors(path)
+    of_a = {key: match[1] for key in entries if (match := _ADAPTED.fullmatch(key))}
+    names = sorted(set(of_a.values()))
     for name in [n for n in names if n not in modules] or ([] if names else ["no LoRA tensor"]):
         raise ModelError(f"{path} has {name}, which this model does not")
     try:
-        ranks = per_module(content, "r", "rank_pattern", names)
+        each = per_module(content, "r", "rank_pattern", names)
+        ranks = {name: int(rank) for name, rank in each.items()}
+        check_ranks(path, entries, {key: ranks[name] for key, name in of_a.items()})
         alphas = per_module(content, "lora_alpha", "alpha_pattern", names)
-        return plain_config(content, {n: int(r) for n, r in ranks.items()}, alphas, saved or None)
+        return plain_config(content, ranks, alphas, saved or None)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{place}: {first_line(error)}") from error
 

@@ -191,6 +191,7 @@ def rename(folder: Path, name: Callable[[str], str]) -> None:
         ({"peft_type": "LOHA"}, "does not describe a LoRA"),
         ({"alpha_pattern": {".*q_proj": 4}}, "alpha_pattern has '.*q_proj'"),
         ({"r": 0}, "a rank below 1"),
+        ({"r": 10**12}, "its rank is to be 1000000000000"),
     ],
 )
 def test_what_cannot_be_right_here_is_refused_with_the_reason(

@@ -184,6 +184,7 @@ def test_an_adapter_brings_its_base_and_its_prompt(folder: Path, tmp_path: Path)
         ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens .* its own tokens"),
         ({"modules_to_save": "(lm_head|x)"}, "want a list of modules' names"),
         ({"rank_pattern": {"^a": 2}}, "want modules' names, not patterns"),
+        ({"r": 10**12}, "its rank is to be 1000000000000"),
     ],
 )
 def test_an_adapter_of_others_is_refused_where_it_cannot_be_right(
