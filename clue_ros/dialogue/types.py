@@ -242,7 +242,7 @@ class Dialogue:
 
     def add_question(self, text: str) -> None:
         """The robot asked `text`."""
-        self._turns.append(Turn("robot", _collapse(text)))
+        self._turns.append(Turn("robot", one_line(text)))
 
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
@@ -263,7 +263,7 @@ def clean_text(text: str) -> str:
     """
     if not isinstance(text, str):
         raise BadExpressionError(f"the text must be a string, not {type(text).__name__}")
-    cleaned = _collapse(text)
+    cleaned = one_line(text)
     if not cleaned:
         raise EmptyExpressionError("the text is empty: say what to do, such as 'pick up the apple'")
     if len(cleaned) > MAX_TEXT:
@@ -276,7 +276,7 @@ def clean_text(text: str) -> str:
     return cleaned
 
 
-def _collapse(text: str) -> str:
-    """One line: controls, invisible formats and broken surrogates become single spaces."""
+def one_line(text: str) -> str:
+    """The text on one line: controls, formats and broken surrogates become single spaces."""
     # Category C: control, format, surrogate, private use, unassigned.
     return " ".join("".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split())

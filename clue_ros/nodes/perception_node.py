@@ -175,6 +175,8 @@ class PerceptionNode(ManagedNode):
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
+        if wraps:
+            clue.faults.say = self.get_logger().warning
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         memory.trim()  # what the warm-up took

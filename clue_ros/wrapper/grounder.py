@@ -63,7 +63,7 @@ from clue_ros.wrapper.deciding import (
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
-from clue_ros.wrapper.sources import Source, gather, open_sources
+from clue_ros.wrapper.sources import Faults, Source, gather, open_sources
 from clue_ros.wrapper.wording import worded
 
 LANGUAGE_MODEL, RULES = "language model", "rules"
@@ -120,7 +120,8 @@ class Wrapper:
     """Candidates of one or several detectors, and who chooses among them.
 
     wording: who words a question, "language model" (checked, else the rules' sentence) or "rules".
-    rates: how often the language model's answers could be used.
+    rates: how often the language model's answers could be used. faults: what was wrong with what
+    the sources found.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class Wrapper:
         self.language_model = language_model
         self.wording = wording
         self.rates = AnswerRates()
+        self.faults = Faults()
         self.policy: str = WRAPPER
         self.num_views: int | None = 1
         self._lock = RLock()
@@ -257,7 +259,7 @@ class Wrapper:
         """What the detectors find for a dialogue's nouns, with measured colours."""
         nouns = self._nouns(dialogue)
         if nouns not in view.found:
-            found = gather(self.sources, view.image, nouns)
+            found = gather(self.sources, view.image, nouns, self.faults)
             view.found[nouns] = with_measured_colors(found, view.image)
         return view.found[nouns]
 
@@ -413,7 +415,7 @@ class Wrapper:
         """The indices of the things that still match; at least two where there are two things."""
         assert self.language_model is not None
         indices = choice.answer.indices
-        if choice.answer.kind is not AnswerKind.ASK:
+        if choice.answer.kind is not AnswerKind.ASK or not indices:
             indices = self.language_model.matching(listing, context)
         kept = distinct(indices, candidates)
         return kept if len(kept) > 1 else still_likely(choice, candidates)
