@@ -163,9 +163,9 @@ class EvaluationReport:
         ]
         summary = self.summary()
         for key, title in (("held_out", "held-out nouns"), ("questions", "questions")):
-            if found := summary.get(key):
-                row: list[Cell] = ["", *found.values()]
-                tables.append(table([title, *found], [row], markdown=markdown))
+            if columns := summary.get(key):
+                row: list[Cell] = ["", *columns.values()]
+                tables.append(table([title, *columns], [row], markdown=markdown))
         return "\n\n".join(tables)
 
 
