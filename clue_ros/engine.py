@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import KIND, Candidate, proposal
+from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import not_found
-from clue_ros.dialogue.helpful import as_question, helpful, is_one_of, sentence
+from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
+from clue_ros.dialogue.noun_phrases import described_object
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -36,7 +37,6 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import (
@@ -325,7 +325,7 @@ class Clue:
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):
-            label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
+            label, score = described_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
 
@@ -340,27 +340,31 @@ class Clue:
     ) -> Question | Grounding:
         """A question that helps, in place of the policy's question, or of a box that was refused.
 
-        Without a candidate the policy's best guess is shown, or the strongest peak of the map.
+        Where the base finds nothing, it is about the policy's best guess and the map's peaks.
         """
-        from clue_ros.model.zero_shot import BaseFinder, share_of_map
+        from clue_ros.model.zero_shot import ATTENTION, BaseFinder, share_of_map
 
-        estimate, label = reply.ambiguity, named_object(dialogue.turns)
-        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
-        question = helpful(reply, dialogue, finder, refused)
-        if question is None:
+        estimate, label = reply.ambiguity, described_object(dialogue.turns)
+
+        def guesses() -> list[Candidate]:
             guess = reply
             if isinstance(reply, Question):
                 guess = self._policy.decide(view, dialogue, force_grounding=True)
-            assert isinstance(guess, Grounding)
-            boxes = [guess.box, *(peak.box for peak in estimate.peaks)]
-            shown = next((box for box in boxes if not is_one_of(box, refused)), None)
-            if shown is None:
-                return not_found(label, estimate, another=True)
-            one = Candidate(shown, label)
-            question = as_question(proposal(one, (one,), known=(KIND,)), (), estimate)
+            best = guess.box if isinstance(guess, Grounding) else None
+            boxes = [(best, 1.0)] if best else []
+            boxes += [
+                (peak.box, peak.score)
+                for peak in estimate.peaks
+                if not (best and best.contains(peak.point or peak.box.center))
+            ]
+            return [Candidate(box, label, score, ATTENTION) for box, score in boxes]
+
+        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
+        question = helpful(reply, dialogue, finder, refused, guesses)
+        if question is None:
+            return not_found(label, estimate, another=True)
         if force:
-            best = question.candidates[0]
-            return Grounding(best, label, 0.0, estimate)
+            return Grounding(question.candidates[0], label, 0.0, estimate)
         size = view.width, view.height
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
         return replace(question, ambiguity=replace(estimate, peaks=peaks))

@@ -19,12 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
-from clue_ros.dialogue.noun_phrases import COLORS
+from clue_ros.dialogue.noun_phrases import COLORS, ENGLISH
 from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.words import DETERMINERS, without_courtesy
 
 BUCKETS = 2**16
 MAX_NOUNS = 6  # of a dialogue
 _AROUND = 3  # words on both sides that are looked at
+THINGS = frozenset((
+    "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
+    "anything", "everything",
+))  # fmt: skip
+"""Nouns that name nothing."""
+_BEFORE_NOUN = DETERMINERS | {word for form in ENGLISH.several for word in form.split()}
 _WORD = re.compile(r"\S+")
 
 
@@ -119,3 +126,27 @@ def head_noun(text: str) -> str:
         if word.tag is Tag.NOUN:
             return _nouns(found)[0]
     return ""
+
+
+def named_part(text: str) -> str:
+    """The part of a request that names the thing, with its article: "the red mug on the left".
+
+    What comes before it (a verb, politeness) and what only follows out of courtesy is left out.
+    The text itself where no word names or tells apart a thing.
+
+    >>> named_part("could you get me the banana, please"), named_part("fetch me something to eat")
+    ('the banana', 'something to eat')
+    """
+    parts = without_courtesy(text).split()
+    marks = tagged(" ".join(parts))
+    telling = [t.tag is not Tag.OTHER or t.word.lower() in THINGS for t in marks]
+    if not any(telling) or len(marks) != sum(any(map(str.isalnum, part)) for part in parts):
+        return text
+    places = [i for i, part in enumerate(parts) if any(map(str.isalnum, part))]
+    first, last = telling.index(True), len(telling) - 1 - telling[::-1].index(True)
+    while first and marks[first - 1].word.lower() in _BEFORE_NOUN:
+        first -= 1
+    end = len(marks)
+    while end - 1 > last and marks[end - 1].word.lower() in ENGLISH.endings:
+        end -= 1
+    return " ".join(parts[places[first] : places[end - 1] + 1]).rstrip(".,;:!? ")

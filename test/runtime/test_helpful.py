@@ -61,6 +61,7 @@ def test_a_question_that_helps_stays_and_its_answers_are_bound() -> None:
         "the red one or the red one?",
         "the big one or the small one?",
         "the mug or the bowl?",
+        "is it the blue one?",
         "",
     ],
 )
@@ -112,10 +113,21 @@ def test_one_thing_in_two_boxes_is_no_choice() -> None:
     assert (question.confirm, question.candidates) == (True, (LEFT,))
 
 
-def test_a_proposal_of_one_thing_stays_in_the_models_words() -> None:
-    question = asked("is it the blue one?", "the mug")
-    assert (question.text, question.candidates) == ("Is it the blue one?", (RIGHT,))
-    assert question.confirm
+def test_after_a_no_all_others_are_asked_about() -> None:
+    third = Candidate(Box(290, 210, 350, 270), "pink mug", 0.3)
+    objects = (*OBJECTS, third)
+    assert len(asked("", "the mug", objects=objects).candidates) == 2
+    question = asked("", "the mug", objects=objects, refused=(RIGHT,))
+    assert question.suggested_answers == ("the red one", "the pink one")
+
+
+def test_guesses_stand_in_where_nothing_is_found() -> None:
+    guesses = [Candidate(BELOW, "cup", 1.0), Candidate(LEFT, "cup", 0.7)]
+    written = Question("the left one or the right one?", (), (), estimate())
+    finder = LabelledObjects(OBJECTS, SIZE)
+    found = helpful(written, Dialogue("the banana"), finder, (), lambda: guesses)
+    assert found is not None
+    assert (found.text, found.candidates) == ("The left one or the right one?", (LEFT, BELOW))
 
 
 @pytest.mark.parametrize(
