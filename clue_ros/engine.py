@@ -28,6 +28,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import not_found
 from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
 from clue_ros.dialogue.noun_phrases import described_object
+from clue_ros.dialogue.nouns import in_one_form
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -248,7 +249,7 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), expression)
+            return self._policy.judge(self._own(view), in_one_form(expression.without_refused()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -311,7 +312,7 @@ class Clue:
         """
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
-        refused, dialogue = dialogue.refused, dialogue.without_refused()
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
         with self._lock:
             view = self._own(view)
             unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)

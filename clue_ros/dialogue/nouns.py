@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
 from clue_ros.dialogue.noun_phrases import COLORS, ENGLISH
+from clue_ros.dialogue.reading import SURE, Kind, read
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import DETERMINERS, without_courtesy
 
@@ -131,22 +132,44 @@ def head_noun(text: str) -> str:
 def named_part(text: str) -> str:
     """The part of a request that names the thing, with its article: "the red mug on the left".
 
-    What comes before it (a verb, politeness) and what only follows out of courtesy is left out.
-    The text itself where no word names or tells apart a thing.
+    The text itself, unless what stands before that part only asks for it: "could you get me" does,
+    "rather than" does not. What follows out of courtesy goes too.
 
     >>> named_part("could you get me the banana, please"), named_part("fetch me something to eat")
     ('the banana', 'something to eat')
+    >>> named_part("red mug")
+    'the red mug'
+    >>> named_part("rather than the sponge, get the brush")
+    'rather than the sponge, get the brush'
     """
-    parts = without_courtesy(text).split()
-    marks = tagged(" ".join(parts))
+    parts, marks = without_courtesy(text).split(), tagged(without_courtesy(text))
+    at = [place for place, part in enumerate(parts) if any(map(str.isalnum, part))]
     telling = [t.tag is not Tag.OTHER or t.word.lower() in THINGS for t in marks]
-    if not any(telling) or len(marks) != sum(any(map(str.isalnum, part)) for part in parts):
+    if not any(telling) or len(marks) != len(at):
         return text
-    places = [i for i, part in enumerate(parts) if any(map(str.isalnum, part))]
-    first, last = telling.index(True), len(telling) - 1 - telling[::-1].index(True)
+    first, end = telling.index(True), len(marks)
+    bare = marks[first].word.lower() not in THINGS | _BEFORE_NOUN
     while first and marks[first - 1].word.lower() in _BEFORE_NOUN:
-        first -= 1
-    end = len(marks)
-    while end - 1 > last and marks[end - 1].word.lower() in ENGLISH.endings:
+        first, bare = first - 1, False
+    if first and not _asks_for_it(" ".join(parts[: at[first]])):
+        return text
+    while not telling[end - 1] and marks[end - 1].word.lower() in ENGLISH.endings:
         end -= 1
-    return " ".join(parts[places[first] : places[end - 1] + 1]).rstrip(".,;:!? ")
+    part = " ".join(parts[at[first] : at[end - 1] + 1]).rstrip(".,;:!? ")
+    return f"the {part}" if bare else part
+
+
+def _asks_for_it(words: str) -> bool:
+    """Whether words ask for something that they do not name: "hand me", of "hand me it"."""
+    said = [read(f"{words} {pronoun}") for pronoun in ("it", "that")]
+    return any(r.kind is Kind.UNNAMED and r.confidence >= SURE for r in said)
+
+
+def in_one_form(dialogue: Dialogue) -> Dialogue:
+    """The dialogue with its request in the form in which a model reads every request.
+
+    >>> in_one_form(Dialogue("could you get me the banana, please")).request
+    'the banana'
+    """
+    request, *later = dialogue.turns
+    return Dialogue(named_part(request.text), later)
