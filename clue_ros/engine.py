@@ -211,9 +211,14 @@ class Clue:
         By the policy and the number of views that are set. What a first run prepares (the merged
         weights of both adapters, kernels for one image and for a batch) stays.
         """
+        from clue_ros.model.tasks import WHAT_IS
+
         view = self.look(np.full((64, 64, 3), 127, np.uint8))
         with self._lock:
             self._policy.warm_up(view, Dialogue("the object"))
+            # What a question is held against (`_other`).
+            view.base.detect(["object"])
+            view.base.answer(WHAT_IS, [Box(0, 0, view.width, view.height)])
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""

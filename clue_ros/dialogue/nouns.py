@@ -132,27 +132,27 @@ def head_noun(text: str) -> str:
 def named_part(text: str) -> str:
     """The part of a request that names the thing, with its article: "the red mug on the left".
 
-    The text itself, unless what stands before that part only asks for it: "could you get me" does,
-    "rather than" does not. What follows out of courtesy goes too.
+    Empty where no part does, and where what stands before it does more than to ask for it: "could
+    you get me" only asks, "rather than" does not. What follows out of courtesy goes too.
 
     >>> named_part("could you get me the banana, please"), named_part("fetch me something to eat")
     ('the banana', 'something to eat')
     >>> named_part("red mug")
     'the red mug'
-    >>> named_part("rather than the sponge, get the brush")
-    'rather than the sponge, get the brush'
+    >>> named_part("rather than the sponge, get the brush"), named_part("let it be")
+    ('', '')
     """
     parts, marks = without_courtesy(text).split(), tagged(without_courtesy(text))
     at = [place for place, part in enumerate(parts) if any(map(str.isalnum, part))]
     telling = [t.tag is not Tag.OTHER or t.word.lower() in THINGS for t in marks]
     if not any(telling) or len(marks) != len(at):
-        return text
+        return ""
     first, end = telling.index(True), len(marks)
     bare = marks[first].word.lower() not in THINGS | _BEFORE_NOUN
     while first and marks[first - 1].word.lower() in _BEFORE_NOUN:
         first, bare = first - 1, False
     if first and not _asks_for_it(" ".join(parts[: at[first]])):
-        return text
+        return ""
     while not telling[end - 1] and marks[end - 1].word.lower() in ENGLISH.endings:
         end -= 1
     part = " ".join(parts[at[first] : at[end - 1] + 1]).rstrip(".,;:!? ")
@@ -165,11 +165,17 @@ def _asks_for_it(words: str) -> bool:
     return any(r.kind is Kind.UNNAMED and r.confidence >= SURE for r in said)
 
 
+FORM = "pick up {}"
+"""The form in which a model reads every request. Of "{}", "pick up {}" and "give me {}" it had the
+smallest error of the probability of ambiguity on validation scenes, and no other was righter."""
+
+
 def in_one_form(dialogue: Dialogue) -> Dialogue:
-    """The dialogue with its request in the form in which a model reads every request.
+    """The dialogue with its request in `FORM`, or as it is where no part of it names a thing.
 
     >>> in_one_form(Dialogue("could you get me the banana, please")).request
-    'the banana'
+    'pick up the banana'
     """
     request, *later = dialogue.turns
-    return Dialogue(named_part(request.text), later)
+    thing = named_part(request.text)
+    return Dialogue(FORM.format(thing), later) if thing else dialogue

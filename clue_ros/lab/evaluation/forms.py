@@ -74,7 +74,7 @@ def compare_forms(clue: Grounder[Any], pictures: Iterable[Pictured]) -> list[dic
     records = []
     for picture in pictures:
         view = clue.look(picture.image)
-        for thing in dict.fromkeys(map(named_part, picture.texts)):
+        for thing in filter(None, dict.fromkeys(map(named_part, picture.texts))):
             replies = [clue.reply(view, Dialogue(form.format(thing))) for form in FORMS]
             same = sum(is_same_reply(a, b) for a, b in combinations(replies, 2))
             done = [_did(reply) for reply in replies]
