@@ -125,8 +125,8 @@ class Box:
 class Peak:
     """A place the words attend to.
 
-    score: the map's value at its top, 0..1; where the peaks are the boxes that the base found
-    (policy "zero-shot", what is offered for an unknown word), the share of the map in the box.
+    score: the map's value at its top, 0..1; where the peaks are a question's candidates (and with
+    policy "zero-shot"), the share of the map in the box.
     point: the top, (x, y) in pixels; None where it is not known.
     """
 
