@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -125,8 +125,8 @@ class Box:
 class Peak:
     """A place the words attend to.
 
-    score: the map's value at its top, 0..1; where the peaks are the boxes that the base found
-    (policy "zero-shot", what is offered for an unknown word), the share of the map in the box.
+    score: the map's value at its top, 0..1; where the peaks are a question's candidates (and with
+    policy "zero-shot"), the share of the map in the box.
     point: the top, (x, y) in pixels; None where it is not known.
     """
 
@@ -168,13 +168,37 @@ class Turn:
 class Question:
     """The robot asks.
 
-    `candidates` are boxes in pixels, where the words attend to, strongest first.
+    candidates: boxes in pixels of the things that it may be about. labels: what each is called,
+    parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
+    that each of the suggested answers means, parallel to those. Both are () where they are not
+    known. confirm: one candidate is shown, and yes or no settles whether it is meant. written: what
+    the model wrote, where the robot asks to confirm instead.
+
+    Raises ValueError where these do not fit one another.
     """
 
     text: str
     candidates: tuple[Box, ...]
     suggested_answers: tuple[str, ...]
     ambiguity: AmbiguityEstimate
+    answer_candidates: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    confirm: bool = field(default=False, kw_only=True)
+    written: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check what is bound to what."""
+        count, answers = len(self.candidates), self.answer_candidates
+        if self.labels and len(self.labels) != count:
+            raise ValueError(f"{len(self.labels)} labels for {count} candidates")
+        if answers and len(answers) != len(self.suggested_answers):
+            raise ValueError(
+                f"{len(answers)} groups of candidates for {len(self.suggested_answers)} answers"
+            )
+        if any(not 0 <= index < count for group in answers for index in group):
+            raise ValueError(f"answers {answers} mean more than {count} candidates")
+        if self.confirm and count != 1:
+            raise ValueError(f"a question to be confirmed shows {count} candidates, want 1")
 
 
 @dataclass(frozen=True)
@@ -213,12 +237,17 @@ Reply = Question | Grounding
 class Dialogue:
     """A request, then questions and answers. `turns` begins with the request.
 
+    refused: the boxes in pixels that the robot showed ("do you mean this one?") and the person
+    said no to.
+
     Raises EmptyExpressionError or BadExpressionError when a person's words cannot be used (see
     `clean_text`).
     """
 
     def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
         self._turns = [Turn("user", clean_text(request))]
+        self._refused: list[Box] = []
+        self._read: dict[int, str] = {}  # what a model reads in place of a turn; "": nothing
         for turn in turns:
             if turn.speaker == "robot":
                 self.add_question(turn.text)
@@ -240,13 +269,46 @@ class Dialogue:
         """How many questions the robot has asked."""
         return sum(turn.speaker == "robot" for turn in self._turns)
 
-    def add_question(self, text: str) -> None:
-        """The robot asked `text`."""
+    def add_question(self, text: str, written: str = "") -> None:
+        """The robot asked `text`; written: what a model wrote itself, and reads in its place."""
         self._turns.append(Turn("robot", one_line(text)))
+        if written:
+            self._read[len(self._turns) - 1] = one_line(written)
 
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
         self._turns.append(Turn("user", clean_text(text)))
+
+    def refuse(self, box: Box, text: str, rest: str = "") -> None:
+        """The person said `text`, a no, to the only box that the last question showed.
+
+        rest: what the text says besides, "the left one" of "no, the left one".
+        """
+        self.add_answer(text)
+        self._refused.append(box)
+        last = len(self._turns) - 1
+        if rest:
+            self._read[last] = _collapse(rest)
+        else:
+            self._read |= {last: "", last - 1: ""}
+
+    @property
+    def refused(self) -> tuple[Box, ...]:
+        """See `Dialogue`."""
+        return tuple(self._refused)
+
+    def for_model(self) -> Dialogue:
+        """The dialogue as a model reads it, which is told `refused` apart.
+
+        Words cannot say which box was shown: a question about one that was answered by a bare no is
+        left out with its answer, and any other has the words that the model wrote itself.
+        """
+        read = [
+            Turn(turn.speaker, self._read.get(place, turn.text))
+            for place, turn in enumerate(self._turns)
+        ]
+        kept = [turn for turn in read if turn.text]
+        return Dialogue(kept[0].text, kept[1:])
 
     def context(self) -> str:
         """C(k) = U || "assistant: " R1 "user: " H1 ..., on one line (section III-A)."""

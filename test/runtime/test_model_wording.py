@@ -5,12 +5,11 @@ import pytest
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
-    ASKS_WHERE,
-    asked_well,
     missing_thing,
     named_object,
     noun_phrase,
     offered_answers,
+    offers_twice,
 )
 
 
@@ -78,31 +77,19 @@ def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("question", "twice"),
     [
-        "the red one or the red one?",
-        "the left one, the red one or the left one?",
-        "do you mean the Red mug or the red mug?",
-        "which one, the red or the red?",
+        ("the red one or the red one?", True),
+        ("the left one, the red one or the left one?", True),
+        ("do you mean the Red mug or the red mug?", True),
+        ("which one, the red or the red?", True),
+        ("the red one or the blue one?", False),
+        ("where is it?", False),
+        ("or", False),
     ],
 )
-def test_a_question_that_offers_the_same_twice_asks_where(question: str) -> None:
-    assert asked_well(question) == ASKS_WHERE
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "the red one or the blue one?",
-        "where is it?",
-        "is it the red one?",
-        "which color?",
-        "",
-        "or",
-    ],
-)
-def test_any_other_question_stays_as_it_is(question: str) -> None:
-    assert asked_well(question) == question
+def test_a_question_that_offers_the_same_twice(question: str, twice: bool) -> None:
+    assert offers_twice(question) is twice
 
 
 def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:
