@@ -16,7 +16,7 @@ from typing import Any
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import Transcript
 from clue_msgs.srv import AnswerClarification, Ground
-from rclpy.action import CancelResponse
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.executors import Executor
@@ -38,7 +38,7 @@ from clue_ros.nodes.candidate_topic import CandidateTopic
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
 from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
-from clue_ros.nodes.inference_worker import Worker
+from clue_ros.nodes.inference_worker import Pacer, Worker
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
@@ -74,6 +74,8 @@ class PerceptionNode(ManagedNode):
         self._depths = DepthSubscriber(lambda: DepthSettings(*map(self.value, DEPTH)))
         self._camera = Camera(depths=self._depths)
         self._worker = Worker()
+        self._pacer = Pacer(executor)
+        self._told_busy = ""  # the dialogue during which the robot has said that it is busy
         self._health = Health()
         declare(self, PERCEPTION)
         folder, limit = self.value("record"), int(self.value("record_limit") * MEGABYTE)
@@ -96,7 +98,12 @@ class PerceptionNode(ManagedNode):
         Perception.GROUND.serve(self, self._on_ground, **group)
         Perception.ANSWER.serve(self, self._on_answer, **group)
         self._action = Perception.GROUND_WITH_DIALOGUE.serve(
-            self, self._on_goal, self._on_cancel, result_timeout=RESULT_TIMEOUT, **group
+            self,
+            self._on_goal,
+            self._on_cancel,
+            goal_callback=self._accept,
+            result_timeout=RESULT_TIMEOUT,
+            **group,
         )
         Reporter(self, self._slot, self._camera, self._health, self._recorder, lambda: self._clue)
         if self.value("autostart"):
@@ -355,6 +362,12 @@ class PerceptionNode(ManagedNode):
         if outcome.code == "CANCELED":  # the person wants nothing, and nothing is open
             self._outputs.say(say(Saying.NOTHING_TO_STOP, self._language()))
             return
+        session = self._slot.session
+        if outcome.code == "BUSY" and session is not None:
+            if self._told_busy == session.id:  # once until it is free, whoever goes on talking
+                self._health.failed(outcome.code, outcome.message)
+                return
+            self._told_busy = session.id
         self._note(outcome)
         self._outputs.say(in_words(outcome, self._language()))
 
@@ -391,6 +404,7 @@ class PerceptionNode(ManagedNode):
         self, request: Ground.Request, response: Ground.Response
     ) -> Ground.Response:
         """Reply to one request; an error of this node's is a reply too."""
+        await self._pacer.turn()
         try:
             return await self._ground_once(request, response)
         except Exception as error:  # noqa: BLE001 - rclpy would send no reply, and end the node
@@ -433,6 +447,10 @@ class PerceptionNode(ManagedNode):
             self._note(result)
             return messages.fail(response, result.code, result.message)
         return response
+
+    async def _accept(self, _goal: GroundWithDialogue.Goal) -> GoalResponse:
+        await self._pacer.turn()
+        return GoalResponse.ACCEPT
 
     async def _on_goal(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
         """Hold the whole dialogue; an error of this node's is a result too."""

@@ -221,6 +221,25 @@ def test_a_refusal_while_the_model_runs_ends_the_dialogue(client: Client, node: 
     nothing_was_pointed_at(client)
 
 
+def test_that_it_is_busy_is_said_once_until_it_is_free(client: Client, node: Any) -> None:
+    busy = "One moment, I am still busy."
+    for asked in (1, 2):
+        node.script.may_go_on.clear()
+        goal = client.goal(REQUEST)
+        wait_until(lambda: node.script.runs, "the model to run")
+        before = node.speeches
+        for number in range(9):  # the topic keeps 10
+            client.speak(f"pick up the bowl {number}")
+        wait_for_speeches(node, before + 9)
+        node.script.may_go_on.set()
+        client.next("question", asked)
+        assert client.answer("the left one").accepted
+        assert client.result(goal).result.error_code == Result.NONE
+        nothing_more = client.ground(REQUEST, force=True)
+        assert nothing_more.error_code == Result.NONE
+        assert [m.data for m in client.heard["say"]].count(busy) == asked
+
+
 def test_a_request_for_another_object_starts_the_dialogue_over(client: Client, node: Any) -> None:
     node.script.questions = 2
     node.script.asks_each = True
