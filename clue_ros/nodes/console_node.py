@@ -104,7 +104,7 @@ class ConsoleNode(Node):
         self._audio = Console.AUDIO.publisher(self)
         # In this order: where words and the state that they led to wait, the words come first.
         for topic, callback, name in (
-            (Console.HEARD, lambda message: self._dialogue.show_turn("user", message.data), ""),
+            (Console.HEARD, self._on_heard, f"{perception}/heard"),
             (Console.SAY, lambda message: self._dialogue.show_turn("robot", message.data), ""),
             (Console.TRANSCRIPT, self._on_transcript, ""),
             (Console.ATTENTION_MAP, self._on_attention, f"{perception}/attention_map"),
@@ -198,6 +198,9 @@ class ConsoleNode(Node):
                 self.page.show_frame(bytes(message.data), size)
         except BadImageError as error:
             self.get_logger().warning(f"no picture: {error}", throttle_duration_sec=10.0)
+
+    def _on_heard(self, message: String) -> None:
+        self._dialogue.show_turn("user", message.data)
 
     def _on_transcript(self, message: Transcript) -> None:
         if message.is_final and message.status == Transcript.NOT_UNDERSTOOD:
@@ -356,13 +359,12 @@ class ConsoleNode(Node):
 
     def _publish_speech(self, text: str) -> None:
         begin, topic = time.monotonic(), self._speech.topic_name
-        # One is this node's own, and another console's may be matched before perception's: wait a
-        # moment for all that the graph has.
+        # Another listener may be matched before perception: wait a moment for all in the graph.
         while (heard := self._speech.get_subscription_count()) < max(
-            2, self.count_subscribers(topic)
+            1, self.count_subscribers(topic)
         ):
             waited = time.monotonic() - begin
-            if heard >= 2 and waited > MATCHED:
+            if heard and waited > MATCHED:
                 break
             if waited > READY:
                 raise ClueError(f"nobody listens to {topic}")

@@ -326,6 +326,7 @@ class PerceptionNode(ManagedNode):
 
     def _on_speech(self, message: String) -> None:
         """Take speech as the answer if a question is open, else as a new request."""
+        self._outputs.heard(message.data)
         session = self._slot.session
         try:
             if session is not None and session.answer(message.data) is not None:
@@ -384,6 +385,7 @@ class PerceptionNode(ManagedNode):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
         try:
+            self._outputs.heard(text)
             step = session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))

@@ -29,8 +29,8 @@ from clue_ros.nodes.topics import Perception
 class Publishers(Listener):
     """The node's publishers.
 
-    Of the lifecycle ones nothing leaves while the node is not active. `say` works in every state:
-    whoever speaks to an inactive robot gets an answer.
+    Of the lifecycle ones nothing leaves while the node is not active. `say` and `~/heard` work in
+    every state: whoever speaks to an inactive robot gets an answer.
     """
 
     def __init__(self, node: LifecycleNode, worker: Worker) -> None:
@@ -38,6 +38,7 @@ class Publishers(Listener):
         self._worker = worker
         self._question = Perception.QUESTION.publisher(node)
         self._say = Perception.SAY.publisher(node)
+        self._heard = Perception.HEARD.publisher(node)
         self._grounding = Perception.GROUNDING.publisher(node)
         self._attention = Perception.ATTENTION_MAP.publisher(node)
         self._debug = Perception.DEBUG_IMAGE.publisher(node)
@@ -47,6 +48,10 @@ class Publishers(Listener):
         """Publish a sentence to be spoken."""
         if self._node.context.ok():  # a dialogue may end after ROS has been shut down
             self._say.publish(String(data=text))
+
+    def heard(self, text: str) -> None:
+        """Publish what a person said, by whatever way it came."""
+        self._heard.publish(String(data=text))
 
     def looking(self, session: Session) -> None:
         """Delete the markers of the last dialogue."""

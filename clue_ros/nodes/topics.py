@@ -192,6 +192,9 @@ class Perception:
     QUESTION = ActiveOutput("question", "clue_msgs/msg/ClarificationQuestion")
     DIALOGUE_STATE = Output("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
     SAY = Output("say", "std_msgs/msg/String")
+    # For whoever shows the dialogue: another subscription to `speech` would be matched first now
+    # and then, and `ros2 topic pub --once speech` ends with the first match.
+    HEARD = Output("~/heard", "std_msgs/msg/String")
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
     DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)
@@ -216,7 +219,7 @@ class Console:
     GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
     # Of the node that the parameter `perception` names; so are the services below.
     ATTENTION_MAP = Input("perception/attention_map", "sensor_msgs/msg/Image", LATEST)
-    HEARD = Input("speech", "std_msgs/msg/String")
+    HEARD = Input("perception/heard", "std_msgs/msg/String")
     SAY = Input("say", "std_msgs/msg/String")
     TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
     DIAGNOSTICS = Input("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")

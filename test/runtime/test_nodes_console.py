@@ -14,6 +14,7 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
 from clue_msgs.msg import (  # noqa: E402
     AudioChunk,
     BoundingBox,
@@ -293,6 +294,25 @@ def test_words_of_others_and_of_the_robot_are_in_the_chat(client: Client, page: 
     assert page.turns[1][0] == "robot"
 
 
+def test_words_that_are_published_once_reach_perception_beside_a_console(
+    client: Client, page: FakePage
+) -> None:
+    """As `ros2 topic pub --once` does, which ends 0.1 s after it has found a subscription."""
+    assert client.node.count_subscribers("speech") == 1
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    for number in range(1, 5):
+        context = rclpy.Context()
+        rclpy.init(context=context)
+        node = rclpy.create_node("pub_once", context=context)
+        once = node.create_publisher(String, "speech", latched)
+        wait_until(lambda: once.get_subscription_count() > 0, "a subscription")
+        once.publish(String(data=f"stop {number}"))
+        time.sleep(0.1)
+        node.destroy_node()
+        context.try_shutdown()
+        wait_until(lambda: ("user", f"stop {number}") in page.turns, "the words")
+
+
 def test_nothing_is_said_in_silence(robot: Any, page: FakePage) -> None:
     with pytest.raises(ClueError, match="say what the robot should do"):
         robot.say("  ")
@@ -347,7 +367,7 @@ def test_nonsense_on_its_topics_does_not_end_the_console(client: Client) -> None
             ("/nonsense/grounding", GroundingResult(target=broken)),
             ("/nonsense/perception/attention_map", bare),
             ("/diagnostics", unknown),
-            ("/nonsense/speech", String(data="\x00\u202e" * 500)),
+            ("/nonsense/perception/heard", String(data="\x00\u202e" * 500)),
         ):
             publisher = client.node.create_publisher(type(message), topic, latest)
             wait_until(functools.partial(client.node.count_subscribers, topic), topic)
