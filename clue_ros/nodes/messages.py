@@ -143,6 +143,11 @@ def _located(
     return LocatedObject(box, label, score, mask, place)
 
 
+def placed_again(objects: Sequence[LocatedObject], locate: Locate) -> tuple[LocatedObject, ...]:
+    """Return the objects where `locate`, of a newer image, finds them at the same boxes."""
+    return tuple(_located(o.box, o.label, o.score, o.mask, locate) for o in objects)
+
+
 @dataclass(frozen=True)
 class Source:
     """The image that an answer is about: its header, and its size in pixels."""
@@ -261,19 +266,23 @@ def grounding_msg(
     grounding: Grounding,
     found: LocatedObject,
     *,
+    judged: Source,
     request: str,
     context: str,
     dialogue_id: str = "",
     turns: Sequence[tuple[dlg.Turn, float]] = (),
 ) -> GroundingResult:
-    """Return a grounding, its object `found`, and every turn with its seconds since the epoch."""
+    """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
+
+    judged: the image of the estimate; the object was seen in a newer one, maybe.
+    """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(
         header=source.header,
         dialogue_id=dialogue_id,
         expression=request,
         target=object_msg(source, found),
-        ambiguity=estimate_msg(source, context, grounding.ambiguity),
+        ambiguity=estimate_msg(judged, context, grounding.ambiguity),
         dialogue=[
             DialogueTurn(
                 speaker=speakers[turn.speaker],

@@ -10,6 +10,7 @@ vain. Topics and parameters: topics.Perception, parameter_tables.PERCEPTION, doc
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 from typing import Any
 
@@ -81,9 +82,7 @@ class PerceptionNode(ManagedNode):
         folder, limit = self.value("record"), int(self.value("record_limit") * MEGABYTE)
         warn = self.get_logger().warning
         self._recorder = Recorder(folder, limit, warn) if folder else None
-        self._slot = DialogueSlot(
-            lambda: self._camera.newest(self.value("max_image_age")), self._make_session
-        )
+        self._slot = DialogueSlot(self._newest, self._make_session)
         guard(self, PERCEPTION, state=lambda: self.state)
         self._outputs = Publishers(self, self._worker)
         state = Perception.DIALOGUE_STATE.publisher(self)
@@ -242,7 +241,11 @@ class PerceptionNode(ManagedNode):
             masks=self.value("masks"),
             prepare=self._apply_decision,
             reading=reading,
+            newest=self._newest,
         )
+
+    def _newest(self) -> Frame | tuple[str, str]:
+        return self._camera.newest(self.value("max_image_age"))
 
     def _apply_decision(self) -> None:
         """Hand the parameters that may change at any time to the model, before each reply."""
@@ -260,6 +263,7 @@ class PerceptionNode(ManagedNode):
             timeout if timeout > 0 else self.value("answer_timeout"),
             self.value("ask_again_after"),
             self.value("force_grounding"),
+            self.value("max_age_at_result"),
         )
 
     def _given(self, request: Any) -> Frame | None:
@@ -268,7 +272,7 @@ class PerceptionNode(ManagedNode):
         if not (image.width or image.height or len(image.data)):
             return None
         depth = self._depths.given(image.header, request.depth, request.camera_info)
-        return Frame(image, 0.0, depth)
+        return Frame(image, math.inf, depth)
 
     def _language(self) -> str:
         return str(self.value("language"))

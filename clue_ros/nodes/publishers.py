@@ -223,11 +223,15 @@ class TurnLog(Listener):
 
     def __init__(self, write: Callable[[str], object], *, one_shot: bool = False) -> None:
         self._write = write
+        self._turns = 0  # that were written
         self._name, self._asks = ("request", "would ask") if one_shot else ("dialogue", "asks")
 
     def thinking(self, session: Session) -> None:
         """Write the person's turn."""
-        turns = session.conversation.dialogue.turns
+        turns, count = session.conversation.dialogue.turns, len(session.conversation.spoken)
+        if count == self._turns:  # the model looks again
+            return
+        self._turns = count
         said = "asks for" if len(turns) == 1 else "answers"
         self._write(f'{self._name} {session.id[:8]}: the person {said} "{turns[-1].text}"')
 

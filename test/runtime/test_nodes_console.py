@@ -305,12 +305,12 @@ def test_words_that_are_published_once_reach_perception_beside_a_console(
         rclpy.init(context=context)
         node = rclpy.create_node("pub_once", context=context)
         once = node.create_publisher(String, "speech", latched)
-        wait_until(lambda: once.get_subscription_count() > 0, "a subscription")
+        wait_until(once.get_subscription_count, "a subscription")
         once.publish(String(data=f"stop {number}"))
         time.sleep(0.1)
         node.destroy_node()
         context.try_shutdown()
-        wait_until(lambda: ("user", f"stop {number}") in page.turns, "the words")
+        wait_until(functools.partial(page.turns.__contains__, ("user", f"stop {number}")), "it")
 
 
 def test_nothing_is_said_in_silence(robot: Any, page: FakePage) -> None:
