@@ -15,6 +15,7 @@ the two adapters share one model.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -23,8 +24,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.candidates import KIND, Candidate, proposal
+from clue_ros.dialogue.chooser import not_found
+from clue_ros.dialogue.helpful import as_question, helpful, is_one_of, sentence
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
+    Box,
     Dialogue,
     Grounding,
     NotFound,
@@ -290,6 +295,11 @@ class Clue:
         or a landmark that it does not know the robot points or asks by the rest, and its box is not
         firm (`clue_ros.model.unknown_words`).
 
+        A question is held against what the base sees, whatever the policy
+        (`clue_ros.dialogue.helpful`): each of its answers is bound to candidates that match what
+        was said, or it shows one to be confirmed. What the person refused (`Dialogue.refused`) is
+        neither shown again nor pointed at.
+
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
@@ -301,18 +311,59 @@ class Clue:
         """
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
+        refused, dialogue = dialogue.refused, dialogue.without_refused()
         with self._lock:
             view = self._own(view)
             unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
             if unknown.thing and not force_grounding:
                 return self._ask_instead(view, unknown)
             reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
+            if isinstance(reply, NotFound):
+                return replace(reply, text=sentence(reply.text))
+            if isinstance(reply, Question) or is_one_of(reply.box, refused):
+                reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):
             label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
+
+    def _other(
+        self,
+        view: View,
+        dialogue: Dialogue,
+        reply: Question | Grounding,
+        refused: Sequence[Box],
+        *,
+        force: bool,
+    ) -> Question | Grounding:
+        """A question that helps, in place of the policy's question, or of a box that was refused.
+
+        Without a candidate the policy's best guess is shown, or the strongest peak of the map.
+        """
+        from clue_ros.model.zero_shot import BaseFinder, share_of_map
+
+        estimate, label = reply.ambiguity, named_object(dialogue.turns)
+        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
+        question = helpful(reply, dialogue, finder, refused)
+        if question is None:
+            guess = reply
+            if isinstance(reply, Question):
+                guess = self._policy.decide(view, dialogue, force_grounding=True)
+            assert isinstance(guess, Grounding)
+            boxes = [guess.box, *(peak.box for peak in estimate.peaks)]
+            shown = next((box for box in boxes if not is_one_of(box, refused)), None)
+            if shown is None:
+                return not_found(label, estimate, another=True)
+            one = Candidate(shown, label)
+            question = as_question(proposal(one, (one,), known=(KIND,)), (), estimate)
+        if force:
+            best = question.candidates[0]
+            return Grounding(best, label, 0.0, estimate)
+        size = view.width, view.height
+        peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
+        return replace(question, ambiguity=replace(estimate, peaks=peaks))
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

@@ -22,6 +22,7 @@ from clue_ros.dialogue.candidates import (
     Candidate,
     of_color,
     option_of,
+    properties_of,
     question_about,
     question_words,
     with_label_attributes,
@@ -241,16 +242,20 @@ def _without(after: Standing, refused: tuple[Candidate, ...]) -> Standing:
 
 
 def question_for(standing: Standing, finder: Finder, language: str = "en") -> Asked:
-    """What tells the candidates apart; where it is, if the last answer told nothing."""
-    if not standing.narrowed and len(standing.candidates) > 1 and not standing.one_by_one:
-        return Asked(question_words(language).where)
-    noun = standing.phrase.noun
-    candidates = finder.described(standing.candidates, COLOR, noun)
-    if noun:
-        candidates = tuple(c.known(**{KIND: noun}) for c in candidates)
-    else:
-        candidates = finder.described(candidates, KIND, "")
-    return question_about(candidates, language, one_by_one=standing.one_by_one)
+    """What tells the candidates apart, or whether the surest is meant."""
+    candidates = known_of(standing.candidates, standing.phrase, finder)
+    said = frozenset[str]() if standing.guessed else properties_of(standing.phrase)
+    return question_about(candidates, language, one_by_one=standing.one_by_one, known=said)
+
+
+def known_of(
+    candidates: Sequence[Candidate], phrase: Phrase, finder: Finder
+) -> tuple[Candidate, ...]:
+    """The candidates with a colour and a kind where these can be told."""
+    described = finder.described(candidates, COLOR, phrase.noun)
+    if phrase.noun:
+        return tuple(c.known(**{KIND: phrase.noun}) for c in described)
+    return finder.described(described, KIND, "")
 
 
 def not_found(name: str, estimate: AmbiguityEstimate, *, another: bool) -> NotFound:

@@ -22,7 +22,7 @@ from clue_ros.dialogue.types import (
     Peak,
     Question,
 )
-from clue_ros.dialogue.words import asked_well, missing_thing, named_object, offered_answers
+from clue_ros.dialogue.words import missing_thing, named_object, offered_answers
 from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation, Mode, Prefill
 from clue_ros.model.fusion import Fusion
@@ -164,7 +164,6 @@ class Detector:
         missing = missing_thing(text)
         if missing is not None:
             return NotFound(text, (), (), estimate, missing)
-        text = asked_well(text)
         candidates = tuple(peak.box for peak in estimate.peaks)
         return Question(text, candidates, offered_answers(text), estimate)
 

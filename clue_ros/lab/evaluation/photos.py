@@ -22,6 +22,7 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import (
     FIRM,
     MIN_IOU,
@@ -49,7 +50,8 @@ class PhotoReply:
     did: POINTS, ASKS or NOT_THERE. probability: of ambiguity, 0..1, by the policy. said: the
     question, or the sentence that nothing was found; "" where it points. box (pixels), score (0..1)
     and hit (whether the box has an IoU of 0.5 with a true one): None unless it points. forced_*:
-    the same when a question is forbidden, for clear requests only.
+    the same when a question is forbidden, for clear requests only. offers, new, confirm: what is
+    judged of a question (`clue_ros.lab.evaluation.questions`); None of any other reply.
     """
 
     image: str
@@ -64,6 +66,9 @@ class PhotoReply:
     forced_box: list[float] | None = None
     forced_score: float | None = None
     forced_hit: bool | None = None
+    offers: bool | None = None
+    new: bool | None = None
+    confirm: bool | None = None
 
     @property
     def right(self) -> bool:
@@ -104,6 +109,9 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
     found: dict[str, Any] = {"did": POINTS}
     if isinstance(reply, Question):
         found = {"did": NOT_THERE if isinstance(reply, NotFound) else ASKS, "said": reply.text}
+        if not isinstance(reply, NotFound):
+            judged = judge_question(reply, [request.text], request.boxes)
+            found |= {name: judged[name] for name in ("offers", "new", "confirm")}
     else:
         found |= _pointed(reply, request)
     if request.truth == "clear":
@@ -172,6 +180,7 @@ def measure(replies: Sequence[PhotoReply]) -> dict[str, dict[str, float | int]]:
     "all" and each truth: `behaviour`. "score" (boxes of replies), "forced_score" (boxes of clear
     requests when a question is forbidden): `trust` in the score of the box, for an IoU of 0.5.
     "ambiguity": `trust` in the probability of ambiguity, for clear and ambiguous requests.
+    "questions": `share_of_helpful`.
     """
     figures = {"all": behaviour(replies)}
     figures |= {truth: behaviour([r for r in replies if r.truth == truth]) for truth in TRUTHS}
@@ -186,7 +195,8 @@ def measure(replies: Sequence[PhotoReply]) -> dict[str, dict[str, float | int]]:
     }
     for name, rows in pairs.items():
         figures[name] = trust([c or 0.0 for c, _ in rows], [bool(label) for _, label in rows])
-    return figures
+    asked = [asdict(r) for r in replies if r.did == ASKS]
+    return figures | {"questions": share_of_helpful(asked)}
 
 
 def summary(figures: Mapping[str, Mapping[str, float | int]]) -> dict[str, dict[str, Any]]:
@@ -212,12 +222,14 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
     of_score = "score of the box", "n", "IoU 0.5", "mean if so", "mean if not", "ECE", "AUROC"
     asked: list[list[Cell]] = [["clear and ambiguous", *figures["ambiguity"].values()]]
     of_ambiguity = "probability of ambiguity", "n", "ambiguous", *of_score[3:]
+    questions = figures["questions"]
     blocks = (
         table(heads, done, markdown=markdown),
         f"firm (score {FIRM} or more) and wrong: {wrong} of {n}, "
         f"{wrong / n:.3f} ({low:.3f} to {high:.3f})",
         table(of_score, scores, markdown=markdown),
         table(of_ambiguity, asked, markdown=markdown),
+        table(("questions", *questions), [["", *questions.values()]], markdown=markdown),
     )
     return "\n\n".join(blocks)
 

@@ -124,7 +124,8 @@ def _sample(
         target = int(rng.choice(r.candidates))
         user = RichUser(grammar, scene.objects, target, r.candidates, int(rng.integers(2**31)))
         truth = {"truth": [_rounded_box(scene, target)]}
-        dialogues.append(DialogueRequest(r.text, grades_of(scene, target), user, truth))
+        meant = partial(_boxes_of, scene, user)
+        dialogues.append(DialogueRequest(r.text, grades_of(scene, target), user, truth, meant))
     return EvalSample(
         name=f"scene {number}",
         load=lambda: scene.image,
@@ -136,6 +137,11 @@ def _sample(
         absent=tuple(r.text for r in absent),
         held_out=_held_out(grammar, [seed, number]),
     )
+
+
+def _boxes_of(scene: Scene, user: RichUser) -> list[Box]:
+    """The boxes of what the user's words so far can mean."""
+    return [pixel_box(scene, i) for i in user.candidates]
 
 
 def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
