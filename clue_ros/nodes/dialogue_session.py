@@ -117,15 +117,15 @@ class Session:
         language: str = "en",
         *,
         masks: bool = False,
-        prepare: Callable[[], object] = lambda: None,
+        prepare: Callable[[Any], object] = lambda _header: None,
         reading: Reading | None = None,
         newest: Callable[[], Frame | tuple[str, str]] = lambda: ("NO_IMAGE", "there is no camera"),
     ) -> None:
         """Open the dialogue.
 
         clock: gives the stamp of each turn, in seconds since the epoch. masks: whether objects come
-        with their masks. prepare: called before each reply of the model. reading: the request, if
-        it has been read. newest: gives the camera's newest frame, or an error's name and message.
+        with their masks. prepare: called with the image's header before each reply of the model.
+        reading: the request, if it has been read. newest: gives the camera's newest frame, or an error's name and message.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
@@ -146,6 +146,7 @@ class Session:
         self.view: Any = None
         self.objects: tuple[LocatedObject, ...] = ()  # of the last reply
         self.context = self.conversation.request  # C(k) of the last reply
+        self.confirmed = False  # whether the person was shown this object and said yes, or chose it
         self.latency = 0.0  # seconds from the request or answer to the model's reply
         self.stages: dict[str, float] = {}  # seconds of each stage of the last reply
         self._asked_at = time.monotonic()
@@ -217,6 +218,20 @@ class Session:
         elif slot is None and isinstance(step, Outcome):
             self.stop(step)
         return step
+
+    def choose(self, candidate: int) -> Outcome | None:
+        """Take the candidate of the open question that the person chose, from any thread.
+
+        candidate: from 0. None: no question is open. Raises BadExpressionError: it has no such
+        candidate, and stays open.
+        """
+        with self._lock:
+            slot = self._hears
+            if slot is None:
+                return None
+            outcome = self.conversation.choose(candidate)
+            slot.set_result(outcome)
+        return outcome
 
     def ask_again(self, *, heard: bool) -> bool:
         """Ask the open question once more, in other words; False if that was done, or none is open.
@@ -292,6 +307,7 @@ class Session:
             grounding,
             replace(known, label=grounding.label, score=grounding.score),
             judged=self.source,
+            confirmed=self.confirmed,
             request=self.conversation.request,
             context=self.context,
             dialogue_id=self.id if dialogue_id is None else dialogue_id,
@@ -307,6 +323,7 @@ class Session:
         again = self.conversation.think()
         reply = await self._current(chosen, again.force)
         if reply is chosen:
+            self.confirmed = True
             return end
         self.conversation.reopen()
         return self.conversation.reply(reply)
@@ -375,8 +392,8 @@ class Session:
         instead_of: an earlier image, uint8 RGB (H, W, 3), and the reply to it that no longer holds.
         """
         looks = self.view is None or instead_of is not None
+        self._prepare(self.frame.header)
         looked = self._queue(self._look) if looks else None
-        self._prepare()
         self.context = self.conversation.dialogue.context()
         # Behind the look in the worker's queue, which does not wait for the executor in between.
         replied = self._queue(lambda: self._reply(force, instead_of))

@@ -18,6 +18,7 @@ from builtin_interfaces.msg import Duration, Time
 from clue_msgs.msg import (
     AmbiguityEstimate,
     BoundingBox,
+    CandidateIndices,
     ClarificationQuestion,
     DialogueTurn,
     GroundedObject,
@@ -114,10 +115,11 @@ def find_objects(
     known = len(peaks) == len(boxes)
     wanted = masks and known and 0 < len(boxes) * pixels <= MAX_MASK_PIXELS
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
+    labels = reply.labels or ("",) * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        _located(box, "", score, region, locate)
-        for box, score, region in zip(boxes, scores, regions, strict=True)
+        _located(box, label, score, region, locate)
+        for box, label, score, region in zip(boxes, labels, scores, regions, strict=True)
     )
 
 
@@ -257,8 +259,15 @@ def question_msg(
         text=question.text,
         candidates=[object_msg(source, candidate) for candidate in candidates],
         suggested_answers=list(question.suggested_answers),
+        suggested_candidates=[CandidateIndices(indices=group) for group in _meant(question)],
+        confirm=question.confirm,
         answer_timeout=duration(timeout),
     )
+
+
+def _meant(question: Question) -> tuple[tuple[int, ...], ...]:
+    """The candidates that each suggested answer means; none where that is not known."""
+    return question.answer_candidates or ((),) * len(question.suggested_answers)
 
 
 def grounding_msg(
@@ -267,6 +276,7 @@ def grounding_msg(
     found: LocatedObject,
     *,
     judged: Source,
+    confirmed: bool,
     request: str,
     context: str,
     dialogue_id: str = "",
@@ -274,7 +284,8 @@ def grounding_msg(
 ) -> GroundingResult:
     """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
 
-    judged: the image of the estimate; the object was seen in a newer one, maybe.
+    judged: the image of the estimate; the object was seen in a newer one, maybe. confirmed: the
+    person was shown this object and said yes, or chose it.
     """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(
@@ -291,6 +302,8 @@ def grounding_msg(
             )
             for turn, stamp in turns
         ],
+        confirmed=confirmed,
+        max_risk=math.nan,
     )
 
 

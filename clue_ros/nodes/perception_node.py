@@ -25,7 +25,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros import memory
-from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, Step, in_words
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
@@ -55,6 +55,7 @@ RESULT_TIMEOUT = 60
 # Seconds from a request's end until its memory is given back: a request that follows at once would
 # take it again page by page, which costs about a tenth of a reply's time.
 TRIM_AFTER = 5.0
+NO_CANDIDATE = AnswerClarification.Request().candidate  # the text is read
 MEGABYTE = 1_000_000
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 _PREEMPTED = Outcome("CANCELED", "another request took its place (preempt)")
@@ -226,8 +227,6 @@ class PerceptionNode(ManagedNode):
     def _make_session(
         self, dialogue_id: str, text: str, frame: Frame, limits: Limits, reading: Reading
     ) -> Session:
-        for topic in self._candidate_topics:
-            topic.expect(frame.header)
         return Session(
             dialogue_id,
             text,
@@ -239,7 +238,7 @@ class PerceptionNode(ManagedNode):
             clock=lambda: float(self.get_clock().now().nanoseconds) * 1e-9,  # simulated, maybe
             language=self._language(),
             masks=self.value("masks"),
-            prepare=self._apply_decision,
+            prepare=self._prepare_reply,
             reading=reading,
             newest=self._newest,
         )
@@ -247,8 +246,10 @@ class PerceptionNode(ManagedNode):
     def _newest(self) -> Frame | tuple[str, str]:
         return self._camera.newest(self.value("max_image_age"))
 
-    def _apply_decision(self) -> None:
-        """Hand the parameters that may change at any time to the model, before each reply."""
+    def _prepare_reply(self, header: Any) -> None:
+        """Tell the sources of candidates whose image it is, and the model the parameters now."""
+        for topic in self._candidate_topics:
+            topic.expect(header)
         threshold, clue = self.value("threshold"), self._clue
         if clue is None:
             return
@@ -380,6 +381,7 @@ class PerceptionNode(ManagedNode):
         self, request: AnswerClarification.Request, response: AnswerClarification.Response
     ) -> AnswerClarification.Response:
         """Give the answer to the open question."""
+        step: Step | None
         session, text = self._slot.session, request.text
         if self.state != "active":
             return messages.fail(
@@ -389,14 +391,18 @@ class PerceptionNode(ManagedNode):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
         try:
-            self._outputs.heard(text)
-            step = session.answer(text)
+            if request.candidate != NO_CANDIDATE:
+                step = session.choose(request.candidate)
+                text = session.conversation.heard[-1].text
+            else:
+                step = session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))
         if step is None:
             return messages.fail(
                 response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
             )
+        self._outputs.heard(text)
         if isinstance(step, Ignored) or (isinstance(step, Ask) and step.unanswered):
             return messages.fail(
                 response,
