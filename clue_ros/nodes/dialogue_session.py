@@ -125,7 +125,8 @@ class Session:
 
         clock: gives the stamp of each turn, in seconds since the epoch. masks: whether objects come
         with their masks. prepare: called with the image's header before each reply of the model.
-        reading: the request, if it has been read. newest: gives the camera's newest frame, or an error's name and message.
+        reading: the request, if it has been read. newest: gives the camera's newest frame, or an
+        error's name and message.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
