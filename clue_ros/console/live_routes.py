@@ -26,7 +26,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from clue_ros.console.access import read_body
-from clue_ros.console.live import LivePage, Viewer
+from clue_ros.console.live import LivePage, Viewer, answer, choose
 from clue_ros.console.robot import Robot
 from clue_ros.dialogue.types import clean_text
 from clue_ros.errors import BadImageError, ClueError
@@ -220,13 +220,11 @@ class _Link:
     def _obey(self, command: Say | Choose | SetOption | UseCamera) -> None:
         """Ask the robot, in a thread. Raises ClueError."""
         if isinstance(command, Say):
-            clean_text(command.text)
-            self._robot.say(self._page.spoken_as(command.text))
+            answer(self._page, self._robot, clean_text(command.text))
         elif isinstance(command, Choose):
-            words = self._page.choose(command.question, command.candidate)
-            if words is None:
+            if not self._page.has_candidate(command.question, command.candidate):
                 raise ClueError("this question is no longer open")
-            self._robot.say(words)
+            choose(self._page, self._robot, command.candidate)
         elif isinstance(command, SetOption):
             self._robot.set_option(command.name, command.value)
         else:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.ear import Action, Decision, Ear
-from clue_ros.console.live import LivePage
+from clue_ros.console.live import LivePage, answer
 from clue_ros.console.robot import Diagnostics, Option, ShownObject, State, Status
 from clue_ros.dialogue.conversation import (
     Ask,
@@ -121,6 +122,16 @@ class PictureRobot:
                 step = conversation.answer(text)
                 self._page.show_turn("user", text, time.time())
                 self._follow(conversation, step)
+
+    def choose(self, candidate: int) -> None:
+        """Take a candidate of the open question, counted from 0."""
+        with self._lock:
+            conversation = self._conversation
+            if conversation is None or conversation.phase is not Phase.WAITING:
+                raise ClueError("this question is no longer open")
+            outcome = conversation.choose(candidate)
+            self._page.show_turn("user", conversation.spoken[-1][0].text, time.time())
+            self._finish(outcome)
 
     def stop(self) -> None:
         """End the dialogue."""
@@ -286,11 +297,20 @@ class PictureRobot:
     def _show_reply(self, reply: Question | Grounding) -> None:
         self._page.show_attention(reply.ambiguity.attention)
         if isinstance(reply, Question):
-            shown = [
-                ShownObject(box, score=score, no_pose_reason=_NO_CAMERA)
-                for box, score in zip(reply.candidates, _scores(reply), strict=True)
-            ]
-            self._page.show_question(reply.text, shown, reply.suggested_answers)
+            labels = reply.labels or ("",) * len(reply.candidates)
+            shown = tuple(
+                ShownObject(box, label, score, no_pose_reason=_NO_CAMERA)
+                for box, label, score in zip(reply.candidates, labels, _scores(reply), strict=True)
+            )
+            self._page.show_question(
+                ShownQuestion(
+                    reply.text,
+                    shown,
+                    reply.suggested_answers,
+                    reply.answer_candidates,
+                    reply.confirm,
+                )
+            )
 
     def _status(self, state: State, error: str = "", message: str = "") -> None:
         self._page.show_status(Status(state, str(self._dialogues or ""), error, message))
@@ -342,7 +362,7 @@ class PictureRobot:
             self._page.show_turn("robot", decision.say, time.time())
         if decision.action is Action.ACCEPT:
             try:
-                self.say(self._page.spoken_as(decision.text))
+                answer(self._page, self, decision.text)
             except ClueError as error:
                 self._page.show_notice(str(error))
 

@@ -90,6 +90,9 @@ class Robot(Protocol):
         The robot shows it (`LivePage.show_turn`): it knows what it took.
         """
 
+    def choose(self, candidate: int) -> None:
+        """A person chose this candidate of the open question, counted from 0."""
+
     def stop(self) -> None:
         """End the dialogue now, whatever it is doing."""
 

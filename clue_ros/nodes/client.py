@@ -432,8 +432,8 @@ class CommandGrounder:
 
         on_question: called with each ClarificationQuestion; it returns the answer, as a text or as
         the index of a candidate, and None leaves the answer to the topic `speech`. timeout: seconds
-        for everything, None: no limit; then the dialogue is canceled. fields: image, depth, camera_info, max_turns and
-        answer_timeout, as for `start`.
+        for everything, None: no limit; then the dialogue is canceled. fields: image, depth,
+        camera_info, max_turns and answer_timeout, as for `start`.
 
         Raises GroundingError. An error in on_question or a KeyboardInterrupt cancels the dialogue.
         """

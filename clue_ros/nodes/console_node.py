@@ -28,6 +28,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 from clue_ros.console.access import token_for
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.live import LivePage
 from clue_ros.console.pair_routes import pair_router
 from clue_ros.console.review import review_router
@@ -37,7 +38,13 @@ from clue_ros.console.shown_dialogue import ShownDialogue
 from clue_ros.errors import BadImageError, ClueError, EmptyExpressionError
 from clue_ros.nodes.camera import FOLLOW, image_topic
 from clue_ros.nodes.camera_subscription import CameraSubscription
-from clue_ros.nodes.client import Caller, GroundingError, GroundingTask, error_name
+from clue_ros.nodes.client import (
+    Caller,
+    GroundingError,
+    GroundingTask,
+    answer_request,
+    error_name,
+)
 from clue_ros.nodes.diagnostics import latency
 from clue_ros.nodes.image_conversion import compressed_to_rgb, fill_image, jpeg_size, to_rgb
 from clue_ros.nodes.messages import box_of, seconds
@@ -100,6 +107,7 @@ class ConsoleNode(Node):
             trouble=lambda: self._diagnostics.message if self._diagnostics.level == "error" else "",
         )
         self._action = Console.GROUND_WITH_DIALOGUE.client(self)
+        self._answer = Console.ANSWER.client(self)
         self._speech = Console.SPEECH.publisher(self)
         self._audio = Console.AUDIO.publisher(self)
         # In this order: where words and the state that they led to wait, the words come first.
@@ -233,8 +241,15 @@ class ConsoleNode(Node):
         status = Status(state, message.dialogue_id, error, message.error_msg, left)
         self._dialogue.show_status(status, message.expression)
         if state == "waiting":
-            candidates = [_shown(found) for found in question.candidates]
-            self.page.show_question(question.text, candidates, list(question.suggested_answers))
+            self.page.show_question(
+                ShownQuestion(
+                    question.text,
+                    tuple(_shown(found) for found in question.candidates),
+                    tuple(question.suggested_answers),
+                    tuple(tuple(meant.indices) for meant in question.suggested_candidates),
+                    question.confirm,
+                )
+            )
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
@@ -300,6 +315,19 @@ class ConsoleNode(Node):
         task = GroundingTask(self._caller, self._action, lambda _text, _id: False, goal)
         self._task = task
         threading.Thread(target=self._follow, args=(task,), daemon=True).start()
+
+    def choose(self, candidate: int) -> None:
+        """Choose a candidate of the open question, by perception's service `answer`."""
+        self._need_perception()
+        request = answer_request(candidate, self._dialogue.status.dialogue_id)
+        try:
+            response = self._caller.call(self._answer, request, READY)
+        except GroundingError as error:
+            raise ClueError(error.message) from error
+        if response.error_code == response.UNKNOWN_DIALOGUE:
+            raise ClueError("this question is no longer open")
+        if response.error_code != response.NONE:
+            raise ClueError(response.error_msg)
 
     def _follow(self, task: GroundingTask) -> None:
         """Wait for the dialogue's end: one that was refused is in no other message."""

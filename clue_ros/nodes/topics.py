@@ -230,6 +230,7 @@ class Console:
     SET_PARAMETERS = Call("perception/set_parameters", "rcl_interfaces/srv/SetParameters")
     GET_STATE = Call("perception/get_state", "lifecycle_msgs/srv/GetState")
     CHANGE_STATE = Call("perception/change_state", "lifecycle_msgs/srv/ChangeState")
+    ANSWER = Call("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
     GROUND_WITH_DIALOGUE = ActionCall(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

@@ -65,9 +65,9 @@ def test_a_whole_dialogue_is_shown_as_it_goes_on(
     status = page.comes_to("waiting")
     assert 0 < status.seconds_left <= LONG
     wait_until(lambda: page.questions, "the question")
-    text, candidates, _answers = page.questions[-1]
-    assert candidates
-    assert all(found.box.x_max > found.box.x_min for found in candidates)
+    question = page.questions[-1]
+    assert question.candidates
+    assert all(found.box.x_max > found.box.x_min for found in question.candidates)
     wait_until(lambda: page.maps and page.maps[-1] is not None, "the attention map")
     assert page.maps[-1].dtype == np.float32
     assert page.maps[-1].ndim == 2
@@ -79,7 +79,7 @@ def test_a_whole_dialogue_is_shown_as_it_goes_on(
     assert page.groundings[-1].position is None
     assert page.groundings[-1].no_pose_reason
     wait_until(lambda: len(page.turns) >= 4, "the chat")
-    assert page.turns[:3] == [("user", REQUEST), ("robot", text), ("user", "the left one")]
+    assert page.turns[:3] == [("user", REQUEST), ("robot", question.text), ("user", "the left one")]
     assert page.turns[3][0] == "robot"
 
 
@@ -111,7 +111,7 @@ def test_a_photograph_takes_the_place_of_the_camera_until_it_is_given_back(
         with pytest.raises(ClueError, match="a dialogue is open"):
             robot.use_photograph(None)
         wait_until(lambda: page.questions, "the question")
-        for found in page.questions[-1][1]:
+        for found in page.questions[-1].candidates:
             assert found.frame_id == "photograph"
             assert found.box.x_max <= 64
             assert found.box.y_max <= 48
@@ -327,7 +327,7 @@ def test_two_consoles_show_the_same(client: Client, robot: Any, page: FakePage) 
     late = FakePage()
     with console(late) as second:
         late.comes_to("waiting")
-        assert [q[0] for q in late.questions] == [page.questions[-1][0]]
+        assert [q.text for q in late.questions] == [page.questions[-1].text]
 
         def ended() -> bool:
             # Again, as DDS keeps no speech for a listener that discovers the new console later.

@@ -20,10 +20,15 @@ const STATES = {
 let page = null; // the server's page whose chat is shown
 let status = { state: "lost" };
 const stage = new Stage($("stage"), (candidate) => choose(candidate));
-const chat = new Chat($("chat"), $("question"), {
+const narrow = matchMedia("(max-width: 1000px)");
+const chat = new Chat($("chat"), $("question"), $("examples"), {
   choose,
   answer: say,
-  highlight: (candidate) => stage.highlight(candidate),
+  highlight: (candidates) => stage.highlight(candidates),
+  other() {
+    $("say").placeholder = "Say which one you mean";
+    $("say").focus();
+  },
 });
 
 const connection = new Connection("/ws/live", {
@@ -57,7 +62,9 @@ function receive(message) {
     case "turn": return chat.addTurn(message);
     case "question":
       chat.showQuestion(message);
-      return stage.showQuestion(message);
+      stage.showQuestion(message);
+      if (message.text !== null && narrow.matches) $("stage").scrollIntoView({ block: "start" });
+      return undefined;
     case "grounding":
       stage.showFound(message.object);
       return showObject($("object"), message.object);
@@ -147,6 +154,12 @@ $("form").addEventListener("submit", (event) => {
   }
   $("say").focus();
 });
+for (const example of $("examples").querySelectorAll("button")) {
+  example.addEventListener("click", () => {
+    $("say").value = example.textContent;
+    $("say").focus();
+  });
+}
 $("stop").addEventListener("click", stop);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") stop();
