@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.live import LivePage
-from clue_ros.console.robot import ShownObject, Status
+from clue_ros.console.robot import ShownObject, Status, TaughtThing
 from clue_ros.console.server import Server, create_app, serve
 from clue_ros.dialogue.types import Box, clean_text
 from clue_ros.errors import ClueError
@@ -33,6 +33,7 @@ class ScriptedRobot:
         self.said: list[str] = []
         self.chosen: list[int] = []
         self.stops = 0
+        self.lessons: list[tuple[npt.NDArray[np.uint8], Box, str]] = []
         self.options: list[tuple[str, str]] = []
         self.photographs: list[tuple[tuple[int, ...] | None, str]] = []
         self.sound: list[npt.NDArray[np.int16]] = []
@@ -66,6 +67,20 @@ class ScriptedRobot:
     def use_photograph(self, image: npt.NDArray[np.uint8] | None, name: str = "") -> None:
         """Note it."""
         self.photographs.append((None if image is None else image.shape, name))
+
+    def teach(self, image: npt.NDArray[np.uint8], box: Box, name: str) -> None:
+        """Note it, and know it."""
+        self.lessons.append((image, box, name))
+        self.list_taught()
+
+    def forget(self, name: str) -> None:
+        """Forget it."""
+        self.lessons = [lesson for lesson in self.lessons if lesson[2] != name]
+        self.list_taught()
+
+    def list_taught(self) -> None:
+        """Show it."""
+        self.page.show_taught([TaughtThing((name,), 1) for _, _, name in self.lessons])
 
     def set_option(self, name: str, value: str) -> None:
         """Note it; "broken" cannot be set."""

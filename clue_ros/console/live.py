@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from clue_ros.console import SENT_SIDE
 from clue_ros.console.choosing import ShownQuestion
-from clue_ros.console.robot import Diagnostics, Option, Robot, ShownObject, Status
+from clue_ros.console.robot import Diagnostics, Option, Robot, ShownObject, Status, TaughtThing
 from clue_ros.dialogue.types import Speaker
+from clue_ros.images import decode_image
 
 JPEG_QUALITY = 85
 MAX_TURNS = 300  # lines of the chat that are kept
@@ -43,6 +44,11 @@ class Frame:
         self._image = image
         self._message: bytes | None = None
         self._lock = threading.Lock()
+
+    def pixels(self) -> npt.NDArray[np.uint8]:
+        """uint8 RGB (H, W, 3). Raises BadImageError for a JPEG that cannot be read."""
+        image = self._image
+        return decode_image(image, "the picture") if isinstance(image, bytes) else image
 
     def message(self) -> bytes:
         """Its number, width and height as little-endian uint32, then a JPEG of up to SENT_SIDE."""
@@ -140,6 +146,22 @@ class LivePage:
     def show_options(self, options: Sequence[Option]) -> None:
         """The settings, with their values now."""
         self._set("options", options=[vars(option) for option in options])
+
+    def show_taught(self, things: Sequence[TaughtThing] | None) -> None:
+        """The objects that the robot was taught; None: it cannot be taught."""
+        shown = (
+            None
+            if things is None
+            else [
+                {
+                    "names": thing.names,
+                    "examples": thing.examples,
+                    "thumbnail": base64.b64encode(thing.thumbnail).decode("ascii"),
+                }
+                for thing in things
+            ]
+        )
+        self._set("taught", things=shown)
 
     def show_diagnostics(self, diagnostics: Diagnostics) -> None:
         """The health of the nodes."""
@@ -241,11 +263,16 @@ class Viewer:
         self._turn = 0  # number of the last line of the chat that it got
         self._notice = page._count
         self._unacknowledged: int | None = None  # number of the frame that the page still draws
+        self._sent: deque[Frame] = deque(maxlen=2)  # frames: one may be on its way
 
     @property
     def is_ready(self) -> bool:
         """Whether the page has drawn the last picture that it got."""
         return self._unacknowledged is None
+
+    def frame(self, number: int) -> Frame | None:
+        """The picture of this number, if it is one of the two that the page got last."""
+        return next((frame for frame in self._sent if frame.number == number), None)
 
     def note(self, part: str) -> None:
         """A part has changed. Under the page's lock."""
@@ -270,6 +297,7 @@ class Viewer:
             frame = page._frame if "frame" in self._missing and self.is_ready else None
             if frame is not None:
                 self._unacknowledged = frame.number
+                self._sent.append(frame)
             self._missing &= {"frame"} if frame is None else set()
         messages: list[str | bytes] = [_json(part) for part in (*turns, *parts, *notices)]
         return messages if frame is None else [*messages, frame.message()]

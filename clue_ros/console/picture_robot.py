@@ -35,7 +35,7 @@ from clue_ros.dialogue.conversation import (
 )
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.types import MAX_QUESTIONS, Grounding, Question, clean_text
+from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Grounding, Question, clean_text
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.images import load_image
@@ -175,6 +175,18 @@ class PictureRobot:
         self._show_options()
         if clue is not None:
             self._show_diagnostics()
+
+    def teach(self, image: Image, box: Box, name: str) -> None:
+        """Refuse: what is taught here would be lost at the end. Raises ClueError."""
+        raise ClueError("this page teaches nothing: use `clue teach`, or the page of a robot")
+
+    def forget(self, name: str) -> None:
+        """Refuse, as `teach` does."""
+        raise ClueError(f"nothing was taught here: there is no {name!r} to forget")
+
+    def list_taught(self) -> None:
+        """Show that this robot cannot be taught."""
+        self._page.show_taught(None)
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
         """Take sound from the page's microphone."""

@@ -231,6 +231,9 @@ class Console:
     GET_STATE = Call("perception/get_state", "lifecycle_msgs/srv/GetState")
     CHANGE_STATE = Call("perception/change_state", "lifecycle_msgs/srv/ChangeState")
     ANSWER = Call("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TEACH = Call("teach", "clue_msgs/srv/TeachObject", REQUESTS)
+    FORGET = Call("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
+    LIST_OBJECTS = Call("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
     GROUND_WITH_DIALOGUE = ActionCall(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

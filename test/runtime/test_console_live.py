@@ -307,6 +307,45 @@ def test_a_confirmation_offers_yes_no_and_another(console: Console, new_page: Ne
     assert page.locator(".option").all_inner_texts()[1:] == ["No", "Another…"]
 
 
+def test_a_box_drawn_on_the_live_picture_teaches_a_name(
+    console: Console, new_page: NewPage
+) -> None:
+    server, page_state, robot = console
+    picture = np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
+    page_state.show_frame(picture)
+    page = new_page(server.url)
+    page.locator("#picture[data-frame]").wait_for()
+    assert page.locator("#teach").is_hidden(), "a robot that cannot be taught"
+    robot.list_taught()
+    page.locator("#teach").click()
+    page.locator("#teaching button", has_text="Teach").click()
+    page.get_by_role("alert").filter(has_text="Draw a box").wait_for()
+    for shade in range(3):  # the camera goes on, the picture stands still
+        page_state.show_frame(np.full((240, 320, 3), shade, np.uint8))
+    area = page.locator("#teach-area").bounding_box()
+    assert area is not None
+    scale = area["width"] / 320
+    page.mouse.move(area["x"] + 40 * scale, area["y"] + 60 * scale)
+    page.mouse.down()
+    page.mouse.move(area["x"] + 140 * scale, area["y"] + 160 * scale, steps=3)
+    page.mouse.up()
+    assert axe_violations(page) == []
+    page.fill("#teach-name", "stapler")
+    page.press("#teach-name", "Enter")
+    until(lambda: robot.lessons)
+    ((image, box, name),) = robot.lessons
+    assert np.array_equal(image, picture)
+    assert name == "stapler"
+    assert box.iou(Box(40, 60, 140, 160)) > 0.95
+    page.get_by_role("button", name="Forget stapler").click()
+    until(lambda: not robot.lessons)
+    page.locator("#taught li").wait_for(state="detached")
+    page.locator("#teach-end").click()
+    corner = "c => c.getContext('2d').getImageData(9, 9, 1, 1).data[0]"
+    until(lambda: page.locator("#picture").evaluate(corner) <= 3)
+    assert robot.said == []
+
+
 def test_an_empty_page_offers_examples(console: Console, new_page: NewPage) -> None:
     server, _, robot = console
     page = new_page(server.url)

@@ -22,7 +22,9 @@ from clue_msgs.msg import (  # noqa: E402
     DialogueState,
     GroundedObject,
     GroundingResult,
+    TaughtObject,
 )
+from clue_msgs.srv import ForgetObject, ListObjects, TeachObject  # noqa: E402
 from console_node_helpers import FakePage, console  # noqa: E402
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
@@ -33,9 +35,11 @@ from sensor_msgs.msg import Image  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.console.live import LivePage  # noqa: E402
+from clue_ros.dialogue.types import Box  # noqa: E402
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.nodes.diagnostics import Health, latency  # noqa: E402
-from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size  # noqa: E402
+from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size, to_rgb  # noqa: E402
+from clue_ros.nodes.messages import box_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -311,6 +315,67 @@ def test_words_that_are_published_once_reach_perception_beside_a_console(
         node.destroy_node()
         context.try_shutdown()
         wait_until(functools.partial(page.turns.__contains__, ("user", f"stop {number}")), "it")
+
+
+class FakeTeacher:
+    """The services teach, forget and list_objects of a perception, in the namespace "school"."""
+
+    def __init__(self, node: Any) -> None:
+        self.lessons: list[Any] = []
+        for kind, name, callback in (
+            (TeachObject, "teach", self._teach),
+            (ForgetObject, "forget", self._forget),
+            (ListObjects, "list_objects", self._list),
+        ):
+            node.create_service(kind, f"school/{name}", callback)
+        latest = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._state = node.create_publisher(DialogueState, "school/dialogue_state", latest)
+        self.is_there()
+
+    def is_there(self) -> None:
+        """Say so, as perception does."""
+        self._state.publish(DialogueState(state=DialogueState.STATE_IDLE))
+
+    def _teach(self, request: Any, response: Any) -> Any:
+        if not request.box.x_max:
+            response.error_code, response.error_msg = response.BAD_BOX, "the box is empty"
+        else:
+            self.lessons.append(request)
+        return response
+
+    def _forget(self, request: Any, response: Any) -> Any:
+        self.lessons = [lesson for lesson in self.lessons if lesson.name != request.name]
+        return response
+
+    def _list(self, _request: Any, response: Any) -> Any:
+        response.objects = [
+            TaughtObject(name=lesson.name, other_names=["tacker"], num_examples=1)
+            for lesson in self.lessons
+        ]
+        return response
+
+
+def test_the_page_teaches_by_the_services_of_perception(client: Client) -> None:
+    teacher = FakeTeacher(client.node)
+    with console(LivePage(), namespace="school") as robot:
+        viewer = robot.page.join(lambda: None)
+
+        def shown(words: str) -> bool:
+            teacher.is_there()
+            time.sleep(0.05)
+            return any(words in str(message) for message in viewer.take())
+
+        wait_until(lambda: shown('"type": "taught", "things": []'), "what was taught: nothing")
+        pixels = picture(64, 48)
+        robot.teach(pixels, Box(1, 2, 30, 40), "stapler")
+        (lesson,) = teacher.lessons
+        assert (lesson.name, box_of(lesson.box)) == ("stapler", Box(1, 2, 30, 40))
+        assert np.array_equal(to_rgb(lesson.image), pixels)
+        wait_until(lambda: shown('"names": ["stapler", "tacker"]'), "the stapler")
+        with pytest.raises(ClueError, match="the box is empty"):
+            robot.teach(pixels, Box(0, 0, 0, 0), "nothing")
+        robot.forget("stapler")
+        wait_until(lambda: shown('"type": "taught", "things": []'), "nothing again")
 
 
 def test_nothing_is_said_in_silence(robot: Any, page: FakePage) -> None:

@@ -5,6 +5,7 @@ import { Chat } from "./chat.js";
 import { Microphone } from "./microphone.js";
 import { showDiagnostics, showObject, showSettings } from "./panels.js";
 import { Stage } from "./stage.js";
+import { Teaching } from "./teach.js";
 
 const $ = (id) => document.getElementById(id);
 const STATES = {
@@ -31,9 +32,24 @@ const chat = new Chat($("chat"), $("question"), $("examples"), {
   },
 });
 
+// The picture stands still while a box is drawn on it.
+let still = null;
+let moveOn = () => {};
+const teaching = new Teaching(stage, {
+  teach: (frame, box, name) => send({ type: "teach", frame, box, name }),
+  forget: (name) => send({ type: "forget", name }),
+  list() {
+    still = new Promise((resolve) => { moveOn = resolve; });
+    send({ type: "taught" });
+  },
+  ended: () => moveOn(),
+  refuse: (reason) => notify(reason, "error"),
+});
+
 const connection = new Connection("/ws/live", {
   message: receive,
   async binary(data) {
+    await still;
     const number = await stage.draw(data);
     if (document.hidden) {
       await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
@@ -74,6 +90,7 @@ function receive(message) {
         send({ type: "option", name, value });
       });
     case "diagnostics": return showDiagnostics($("health"), $("level"), $("latency"), message);
+    case "taught": return teaching.show(message.things);
     case "photograph":
       $("camera").hidden = message.name === null;
       $("camera").textContent = `Back to ${message.camera}`;

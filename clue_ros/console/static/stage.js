@@ -49,6 +49,11 @@ export class Stage {
     return number;
   }
 
+  /** The number and the size in pixels of the picture that is shown. */
+  get shown() {
+    return { number: Number(this.#picture.dataset.frame ?? 0), size: this.#size };
+  }
+
   showQuestion(question) {
     this.#question = question.text === null ? null : question;
     this.#root.classList.toggle("asking", Boolean(this.#question?.candidates.length));
