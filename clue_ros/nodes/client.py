@@ -29,8 +29,14 @@ from typing import Any
 import rclpy
 from action_msgs.msg import GoalStatus
 from clue_msgs.action import GroundWithDialogue
-from clue_msgs.msg import ClarificationQuestion, DialogueState, GroundingResult
-from clue_msgs.srv import AnswerClarification, Ground
+from clue_msgs.msg import (
+    BoundingBox,
+    ClarificationQuestion,
+    DialogueState,
+    GroundingResult,
+    TrackedObject,
+)
+from clue_msgs.srv import AnswerClarification, Ground, Track
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.action import ActionClient
@@ -71,12 +77,10 @@ class GroundingError(Exception):
         self.code, self.message = code, message
 
 
-def error_name(number: int) -> str:
-    """Return the name of an error_code."""
-    names = [name for name in dir(type(GroundWithDialogue.Result)) if name.isupper()]
-    return next(
-        (n for n in names if getattr(GroundWithDialogue.Result, n) == number), f"error {number}"
-    )
+def error_name(number: int, of: Any = GroundWithDialogue.Result) -> str:
+    """Return the name of an error_code. of: the class of the result or response that has it."""
+    names = [name for name in dir(type(of)) if name.isupper()]
+    return next((n for n in names if getattr(of, n) == number), f"error {number}")
 
 
 def read_result(status: int, result: GroundWithDialogue.Result) -> GroundingResult | GroundingError:
@@ -370,6 +374,8 @@ class CommandGrounder:
         self._client = Perception.GROUND_WITH_DIALOGUE.client(self.node)
         self._ground = Perception.GROUND.client(self.node)
         self._answer = Perception.ANSWER.client(self.node)
+        self._track = Perception.TRACK.client(self.node)
+        self._tracked: dict[int, TrackedObject] | None = None
         self._state = self.node.create_client(GetState, f"{perception}/get_state")
         self._dialogue_state: DialogueState | None = None
         Perception.DIALOGUE_STATE.subscribe(self.node, self._on_dialogue_state)
@@ -433,7 +439,7 @@ class CommandGrounder:
         on_question: called with each ClarificationQuestion; it returns the answer, as a text or as
         the index of a candidate, and None leaves the answer to the topic `speech`. timeout: seconds
         for everything, None: no limit; then the dialogue is canceled. fields: image, depth,
-        camera_info, max_turns and answer_timeout, as for `start`.
+        camera_info, max_turns, answer_timeout and track, as for `start`.
 
         Raises GroundingError. An error in on_question or a KeyboardInterrupt cancels the dialogue.
         """
@@ -456,17 +462,21 @@ class CommandGrounder:
         camera_info: CameraInfo | None = None,
         max_turns: int = 0,
         answer_timeout: float = 0.0,
+        track: bool = False,
     ) -> GroundingTask:
         """Begin a dialogue and return at once.
 
         timeout: seconds to wait for perception. image, depth, camera_info: instead of the
         camera's. max_turns (questions), answer_timeout (seconds): 0 means perception's parameters.
-        Raises GroundingError: NO_SERVER.
+        track: follow the object once it is found, see `tracked`. Raises GroundingError: NO_SERVER.
         """
         name = Perception.GROUND_WITH_DIALOGUE.name
         self._background.wait_for(self._client.server_is_ready, timeout, name)
         goal = GroundWithDialogue.Goal(
-            expression=expression, max_turns=max_turns, answer_timeout=duration(answer_timeout)
+            expression=expression,
+            max_turns=max_turns,
+            answer_timeout=duration(answer_timeout),
+            track=track,
         )
         _fill(goal, image, depth, camera_info)
         return GroundingTask(self._background, self._client, self.answer, goal)
@@ -491,6 +501,43 @@ class CommandGrounder:
         if response.error_code != response.NONE:
             raise GroundingError(error_name(response.error_code), response.error_msg)
         return response.question if response.is_question else response.grounding
+
+    @property
+    def tracked(self) -> dict[int, TrackedObject]:
+        """Where each object that is followed was last, by its track id; subscribes when asked."""
+        if self._tracked is None:
+            self._tracked = {}
+            Perception.TRACKED.subscribe(self.node, self._on_tracked)
+        return dict(self._tracked)
+
+    def _on_tracked(self, message: TrackedObject) -> None:
+        assert self._tracked is not None
+        self._tracked[message.track_id] = message
+
+    def follow(self, box: BoundingBox | None = None, timeout: float = 10.0) -> int:
+        """Follow the object of the last grounding, or of a box of the newest frame.
+
+        box: pixels. Returns the track id of its messages in `tracked`. Raises GroundingError.
+        """
+        request = Track.Request(command=Track.Request.START)
+        if box is not None:
+            request.box = box
+        return int(self._call_track(request, timeout).track_id)
+
+    def unfollow(self, track_id: int = 0, timeout: float = 10.0) -> None:
+        """Follow an object no longer; 0: none at all. Raises GroundingError."""
+        request = Track.Request(command=Track.Request.STOP, track_id=track_id)
+        self._call_track(request, timeout)
+        if self._tracked is not None:
+            for number in [track_id] if track_id else list(self._tracked):
+                self._tracked.pop(number, None)
+
+    def _call_track(self, request: Track.Request, timeout: float) -> Track.Response:
+        response: Track.Response = self._background.call(self._track, request, timeout)
+        if response.error_code != response.NONE:
+            code = error_name(response.error_code, Track.Response)
+            raise GroundingError(code, response.error_msg)
+        return response
 
     def answer(self, answer: str | int, dialogue_id: str = "", timeout: float = 10.0) -> bool:
         """Answer the open question of any dialogue; False if none is open.

@@ -210,7 +210,7 @@ class ConsoleNode(Node):
             if isinstance(message, Image):
                 self.page.show_frame(to_rgb(message))
                 return
-            size = jpeg_size(message.data)
+            size = jpeg_size(message.data, message.format)
             if size is None:
                 self.page.show_frame(compressed_to_rgb(message.data, message.format))
             else:
@@ -479,6 +479,6 @@ def _shown(found: GroundedObject) -> ShownObject:
         found.label,
         float(found.score),
         (at.x, at.y, at.z) if found.has_pose else None,
-        found.header.frame_id,
+        found.pose.header.frame_id,
         found.no_pose_reason,
     )

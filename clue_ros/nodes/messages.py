@@ -53,7 +53,7 @@ class LocatedObject:
         score: of a grounding, the decoder's confidence in the box; of a candidate, its attention
             relative to the strongest candidate's. NaN where there is none.
         mask: its pixels, bool (height, width) of the original image, or None.
-        place: its pose and size in the camera's optical frame, or None.
+        place: its pose and size, in the image's frame or in `place.frame`, or None.
         no_place: why `place` is None, for a person.
     """
 
@@ -107,7 +107,7 @@ def find_objects(
     """
     pixels = view.width * view.height
     if isinstance(reply, Grounding):
-        found = _located(reply.box, reply.label, reply.score, None, locate)
+        found = located(reply.box, reply.label, reply.score, None, locate)
         if masks and pixels <= MAX_MASK_PIXELS:
             found = replace(found, mask=_grounding_mask(clue, view, reply, found.place))
         return (found,)
@@ -118,7 +118,7 @@ def find_objects(
     labels = reply.labels or ("",) * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        _located(box, label, score, region, locate)
+        located(box, label, score, region, locate)
         for box, label, score, region in zip(boxes, labels, scores, regions, strict=True)
     )
 
@@ -134,10 +134,8 @@ def _grounding_mask(clue: Any, view: Any, reply: Grounding, place: Place | None)
     return mask
 
 
-def _located(
-    box: Box, label: str, score: float, mask: Mask | None, locate: Locate
-) -> LocatedObject:
-    """Return the object with its place."""
+def located(box: Box, label: str, score: float, mask: Mask | None, locate: Locate) -> LocatedObject:
+    """Return an object with its place, or the reason why it has none."""
     try:
         place = locate(box)
     except Exception as error:  # noqa: BLE001 - a grounding without a pose is better than none
@@ -147,7 +145,7 @@ def _located(
 
 def placed_again(objects: Sequence[LocatedObject], locate: Locate) -> tuple[LocatedObject, ...]:
     """Return the objects where `locate`, of a newer image, finds them at the same boxes."""
-    return tuple(_located(o.box, o.label, o.score, o.mask, locate) for o in objects)
+    return tuple(located(o.box, o.label, o.score, o.mask, locate) for o in objects)
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,10 @@ def object_msg(source: Source, found: LocatedObject) -> GroundedObject:
     if found.mask is not None:
         fill_image(message.mask, found.mask.astype(np.uint8) * np.uint8(255), "mono8")
         message.mask.header = source.header
-    message.pose.header = source.header
+    message.pose.header = Header(
+        stamp=source.header.stamp,
+        frame_id=(place.frame if place else "") or source.header.frame_id,
+    )
     unknown = (math.nan,) * 3  # not 0 0 0, which is the camera's own position
     x, y, z = map(float, place.position if place else unknown)
     message.pose.pose.position = Point(x=x, y=y, z=z)
@@ -312,7 +313,7 @@ def fail(response: Any, code: str, message: str) -> Any:
 
     The interfaces share one list of codes; any other (CLUE_ERROR) becomes MODEL_ERROR.
     """
-    codes = AnswerClarification.Response
-    response.error_code = int(getattr(codes, code, codes.MODEL_ERROR))
+    unforeseen = AnswerClarification.Response.MODEL_ERROR
+    response.error_code = int(getattr(response, code, unforeseen))
     response.error_msg = message
     return response

@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import Transcript
-from clue_msgs.srv import AnswerClarification, Ground
+from clue_msgs.srv import AnswerClarification, Ground, Track
 from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
@@ -29,8 +31,8 @@ from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, Step, in_words
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.types import NotFound, Question
-from clue_ros.errors import ClueError, ModelError
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.nodes import messages
@@ -38,7 +40,8 @@ from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
-from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
+from clue_ros.nodes.dialogue_session import ADVICE, DialogueSlot, Limits, Listener, Session
+from clue_ros.nodes.follower import Follower
 from clue_ros.nodes.inference_worker import Pacer, Worker
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
@@ -86,6 +89,15 @@ class PerceptionNode(ManagedNode):
         self._slot = DialogueSlot(self._newest, self._make_session)
         guard(self, PERCEPTION, state=lambda: self.state)
         self._outputs = Publishers(self, self._worker)
+        self._follower = Follower(
+            Perception.TRACKED.publisher(self).publish,
+            self._look_again,
+            warn,
+            patience=lambda: float(self.value("look_again_after")),
+            masks=lambda: bool(self.value("masks")),
+        )
+        self._found: tuple[Session, Grounding] | None = None  # the last grounding
+        self._follow_timer: Any = None
         state = Perception.DIALOGUE_STATE.publisher(self)
         self._states = StatePublisher(self, state)
         self._one_shot_states = StatePublisher(self, state, one_shot=True)
@@ -97,6 +109,7 @@ class PerceptionNode(ManagedNode):
         Perception.TRANSCRIPT.subscribe(self, self._on_transcript, **group)
         Perception.GROUND.serve(self, self._on_ground, **group)
         Perception.ANSWER.serve(self, self._on_answer, **group)
+        Perception.TRACK.serve(self, self._on_track, **group)
         self._action = Perception.GROUND_WITH_DIALOGUE.serve(
             self,
             self._on_goal,
@@ -201,10 +214,20 @@ class PerceptionNode(ManagedNode):
             self.value("image_reliability"),
             self.value("image_rate"),
         )
+        self._follow_timer = self.create_timer(
+            1 / self.value("track_rate"),
+            self._offer,
+            callback_group=self._image_group,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+        )
+        self._follow_timer.cancel()  # until something is followed
 
     def end(self) -> None:
         """Leave the camera."""
         self._outputs.objects.clear()
+        self._follower.stop()
+        self._found = None
+        self.destroy_timer(self._follow_timer)
         self._camera.close()
 
     def free(self) -> None:
@@ -303,6 +326,7 @@ class PerceptionNode(ManagedNode):
             self._close(session)
         if outcome.grounding is not None:
             self._health.groundings += 1
+            self._found = session, outcome.grounding
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
@@ -322,6 +346,70 @@ class PerceptionNode(ManagedNode):
         """Let the next request in, and free the memory of this one a while later."""
         self._slot.close(session)
         self._worker.later(TRIM_AFTER, memory.trim)
+
+    # Following.
+
+    def _follow(self, session: Session, grounding: Grounding) -> int:
+        """Follow a dialogue's object; returns its id. Raises ClueError."""
+        first, *further = session.conversation.dialogue.turns
+        dialogue = Dialogue(first.text, further)  # a copy
+        number = self._follower.start(
+            session.frame, grounding.box, grounding.label, session.id, dialogue
+        )
+        self._follow_timer.reset()
+        return number
+
+    def _offer(self) -> None:
+        """Hand the newest frame to the follower, as long as there is something to follow."""
+        if not self._follower.numbers:
+            self._follow_timer.cancel()
+            return
+        frame = self._camera.newest(self.value("max_image_age"))
+        if isinstance(frame, Frame):
+            self._follower.offer(frame)
+
+    def _look_again(self, frame: Frame, dialogue: Dialogue, replied: Callable[[Any], None]) -> None:
+        """Run the model for an object that was lost."""
+        clue = self._clue
+        self._worker.submit(
+            lambda: clue.reply(clue.look(frame.pixels()), dialogue),
+            lambda reply, _error: replied(reply),
+        )
+
+    def _on_track(self, request: Track.Request, response: Track.Response) -> Track.Response:
+        """Start or stop following an object."""
+        if self.state != "active":
+            return messages.fail(response, "INACTIVE", f"perception is {self.state}: {ADVICE}")
+        if request.command == Track.Request.STOP:
+            if not self._follower.stop(request.track_id):
+                followed = ", ".join(map(str, self._follower.numbers)) or "nothing"
+                reason = f"track {request.track_id} is not followed ({followed} is)"
+                return messages.fail(response, "UNKNOWN_TRACK", reason)
+            response.track_id = request.track_id
+            return response
+        try:
+            return self._start_track(request, response)
+        except ClueError as error:
+            return messages.fail(response, error.code, str(error))
+
+    def _start_track(self, request: Track.Request, response: Track.Response) -> Track.Response:
+        box = messages.box_of(request.box)
+        if box == Box(0.0, 0.0, 0.0, 0.0):
+            found, wanted = self._found, request.dialogue_id
+            if found is None or (wanted and wanted != found[0].id):
+                about = f"dialogue {wanted} is not the last one that" if wanted else "no dialogue"
+                return messages.fail(response, "UNKNOWN_DIALOGUE", f"{about} found an object")
+            response.track_id = self._follow(*found)
+            return response
+        frame = self._camera.newest(self.value("max_image_age"))
+        if not isinstance(frame, Frame):
+            return messages.fail(response, *frame)
+        try:
+            response.track_id = self._follower.start(frame, box)
+        except BadImageError as error:
+            return messages.fail(response, "BAD_BOX", str(error))
+        self._follow_timer.reset()
+        return response
 
     def _note(self, outcome: Outcome) -> None:
         self._health.failed(outcome.code, outcome.message)
@@ -454,7 +542,8 @@ class PerceptionNode(ManagedNode):
             self._outputs.objects.show(question.header, question.candidates, candidates=True)
         elif result.grounding is not None:
             grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
-            self._outputs.objects.show(grounding.header, [grounding.target], candidates=False)
+            place = session.objects[0].place if session.objects else None
+            self._outputs.objects.point(grounding.header, grounding.target, place)
         else:
             self._note(result)
             return messages.fail(response, result.code, result.message)
@@ -494,6 +583,8 @@ class PerceptionNode(ManagedNode):
         result.num_questions = session.conversation.questions
         if outcome.grounding is not None:
             result.grounding = session.grounding_msg(outcome.grounding)
+            if request.track:
+                self._follow(session, outcome.grounding)
             goal.succeed()
             return result
         # rclpy marks the goal only after the cancel callback has returned.

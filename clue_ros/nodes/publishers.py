@@ -79,7 +79,8 @@ class Publishers(Listener):
         if not target.has_pose and depth is not None and depth.expected:
             self._node.get_logger().warning(f"no pose: {target.no_pose_reason}")
         self._grounding.publish(message)
-        self.objects.show(message.header, [message.target], candidates=False)
+        place = session.objects[0].place if session.objects else None
+        self.objects.point(message.header, message.target, place)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
         """Publish the attention map of a reply and, while it has subscribers, the debug image."""
