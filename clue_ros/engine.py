@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import KIND, Candidate, proposal
+from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import not_found
-from clue_ros.dialogue.helpful import as_question, helpful, is_one_of, sentence
+from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
+from clue_ros.dialogue.noun_phrases import described_object
+from clue_ros.dialogue.nouns import in_one_form
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -36,7 +38,6 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import (
@@ -210,9 +211,14 @@ class Clue:
         By the policy and the number of views that are set. What a first run prepares (the merged
         weights of both adapters, kernels for one image and for a batch) stays.
         """
+        from clue_ros.model.tasks import WHAT_IS
+
         view = self.look(np.full((64, 64, 3), 127, np.uint8))
         with self._lock:
             self._policy.warm_up(view, Dialogue("the object"))
+            # What a question is held against (`_other`).
+            view.base.detect(["object"])
+            view.base.answer(WHAT_IS, [Box(0, 0, view.width, view.height)])
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
@@ -248,7 +254,7 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), expression)
+            return self._policy.judge(self._own(view), in_one_form(expression.without_refused()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -311,7 +317,7 @@ class Clue:
         """
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
-        refused, dialogue = dialogue.refused, dialogue.without_refused()
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
         with self._lock:
             view = self._own(view)
             unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
@@ -325,7 +331,7 @@ class Clue:
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):
-            label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
+            label, score = described_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
 
@@ -340,27 +346,31 @@ class Clue:
     ) -> Question | Grounding:
         """A question that helps, in place of the policy's question, or of a box that was refused.
 
-        Without a candidate the policy's best guess is shown, or the strongest peak of the map.
+        Where the base finds nothing, it is about the policy's best guess and the map's peaks.
         """
-        from clue_ros.model.zero_shot import BaseFinder, share_of_map
+        from clue_ros.model.zero_shot import ATTENTION, BaseFinder, share_of_map
 
-        estimate, label = reply.ambiguity, named_object(dialogue.turns)
-        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
-        question = helpful(reply, dialogue, finder, refused)
-        if question is None:
+        estimate, label = reply.ambiguity, described_object(dialogue.turns)
+
+        def guesses() -> list[Candidate]:
             guess = reply
             if isinstance(reply, Question):
                 guess = self._policy.decide(view, dialogue, force_grounding=True)
-            assert isinstance(guess, Grounding)
-            boxes = [guess.box, *(peak.box for peak in estimate.peaks)]
-            shown = next((box for box in boxes if not is_one_of(box, refused)), None)
-            if shown is None:
-                return not_found(label, estimate, another=True)
-            one = Candidate(shown, label)
-            question = as_question(proposal(one, (one,), known=(KIND,)), (), estimate)
+            best = guess.box if isinstance(guess, Grounding) else None
+            boxes = [(best, 1.0)] if best else []
+            boxes += [
+                (peak.box, peak.score)
+                for peak in estimate.peaks
+                if not (best and best.contains(peak.point or peak.box.center))
+            ]
+            return [Candidate(box, label, score, ATTENTION) for box, score in boxes]
+
+        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
+        question = helpful(reply, dialogue, finder, refused, guesses)
+        if question is None:
+            return not_found(label, estimate, another=True)
         if force:
-            best = question.candidates[0]
-            return Grounding(best, label, 0.0, estimate)
+            return Grounding(question.candidates[0], label, 0.0, estimate)
         size = view.width, view.height
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
         return replace(question, ambiguity=replace(estimate, peaks=peaks))

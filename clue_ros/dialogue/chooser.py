@@ -43,7 +43,7 @@ from clue_ros.dialogue.noun_phrases import (
     slip_of,
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
-from clue_ros.dialogue.reading import Kind, read
+from clue_ros.dialogue.reading import Kind, is_other, read
 from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, NotFound
 from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
 
@@ -72,7 +72,6 @@ class Standing:
 
 
 # Patterns of plain text: sentences that say how to choose.
-_OTHER = r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?"
 _ANY_OF_THEM = (
     r"any|any of (?:them|those|these)|any one|either|either one|either of them|whatever|whichever|"
     r"you choose|you decide|it does not matter|it doesn't matter|does not matter|doesn't matter|"
@@ -135,7 +134,7 @@ def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standi
         return _left(after, proposed, confirmed=len(proposed) == 1)
     if kind is Kind.YES and read_phrase(said).place is None:  # "right" is a place
         return after
-    if re.fullmatch(_OTHER, said):
+    if is_other(said):
         return _without(after, proposed)
     if kind in (Kind.NO, Kind.NONE):
         return _without(after, proposed or tuple(c for group in offered for c in group))

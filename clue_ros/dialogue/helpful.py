@@ -12,7 +12,7 @@ The paper has nothing of this.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from clue_ros.dialogue.candidates import (
@@ -34,40 +34,53 @@ from clue_ros.dialogue.nouns import head_noun
 from clue_ros.dialogue.object_names import KNOWN_NAMES, name_match
 from clue_ros.dialogue.places import ACROSS, axes_of
 from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Box, Dialogue, Question, Reply
-from clue_ros.dialogue.words import asks_yes_or_no, current_turns, offered_answers
+from clue_ros.dialogue.words import asks_yes_or_no, current_turns, offered_answers, offers_twice
 
-# The least product of the probability of ambiguity and the score of the second candidate from which
-# two are offered. Chosen on validation scenes of "rich" and "table", and on photographs.
-LIKELY = 0.42
+# The least product of the probability of ambiguity and the score of a second candidate from which
+# it is offered. Chosen on validation scenes of "rich" and "table", and on photographs.
+LIKELY = 0.6
 _OPEN = {COLOR: r"\bcolou?r\b", SIZE: r"\b(?:size|big)\b", ACROSS: r"\bwhere\b"}
 
 
 def helpful(
-    reply: Reply, dialogue: Dialogue, finder: Finder, refused: Sequence[Box] = ()
+    reply: Reply,
+    dialogue: Dialogue,
+    finder: Finder,
+    refused: Sequence[Box] = (),
+    guesses: Callable[[], Sequence[Candidate]] = tuple,
 ) -> Question | None:
     """A model's question as it is written if it helps, else one that does.
 
     None without a candidate. dialogue: `Dialogue.without_refused`. refused: boxes that the person
-    said no to; a reply that points at one of them is replaced by a question.
+    said no to; a reply that points at one of them is replaced by a question. guesses: returns what
+    may be meant, the surest first, where the finder has nothing.
     """
     written = reply.text if isinstance(reply, Question) else ""
     standing = follow(dialogue, finder)
-    found = _apart([c for c in standing.candidates if not is_one_of(c.box, refused)])
+    found = _apart(standing.candidates, refused) or _apart(guesses(), refused)
     if not found:
         return None
     turns = current_turns(dialogue.turns)
     said = [turn.text for turn in turns if turn.speaker == "user"]
     candidates = _of_the_color(known_of(found, standing.phrase, finder), standing.phrase, finder)
-    known, chance = told(said), reply.ambiguity.probability
-    likely = [c for c in candidates[1:] if c.score * chance >= LIKELY]
-    if not likely:
+    known = told(said)
+    # Who has said no to one thing means another: all of the others are asked about.
+    others = [c for c in candidates[1:] if refused or _is_likely(c, reply.ambiguity)]
+    several = (candidates[0], *others)
+    if len(several) == 1:
         asked = proposal(candidates[0], candidates, known=known)
         return as_question(asked, (), reply.ambiguity)
-    several = (candidates[0], *likely)
     kept = bound(written, several, finder)
     if kept is None or asks_again(written, kept.options, said):
         kept = question_about(several, one_by_one=standing.one_by_one, known=known)
     return as_question(kept, several, reply.ambiguity)
+
+
+def _is_likely(candidate: Candidate, estimate: AmbiguityEstimate) -> bool:
+    """Whether a second candidate may be meant: the base is sure, and the map has a peak in it."""
+    peaks = [peak.point or peak.box.center for peak in estimate.peaks]
+    attended = not peaks or any(candidate.box.contains(point) for point in peaks)
+    return attended and candidate.score * estimate.probability >= LIKELY
 
 
 def _of_the_color(
@@ -90,12 +103,13 @@ def is_one_of(box: Box, others: Sequence[Box]) -> bool:
     return any(box.iou(other) >= SAME_BOX for other in others)
 
 
-def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, the surest first, without those that lie within a surer one."""
+def _apart(candidates: Sequence[Candidate], refused: Sequence[Box]) -> list[Candidate]:
+    """The candidates, the surest first, without what was refused or lies within a surer one."""
     kept: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: -c.score):
         box = candidate.box
-        if all(box.shared(other.box) < NESTED * min(box.area, other.box.area) for other in kept):
+        nested = (box.shared(c.box) >= NESTED * min(box.area, c.box.area) for c in kept)
+        if not is_one_of(box, refused) and not any(nested):
             kept.append(candidate)
     return kept
 
@@ -103,13 +117,11 @@ def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
 def bound(written: str, candidates: Sequence[Candidate], finder: Finder) -> Asked | None:
     """A written question with the candidates that each of its options means.
 
-    None where it does not offer two different ones, or propose a single one.
+    None where it does not offer two different ones, or offers the same twice.
     """
     options = offered_answers(written)
-    if asks_yes_or_no(options):
-        proposed = _meant(written, candidates, finder)
-        one = len(proposed) == 1
-        return Asked(written, options, (proposed, ()), confirm=True) if one else None
+    if asks_yes_or_no(options) or offers_twice(written):
+        return None
     groups = tuple(_meant(option, candidates, finder) for option in options)
     different = {tuple(id(c) for c in group) for group in groups if group}
     return Asked(written, options, groups) if len(different) > 1 else None
@@ -117,8 +129,7 @@ def bound(written: str, candidates: Sequence[Candidate], finder: Finder) -> Aske
 
 def _meant(words: str, candidates: Sequence[Candidate], finder: Finder) -> tuple[Candidate, ...]:
     """The candidates that an option names; none where it tells nothing."""
-    phrase = read_phrase(re.sub(r"^\W*(?:do you mean|is it|you mean)\b", "", words.lower()))
-    kept, applied = narrow(candidates, phrase, finder, ANSWER_GAP)
+    kept, applied = narrow(candidates, read_phrase(words), finder, ANSWER_GAP)
     return kept if applied else ()
 
 

@@ -34,7 +34,7 @@ from clue_ros.dialogue.candidates import (
 )
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, not_found, question_for
 from clue_ros.dialogue.helpful import as_question, is_one_of, sentence, told
-from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.noun_phrases import described_object, read_phrase
 from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -47,7 +47,6 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import LoadOptions
@@ -446,9 +445,9 @@ class Wrapper:
             best = verdict.candidates[best_scored(verdict.candidates, dialogue)]
         if best is None:  # forced to point, and there is nothing
             whole = Box(0.0, 0.0, float(view.width), float(view.height))
-            return Grounding(whole, named_object(dialogue.turns), 0.0, estimate)
+            return Grounding(whole, described_object(dialogue.turns), 0.0, estimate)
         score = min(max(best.score, 0.0), 1.0)
-        return Grounding(best.box, best.label or named_object(dialogue.turns), score, estimate)
+        return Grounding(best.box, best.label or described_object(dialogue.turns), score, estimate)
 
     def _question(self, verdict: _Verdict, dialogue: Dialogue) -> Asked:
         """What tells the candidates apart, in the rules' words or, checked, in the model's."""

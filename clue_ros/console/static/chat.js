@@ -135,14 +135,12 @@ function coordinates({ position }) {
   return position ? `${position.map(metres).join(", ")} m` : "";
 }
 
-/** Where an object is, in metres; empty where it is not known. */
-export function place({ position }) {
-  if (!position) return "";
-  const [x, y, z] = position.map(metres);
-  return `x ${x}  y ${y}  z ${z} m`;
+/** A distance with two digits; a small one below zero is 0.00, not -0.00. */
+function metres(value) {
+  return (Math.round(value * 100) / 100 + 0).toFixed(2);
 }
 
-/** Two decimals, and no "-0.00". */
-function metres(value) {
-  return (Math.round(100 * value) / 100 + 0).toFixed(2);
+/** Where an object is, in metres; empty where it is not known. */
+export function place({ position }) {
+  return position ? `x ${metres(position[0])}  y ${metres(position[1])}  z ${metres(position[2])} m` : "";
 }

@@ -52,9 +52,10 @@ class ClearRequest:
 class DialogueRequest:
     """An ambiguous request, its target, and the user who answers questions about it.
 
-    ``answer`` returns the user's answer to a question's text; whether a box that is shown to be
-    confirmed is the target, its grades say. ``about``: more fields of its record. ``meant``
-    returns the boxes, in pixels, of what all that the user has said can mean; None: not known.
+    ``answer`` returns the user's answer to a question's text. ``about``: more fields of its record.
+    ``meant`` returns the boxes, in pixels, of what all that the user has said can mean; None: not
+    known. ``declines`` returns the answer to "do you mean this one?" where the box shows another
+    thing: by default a no and what is answered to "which one?". The grades say what a box shows.
     """
 
     text: str
@@ -62,6 +63,13 @@ class DialogueRequest:
     answer: Callable[[str], str]
     about: Mapping[str, Any] = field(default_factory=dict)
     meant: Callable[[], Sequence[Box]] | None = None
+    declines: Callable[[Box], str] | None = None
+
+    def confirms(self, shown: Box) -> str:
+        """The answer to "do you mean this one?"."""
+        if any(grade(shown) for grade in self.grades.values()):
+            return "yes"
+        return self.declines(shown) if self.declines else f"no, {self.answer('which one?')}"
 
 
 @dataclass(frozen=True)
@@ -289,10 +297,9 @@ def _measure_dialogue(
             turns = current_turns(conversation.dialogue.turns)
             said = [turn.text for turn in turns if turn.speaker == "user"]
             judged.append(judge_question(question, said, meant))
-        if not question.confirm:
-            return request.answer(question.text)
-        shown = question.candidates[0]
-        return "yes" if any(grade(shown) for grade in request.grades.values()) else "no"
+        if question.confirm:
+            return request.confirms(question.candidates[0])
+        return request.answer(question.text)
 
     outcome = converse(clue, view, conversation, answer)
     assert outcome is not None  # the user answers every question
