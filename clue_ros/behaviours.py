@@ -75,7 +75,7 @@ class Ask(py_trees.behaviour.Behaviour):
     """Answers the questions of a Ground beside it; RUNNING until that one has ended.
 
     answer: called at each tick with the open question until it returns a text or a
-        candidate's index; None: not yet.
+    candidate's index; None: not yet.
     """
 
     def __init__(self, ground: Ground, answer: OnQuestion, name: str = "ask") -> None:
