@@ -22,7 +22,7 @@ AROUND = 0.25  # of the box's sides: what is looked at beside it; at least MARGI
 MARGIN = 8.0
 CELLS = 12  # along the longer side of the region
 LEAST_CELL = 4.0  # pixels of its side: noise of 12 levels is one of 3 in the mean
-OVERVIEW = 48  # cells along the longer side of the picture, for the gain
+OVERVIEW, SAMPLES = 48, 6.0  # cells along the picture, pixels along a cell, for the gain
 FULL = 255.0
 DARK, BRIGHT = 12.0, 250.0  # levels; darker and brighter cells tell no gain
 MOST_GAIN = 2.0
@@ -80,8 +80,9 @@ def _gain(before: Rgb, after: Rgb) -> Cells:
     """What each channel became brighter by, (3,): the median over the picture, from 1/2 to 2."""
     gains = np.ones(3, np.float32)
     if before.shape == after.shape:
-        cell = max(before.shape[:2]) / OVERVIEW
-        old, new = (_cells(image, cell) for image in (before, after))
+        # Every so many pixels will do: the median is over many cells.
+        step = max(1, round(max(before.shape[:2]) / (OVERVIEW * SAMPLES)))
+        old, new = (_cells(image[::step, ::step], SAMPLES) for image in (before, after))
         for channel in range(3):
             tells = (old[..., channel] > DARK) & (new[..., channel] < BRIGHT)
             if tells.any():
