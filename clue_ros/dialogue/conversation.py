@@ -348,7 +348,7 @@ class Conversation:
         return self.end(Outcome("MODEL_ERROR", f"{type(error).__name__}: {error}"))
 
     def reopen(self) -> None:
-        """Take back an end with an object that no longer lies there: the model replies anew."""
+        """Take back an end with an object, until it has been seen whether it still lies there."""
         self.outcome, self.phase = None, Phase.THINKING
 
     def end(self, outcome: Outcome) -> Outcome:

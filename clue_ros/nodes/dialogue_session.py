@@ -321,12 +321,11 @@ class Session:
 
     async def _still(self, end: Outcome, chosen: Grounding) -> Step:
         """The end with the candidate that the person chose, if it still lies there."""
-        again = self.conversation.think()
-        reply = await self._current(chosen, again.force)
+        self.conversation.reopen()
+        reply = await self._current(chosen, self.conversation.think().force)
         if reply is chosen:
             self.confirmed = True
-            return end
-        self.conversation.reopen()
+            return self.conversation.end(end)
         return self.conversation.reply(reply)
 
     async def _current(self, reply: Question | Grounding, force: bool) -> Question | Grounding:

@@ -225,28 +225,21 @@ def test_a_refusal_while_the_model_runs_ends_the_dialogue(client: Client, node: 
     nothing_was_pointed_at(client)
 
 
-def choose(client: Client, candidate: int, text: str = "") -> Any:
-    """Answer by a candidate's index, on a client of its own; return the response."""
-    service = client.node.create_client(AnswerClarification, "answer")
-    request = AnswerClarification.Request(candidate=candidate, text=text)
-    response = client.call(service, request)
-    client.node.destroy_client(service)
-    return response
-
-
 def test_a_chosen_candidate_counts_whatever_the_words(client: Client, node: Any) -> None:
     node.script.question = "the red one or the green one?"
-    assert choose(client, 0).error_code == AnswerClarification.Response.UNKNOWN_DIALOGUE
+    assert (
+        client.answer("", candidate=0).error_code == AnswerClarification.Response.UNKNOWN_DIALOGUE
+    )
     goal = client.goal(REQUEST)
     question = client.next("question")
     assert [list(meant.indices) for meant in question.suggested_candidates] == [[0], [1]]
     assert [found.label for found in question.candidates] == ["mug", "bowl"]
     assert not question.confirm
     for missing in (2, -2):
-        refused = choose(client, missing)
+        refused = client.answer("", candidate=missing)
         assert refused.error_code == AnswerClarification.Response.BAD_EXPRESSION
         assert f"candidate {missing}" in refused.error_msg
-    assert choose(client, 1, "the red one").accepted
+    assert client.answer("the red one", candidate=1).accepted
     found = pointed(client, goal)
     assert box_of(found.target.box) == BOXES[1]
     assert (found.target.label, found.confirmed) == ("bowl", True)

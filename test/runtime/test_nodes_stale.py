@@ -69,6 +69,9 @@ def test_noise_and_exposure_change_nothing_and_a_block_that_goes_does(gain: floa
     assert not alike(before, UPPER, noisy(TABLE, 2, gain=gain), UPPER.moved(-130, 0))
 
 
+BY_WORDS_OR_CHOICE = pytest.mark.parametrize("candidate", [-1, 0], ids=["words", "choice"])
+
+
 class Scene:
     """What a camera sees, 20 frames a second, each with noise of its own."""
 
@@ -133,12 +136,14 @@ def age(client: Client, found: GroundingResult) -> float:
     return float(now - seconds(found.header.stamp))
 
 
+@BY_WORDS_OR_CHOICE
 def test_where_nothing_has_changed_the_result_is_about_the_newest_image(
-    client: Client, scene: Scene
+    client: Client, scene: Scene, candidate: int
 ) -> None:
     goal, question = asked(client)
-    client.answer(ANSWER)
+    client.answer(ANSWER, candidate=candidate)
     found = client.result(goal).result.grounding
+    assert found.confirmed == (candidate >= 0)
     assert box_in(found).iou(UPPER) > 0.5
     assert age(client, found) < 0.4
     assert found.target.header == found.header
@@ -159,13 +164,14 @@ def test_a_block_that_was_moved_is_found_at_its_new_place(client: Client, scene:
     assert len(client.heard["question"]) == 1
 
 
+@BY_WORDS_OR_CHOICE
 def test_a_block_that_is_gone_is_not_replaced_by_another_without_a_question(
-    client: Client, scene: Scene
+    client: Client, scene: Scene, candidate: int
 ) -> None:
     goal, _ = asked(client)
     scene.show(without(UPPER))
     time.sleep(0.3)
-    client.answer(ANSWER)
+    client.answer(ANSWER, candidate=candidate)
     question = client.next("question", 2)
     said = [message.data for message in client.heard["say"]]
     assert say(Saying.CHANGED, "en") in said
@@ -175,11 +181,14 @@ def test_a_block_that_is_gone_is_not_replaced_by_another_without_a_question(
     assert client.result(goal).result.error_code == Result.CANCELED
 
 
-def test_without_a_camera_nothing_is_pointed_at(client: Client, scene: Scene) -> None:
+@BY_WORDS_OR_CHOICE
+def test_without_a_camera_nothing_is_pointed_at(
+    client: Client, scene: Scene, candidate: int
+) -> None:
     goal, _ = asked(client)
     client.stop_camera()
     time.sleep(MOST_AGE + 0.3)
-    client.answer(ANSWER)
+    client.answer(ANSWER, candidate=candidate)
     end = client.result(goal).result
     assert end.error_code == Result.STALE_IMAGE
     assert "max_image_age" in end.error_msg
