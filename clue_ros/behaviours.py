@@ -74,7 +74,8 @@ class Ground(py_trees.behaviour.Behaviour):
 class Ask(py_trees.behaviour.Behaviour):
     """Answers the questions of a Ground beside it; RUNNING until that one has ended.
 
-    answer: called at each tick with the open question until it returns a text; None: not yet.
+    answer: called at each tick with the open question until it returns a text or a
+    candidate's index; None: not yet.
     """
 
     def __init__(self, ground: Ground, answer: OnQuestion, name: str = "ask") -> None:
@@ -94,12 +95,12 @@ class Ask(py_trees.behaviour.Behaviour):
         question = task.question
         if question is None or question.turn <= self._answered:
             return Status.RUNNING
-        text = self._answer(question)
-        if text is not None:
+        answer = self._answer(question)
+        if answer is not None:
             try:
-                task.answer(text)
-                self._answered, self.feedback_message = question.turn, text
-            except GroundingError as error:  # the text cannot be used: the question stays open
+                task.answer(answer)
+                self._answered, self.feedback_message = question.turn, str(answer)
+            except GroundingError as error:  # it cannot be used: the question stays open
                 self.feedback_message = str(error)
         return Status.RUNNING
 

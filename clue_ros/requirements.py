@@ -39,7 +39,7 @@ EXTRAS = {
     # the speech and tts nodes: microphones need libportaudio2, the voice espeak-ng
     "voice": (
         "pyttsx3==2.99",
-        "SpeechRecognition==3.17.0",
+        "soundfile==0.14.0",
         "pocketsphinx==5.1.1",  # the offline recognizer, its English model, and voice activity
         "sounddevice==0.5.6",
     ),
@@ -129,7 +129,7 @@ def missing(module: str, what: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """The name in a requirement or an import, as both spell it: speechrecognition."""
+    """The name in a requirement or an import, as both spell it: huggingfacehub."""
     return re.split(r"[^\w-]", line)[0].lower().replace("-", "").replace("_", "")
 
 

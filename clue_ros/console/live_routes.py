@@ -26,9 +26,9 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from clue_ros.console.access import read_body
-from clue_ros.console.live import LivePage, Viewer
+from clue_ros.console.live import LivePage, Viewer, answer, choose
 from clue_ros.console.robot import Robot
-from clue_ros.dialogue.types import clean_text, one_line
+from clue_ros.dialogue.types import Box, clean_text, one_line
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import decode_image
 
@@ -79,6 +79,31 @@ class UseCamera(BaseModel):
     type: Literal["camera"]
 
 
+class Teach(BaseModel):
+    """A person drew a box on the picture of this number: that is a `name`.
+
+    box: x_min, y_min, x_max, y_max in pixels of the picture.
+    """
+
+    type: Literal["teach"]
+    frame: int
+    box: tuple[float, float, float, float]
+    name: str
+
+
+class Forget(BaseModel):
+    """Forget the object of this name."""
+
+    type: Literal["forget"]
+    name: str
+
+
+class ListTaught(BaseModel):
+    """Show what was taught."""
+
+    type: Literal["taught"]
+
+
 class Drawn(BaseModel):
     """The page has drawn the picture of this number."""
 
@@ -86,8 +111,9 @@ class Drawn(BaseModel):
     frame: int
 
 
-_COMMAND: TypeAdapter[Say | Choose | Stop | SetOption | UseCamera | Drawn] = TypeAdapter(
-    Annotated[Say | Choose | Stop | SetOption | UseCamera | Drawn, Field(discriminator="type")]
+_Command = Say | Choose | SetOption | UseCamera | Teach | Forget | ListTaught
+_COMMAND: TypeAdapter[_Command | Stop | Drawn] = TypeAdapter(
+    Annotated[_Command | Stop | Drawn, Field(discriminator="type")]
 )
 
 
@@ -228,20 +254,27 @@ class _Link:
             elif len(self._commands) >= MAX_COMMANDS:
                 await self._refuse("the robot is still busy with what you asked before")
             else:
-                self._start(functools.partial(self._obey, command))
+                self._start(functools.partial(self._obey, command, viewer))
 
-    def _obey(self, command: Say | Choose | SetOption | UseCamera) -> None:
+    def _obey(self, command: _Command, viewer: Viewer) -> None:
         """Ask the robot, in a thread. Raises ClueError."""
         if isinstance(command, Say):
-            clean_text(command.text)
-            self._robot.say(self._page.spoken_as(command.text))
+            answer(self._page, self._robot, clean_text(command.text))
         elif isinstance(command, Choose):
-            words = self._page.choose(command.question, command.candidate)
-            if words is None:
+            if not self._page.has_candidate(command.question, command.candidate):
                 raise ClueError("this question is no longer open")
-            self._robot.say(words)
+            choose(self._page, self._robot, command.candidate)
         elif isinstance(command, SetOption):
             self._robot.set_option(command.name, command.value)
+        elif isinstance(command, Teach):
+            frame = viewer.frame(command.frame)
+            if frame is None:
+                raise ClueError("the picture is no longer there: draw the box again")
+            self._robot.teach(frame.pixels(), Box(*command.box), clean_text(command.name))
+        elif isinstance(command, Forget):
+            self._robot.forget(command.name)
+        elif isinstance(command, ListTaught):
+            self._robot.list_taught()
         else:
             self._robot.use_photograph(None)
             self._page.show_photograph(None)

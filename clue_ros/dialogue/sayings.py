@@ -21,6 +21,7 @@ class Saying(Enum):
     WAITING = "waiting"
     WHAT_THEN = "what then"
     SHOULD_I = "should i"
+    CHANGED = "changed"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -33,6 +34,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "All right, I wait.",
         Saying.WHAT_THEN: "Then please tell me what you mean.",
         Saying.SHOULD_I: "Should I take {label}?",
+        Saying.CHANGED: "Something has moved, so I looked again.",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -43,6 +45,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "D'accord, j'attends.",
         Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
         Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
+        Saying.CHANGED: "Quelque chose a bougé, j'ai regardé de nouveau.",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.

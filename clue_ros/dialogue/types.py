@@ -288,7 +288,7 @@ class Dialogue:
         self._refused.append(box)
         last = len(self._turns) - 1
         if rest:
-            self._read[last] = _collapse(rest)
+            self._read[last] = one_line(rest)
         else:
             self._read |= {last: "", last - 1: ""}
 

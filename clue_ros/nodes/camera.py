@@ -29,7 +29,7 @@ class Frame:
     """One camera message, not yet converted: conversion takes time, so the worker does it."""
 
     message: Image | CompressedImage
-    arrival: float  # seconds, of the Camera's clock
+    arrival: float  # seconds, of the Camera's clock; infinity: it came with the request
     depth: FrameDepth | None = None  # the depth image that belongs to it
 
     @property

@@ -50,7 +50,7 @@ from clue_ros.nodes.topics import Perception
 
 __all__ = ["CommandGrounder", "GroundingError", "GroundingTask", "OnQuestion"]
 
-OnQuestion = Callable[[ClarificationQuestion], str | None]
+OnQuestion = Callable[[ClarificationQuestion], str | int | None]
 
 TICK = 0.1  # seconds between looks at the clock, and at whether ROS has been shut down
 LEAVE = 5.0  # seconds for the thread to end
@@ -227,7 +227,7 @@ class GroundingTask:
         self,
         background: Caller,
         client: ActionClient,
-        answer: Callable[[str, str], bool],
+        answer: Callable[[str | int, str], bool],
         goal: GroundWithDialogue.Goal,
     ) -> None:
         self._background, self._client, self._answer = background, client, answer
@@ -246,12 +246,12 @@ class GroundingTask:
         """Whether it has ended."""
         return self._ended.is_set()
 
-    def answer(self, text: str) -> bool:
-        """Answer the open question; False if none is open (any more).
+    def answer(self, answer: str | int) -> bool:
+        """Answer the open question, in words or by a candidate's index; False if none is open.
 
-        Raises GroundingError: the text cannot be used; the question stays open.
+        Raises GroundingError: the answer cannot be used; the question stays open.
         """
-        return self._answer(text, self.question.dialogue_id if self.question is not None else "")
+        return self._answer(answer, self.question.dialogue_id if self.question is not None else "")
 
     def cancel(self) -> None:
         """Request the end; `result` then raises GroundingError with CANCELED. Does not block."""
@@ -272,8 +272,8 @@ class GroundingTask:
         """Wait for the end and return the grounding.
 
         timeout: seconds, None: no limit. The dialogue goes on after a TIMEOUT: cancel it, or call
-        again. on_question: called here with each question; the text it returns is the answer, and
-        None leaves the answer to other listeners. Raises GroundingError.
+        again. on_question: called here with each question; it returns the answer, a text or a
+        candidate's index, and None leaves the answer to other listeners. Raises GroundingError.
         """
         deadline = _deadline(timeout)
         seen = probed = time.monotonic()  # the server in the graph, and asked for the result
@@ -303,11 +303,11 @@ class GroundingTask:
 
     def _ask(self, question: ClarificationQuestion, on_question: OnQuestion) -> None:
         for attempt in range(1, ANSWERS + 1):
-            text = on_question(question)
-            if text is None or self.done():
+            answer = on_question(question)
+            if answer is None or self.done():
                 return
             try:
-                self._answer(text, question.dialogue_id)
+                self._answer(answer, question.dialogue_id)
                 return
             except GroundingError as error:
                 unusable = error.code in ("EMPTY_EXPRESSION", "BAD_EXPRESSION")
@@ -436,10 +436,10 @@ class CommandGrounder:
     ) -> GroundingResult:
         """Hold the whole dialogue and return the object that the words name.
 
-        on_question: called with each ClarificationQuestion; the text it returns is the answer, and
-        None leaves the answer to the topic `speech`. timeout: seconds for everything, None: no
-        limit; then the dialogue is canceled. fields: image, depth, camera_info, max_turns,
-        answer_timeout and track, as for `start`.
+        on_question: called with each ClarificationQuestion; it returns the answer, as a text or as
+        the index of a candidate, and None leaves the answer to the topic `speech`. timeout: seconds
+        for everything, None: no limit; then the dialogue is canceled. fields: image, depth,
+        camera_info, max_turns, answer_timeout and track, as for `start`.
 
         Raises GroundingError. An error in on_question or a KeyboardInterrupt cancels the dialogue.
         """
@@ -539,18 +539,29 @@ class CommandGrounder:
             raise GroundingError(code, response.error_msg)
         return response
 
-    def answer(self, text: str, dialogue_id: str = "", timeout: float = 10.0) -> bool:
+    def answer(self, answer: str | int, dialogue_id: str = "", timeout: float = 10.0) -> bool:
         """Answer the open question of any dialogue; False if none is open.
 
-        dialogue_id: "" is the one that waits. Raises GroundingError.
+        answer: a text, or the index of one of the question's candidates. dialogue_id: "" is the one
+        that waits. Raises GroundingError.
         """
-        request = AnswerClarification.Request(dialogue_id=dialogue_id, text=text)
+        request = answer_request(answer, dialogue_id)
         response = self._background.call(self._answer, request, timeout)
         if response.error_code == response.UNKNOWN_DIALOGUE:
             return False
         if response.error_code != response.NONE:
             raise GroundingError(error_name(response.error_code), response.error_msg)
         return bool(response.accepted)
+
+
+def answer_request(answer: str | int, dialogue_id: str) -> AnswerClarification.Request:
+    """The request of an answer in words, or by the index of a candidate."""
+    request = AnswerClarification.Request(dialogue_id=dialogue_id)
+    if isinstance(answer, str):
+        request.text = answer
+    else:
+        request.candidate = answer
+    return request
 
 
 def _fill(

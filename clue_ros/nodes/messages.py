@@ -18,6 +18,7 @@ from builtin_interfaces.msg import Duration, Time
 from clue_msgs.msg import (
     AmbiguityEstimate,
     BoundingBox,
+    CandidateIndices,
     ClarificationQuestion,
     DialogueTurn,
     GroundedObject,
@@ -114,10 +115,11 @@ def find_objects(
     known = len(peaks) == len(boxes)
     wanted = masks and known and 0 < len(boxes) * pixels <= MAX_MASK_PIXELS
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
+    labels = reply.labels or ("",) * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        located(box, "", score, region, locate)
-        for box, score, region in zip(boxes, scores, regions, strict=True)
+        located(box, label, score, region, locate)
+        for box, label, score, region in zip(boxes, labels, scores, regions, strict=True)
     )
 
 
@@ -139,6 +141,11 @@ def located(box: Box, label: str, score: float, mask: Mask | None, locate: Locat
     except Exception as error:  # noqa: BLE001 - a grounding without a pose is better than none
         return LocatedObject(box, label, score, mask, no_place=_reason(error))
     return LocatedObject(box, label, score, mask, place)
+
+
+def placed_again(objects: Sequence[LocatedObject], locate: Locate) -> tuple[LocatedObject, ...]:
+    """Return the objects where `locate`, of a newer image, finds them at the same boxes."""
+    return tuple(located(o.box, o.label, o.score, o.mask, locate) for o in objects)
 
 
 @dataclass(frozen=True)
@@ -253,8 +260,15 @@ def question_msg(
         text=question.text,
         candidates=[object_msg(source, candidate) for candidate in candidates],
         suggested_answers=list(question.suggested_answers),
+        suggested_candidates=[CandidateIndices(indices=group) for group in _meant(question)],
+        confirm=question.confirm,
         answer_timeout=duration(timeout),
     )
+
+
+def _meant(question: Question) -> tuple[tuple[int, ...], ...]:
+    """The candidates that each suggested answer means; none where that is not known."""
+    return question.answer_candidates or ((),) * len(question.suggested_answers)
 
 
 def grounding_msg(
@@ -262,19 +276,25 @@ def grounding_msg(
     grounding: Grounding,
     found: LocatedObject,
     *,
+    judged: Source,
+    confirmed: bool,
     request: str,
     context: str,
     dialogue_id: str = "",
     turns: Sequence[tuple[dlg.Turn, float]] = (),
 ) -> GroundingResult:
-    """Return a grounding, its object `found`, and every turn with its seconds since the epoch."""
+    """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
+
+    judged: the image of the estimate; the object was seen in a newer one, maybe. confirmed: the
+    person was shown this object and said yes, or chose it.
+    """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(
         header=source.header,
         dialogue_id=dialogue_id,
         expression=request,
         target=object_msg(source, found),
-        ambiguity=estimate_msg(source, context, grounding.ambiguity),
+        ambiguity=estimate_msg(judged, context, grounding.ambiguity),
         dialogue=[
             DialogueTurn(
                 speaker=speakers[turn.speaker],
@@ -283,6 +303,8 @@ def grounding_msg(
             )
             for turn, stamp in turns
         ],
+        confirmed=confirmed,
+        max_risk=math.nan,
     )
 
 

@@ -186,6 +186,14 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="s",
     ),
     Parameter(
+        "max_age_at_result",
+        0.5,
+        "Seconds since the image of a result arrived after which the result is checked against the "
+        "newest image: where something has moved, the robot looks again.",
+        range=(0.0, 3600.0),
+        unit="s",
+    ),
+    Parameter(
         "image_timeout",
         5.0,
         "Seconds without an image after which the node warns, naming the topic.",

@@ -10,6 +10,7 @@ vain. Topics and parameters: topics.Perception, parameter_tables.PERCEPTION, doc
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import Transcript
 from clue_msgs.srv import AnswerClarification, Ground, Track
-from rclpy.action import CancelResponse
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
@@ -26,7 +27,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros import memory
-from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, Step, in_words
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
@@ -41,7 +42,7 @@ from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
 from clue_ros.nodes.dialogue_session import ADVICE, DialogueSlot, Limits, Listener, Session
 from clue_ros.nodes.follower import Follower
-from clue_ros.nodes.inference_worker import Worker
+from clue_ros.nodes.inference_worker import Pacer, Worker
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
@@ -57,6 +58,7 @@ RESULT_TIMEOUT = 60
 # Seconds from a request's end until its memory is given back: a request that follows at once would
 # take it again page by page, which costs about a tenth of a reply's time.
 TRIM_AFTER = 5.0
+NO_CANDIDATE = AnswerClarification.Request().candidate  # the text is read
 MEGABYTE = 1_000_000
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 _PREEMPTED = Outcome("CANCELED", "another request took its place (preempt)")
@@ -77,14 +79,14 @@ class PerceptionNode(ManagedNode):
         self._depths = DepthSubscriber(lambda: DepthSettings(*map(self.value, DEPTH)))
         self._camera = Camera(depths=self._depths)
         self._worker = Worker()
+        self._pacer = Pacer(executor)
+        self._told_busy = ""  # the dialogue during which the robot has said that it is busy
         self._health = Health()
         declare(self, PERCEPTION)
         folder, limit = self.value("record"), int(self.value("record_limit") * MEGABYTE)
         warn = self.get_logger().warning
         self._recorder = Recorder(folder, limit, warn) if folder else None
-        self._slot = DialogueSlot(
-            lambda: self._camera.newest(self.value("max_image_age")), self._make_session
-        )
+        self._slot = DialogueSlot(self._newest, self._make_session)
         guard(self, PERCEPTION, state=lambda: self.state)
         self._outputs = Publishers(self, self._worker)
         self._follower = Follower(
@@ -109,7 +111,12 @@ class PerceptionNode(ManagedNode):
         Perception.ANSWER.serve(self, self._on_answer, **group)
         Perception.TRACK.serve(self, self._on_track, **group)
         self._action = Perception.GROUND_WITH_DIALOGUE.serve(
-            self, self._on_goal, self._on_cancel, result_timeout=RESULT_TIMEOUT, **group
+            self,
+            self._on_goal,
+            self._on_cancel,
+            goal_callback=self._accept,
+            result_timeout=RESULT_TIMEOUT,
+            **group,
         )
         Reporter(self, self._slot, self._camera, self._health, self._recorder, lambda: self._clue)
         if self.value("autostart"):
@@ -245,8 +252,6 @@ class PerceptionNode(ManagedNode):
     def _make_session(
         self, dialogue_id: str, text: str, frame: Frame, limits: Limits, reading: Reading
     ) -> Session:
-        for topic in self._candidate_topics:
-            topic.expect(frame.header)
         return Session(
             dialogue_id,
             text,
@@ -258,12 +263,18 @@ class PerceptionNode(ManagedNode):
             clock=lambda: float(self.get_clock().now().nanoseconds) * 1e-9,  # simulated, maybe
             language=self._language(),
             masks=self.value("masks"),
-            prepare=self._apply_decision,
+            prepare=self._prepare_reply,
             reading=reading,
+            newest=self._newest,
         )
 
-    def _apply_decision(self) -> None:
-        """Hand the parameters that may change at any time to the model, before each reply."""
+    def _newest(self) -> Frame | tuple[str, str]:
+        return self._camera.newest(self.value("max_image_age"))
+
+    def _prepare_reply(self, header: Any) -> None:
+        """Tell the sources of candidates whose image it is, and the model the parameters now."""
+        for topic in self._candidate_topics:
+            topic.expect(header)
         threshold, clue = self.value("threshold"), self._clue
         if clue is None:
             return
@@ -278,6 +289,7 @@ class PerceptionNode(ManagedNode):
             timeout if timeout > 0 else self.value("answer_timeout"),
             self.value("ask_again_after"),
             self.value("force_grounding"),
+            self.value("max_age_at_result"),
         )
 
     def _given(self, request: Any) -> Frame | None:
@@ -286,7 +298,7 @@ class PerceptionNode(ManagedNode):
         if not (image.width or image.height or len(image.data)):
             return None
         depth = self._depths.given(image.header, request.depth, request.camera_info)
-        return Frame(image, 0.0, depth)
+        return Frame(image, math.inf, depth)
 
     def _language(self) -> str:
         return str(self.value("language"))
@@ -409,6 +421,7 @@ class PerceptionNode(ManagedNode):
 
     def _on_speech(self, message: String) -> None:
         """Take speech as the answer if a question is open, else as a new request."""
+        self._outputs.heard(message.data)
         session = self._slot.session
         try:
             if session is not None and session.answer(message.data) is not None:
@@ -445,6 +458,12 @@ class PerceptionNode(ManagedNode):
         if outcome.code == "CANCELED":  # the person wants nothing, and nothing is open
             self._outputs.say(say(Saying.NOTHING_TO_STOP, self._language()))
             return
+        session = self._slot.session
+        if outcome.code == "BUSY" and session is not None:
+            if self._told_busy == session.id:  # once until it is free, whoever goes on talking
+                self._health.failed(outcome.code, outcome.message)
+                return
+            self._told_busy = session.id
         self._note(outcome)
         self._outputs.say(in_words(outcome, self._language()))
 
@@ -452,6 +471,7 @@ class PerceptionNode(ManagedNode):
         self, request: AnswerClarification.Request, response: AnswerClarification.Response
     ) -> AnswerClarification.Response:
         """Give the answer to the open question."""
+        step: Step | None
         session, text = self._slot.session, request.text
         if self.state != "active":
             return messages.fail(
@@ -461,13 +481,18 @@ class PerceptionNode(ManagedNode):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
         try:
-            step = session.answer(text)
+            if request.candidate != NO_CANDIDATE:
+                step = session.choose(request.candidate)
+                text = session.conversation.heard[-1].text
+            else:
+                step = session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))
         if step is None:
             return messages.fail(
                 response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
             )
+        self._outputs.heard(text)
         if isinstance(step, Ignored) or (isinstance(step, Ask) and step.unanswered):
             return messages.fail(
                 response,
@@ -481,6 +506,7 @@ class PerceptionNode(ManagedNode):
         self, request: Ground.Request, response: Ground.Response
     ) -> Ground.Response:
         """Reply to one request; an error of this node's is a reply too."""
+        await self._pacer.turn()
         try:
             return await self._ground_once(request, response)
         except Exception as error:  # noqa: BLE001 - rclpy would send no reply, and end the node
@@ -524,6 +550,10 @@ class PerceptionNode(ManagedNode):
             self._note(result)
             return messages.fail(response, result.code, result.message)
         return response
+
+    async def _accept(self, _goal: GroundWithDialogue.Goal) -> GoalResponse:
+        await self._pacer.turn()
+        return GoalResponse.ACCEPT
 
     async def _on_goal(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
         """Hold the whole dialogue; an error of this node's is a result too."""

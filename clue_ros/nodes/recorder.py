@@ -198,6 +198,8 @@ class DialogueRecorder(Listener):
         run: Callable[[Callable[[], None]], object] = lambda save: save(),
     ) -> None:
         self._recorder, self._run = recorder, run
+        self._view: Any = None  # of the episode's picture
+        self._header: Any = None
         self._replies: list[Question | Grounding] = []
 
     def thinking(self, session: Session) -> None:
@@ -205,8 +207,9 @@ class DialogueRecorder(Listener):
         self._save(session)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
-        """Keep the reply for the next save."""
-        self._replies.append(reply)
+        """Keep the reply for the next save, if it is about the episode's picture."""
+        if self._is_of(session):
+            self._replies.append(reply)
 
     def asked(self, session: Session, question: ClarificationQuestion) -> None:
         """Save the robot's question."""
@@ -217,17 +220,26 @@ class DialogueRecorder(Listener):
         self._save(session)
 
     def ended(self, session: Session, outcome: Outcome) -> None:
-        """Save the end."""
+        """Save the end; a box in a newer picture is not one of the episode's."""
+        if outcome.grounding is not None and not self._is_of(session):
+            outcome = Outcome("STALE_IMAGE", "the object was found in a newer picture")
         code = GROUNDED if outcome.grounding is not None else outcome.code
         self._save(session, outcome=code, message=outcome.message, grounding=outcome.grounding)
 
+    def _is_of(self, session: Session) -> bool:
+        """Whether the dialogue is still about the episode's picture."""
+        if self._view is None:
+            self._view, self._header = session.view, session.source.header
+        return session.view is self._view
+
     def _save(self, session: Session, **ends: Any) -> None:
-        if self._recorder is None or session.view is None:  # no picture: no episode
+        self._is_of(session)
+        if self._recorder is None or self._view is None:  # no picture: no episode
             return
-        header = session.source.header
+        header = self._header
         episode = Episode(
             session.id,
-            session.view.image,
+            self._view.image,
             tuple(session.conversation.spoken),
             tuple(self._replies),
             frame_id=header.frame_id,

@@ -202,6 +202,9 @@ class Perception:
     QUESTION = ActiveOutput("question", "clue_msgs/msg/ClarificationQuestion")
     DIALOGUE_STATE = Output("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
     SAY = Output("say", "std_msgs/msg/String")
+    # For whoever shows the dialogue: another subscription to `speech` would be matched first now
+    # and then, and `ros2 topic pub --once speech` ends with the first match.
+    HEARD = Output("~/heard", "std_msgs/msg/String")
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
     TRACKED = ActiveOutput("tracked", "clue_msgs/msg/TrackedObject")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
@@ -231,7 +234,7 @@ class Console:
     GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
     # Of the node that the parameter `perception` names; so are the services below.
     ATTENTION_MAP = Input("perception/attention_map", "sensor_msgs/msg/Image", LATEST)
-    HEARD = Input("speech", "std_msgs/msg/String")
+    HEARD = Input("perception/heard", "std_msgs/msg/String")
     SAY = Input("say", "std_msgs/msg/String")
     TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
     DIAGNOSTICS = Input("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
@@ -242,6 +245,10 @@ class Console:
     SET_PARAMETERS = Call("perception/set_parameters", "rcl_interfaces/srv/SetParameters")
     GET_STATE = Call("perception/get_state", "lifecycle_msgs/srv/GetState")
     CHANGE_STATE = Call("perception/change_state", "lifecycle_msgs/srv/ChangeState")
+    ANSWER = Call("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TEACH = Call("teach", "clue_msgs/srv/TeachObject", REQUESTS)
+    FORGET = Call("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
+    LIST_OBJECTS = Call("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
     GROUND_WITH_DIALOGUE = ActionCall(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

@@ -327,13 +327,14 @@ def test_what_a_page_asks_reaches_the_robot(console: Console) -> None:
         send(page, type="say", text="<script>alert(1)</script> the mug")
         receive(page, "turn", text="<script>alert(1)</script> the mug")
         send(page, type="choose", question=number, candidate=1)
-        receive(page, "turn", text="the right one")
-        send(page, type="say", text="the blue one")
-        receive(page, "turn", text="the left one")
+        receive(page, "turn", text="You chose 2.")
+        send(page, type="say", text="number 1")
+        receive(page, "turn", text="You chose 1.")
         send(page, type="option", name="policy", value="detector")
         send(page, type="stop")
         until(lambda: robot.options and robot.stops)
-    assert robot.said == ["<script>alert(1)</script> the mug", "the right one", "the left one"]
+    assert robot.said == ["<script>alert(1)</script> the mug"]
+    assert robot.chosen == [1, 0]
     assert robot.options == [("policy", "detector")]
 
 
@@ -397,7 +398,7 @@ def test_sound_reaches_the_robot_in_order(console: Console) -> None:
 
 def test_a_page_that_joins_late_gets_the_whole_state(console: Console) -> None:
     server, page_state, robot = console
-    robot.ask(offers=("left", "right"))
+    robot.ask()
     found = ShownObject(LEFT, "mug", 0.9, (0.1, -0.2, 0.75), "camera")
     page_state.show_grounding(found)
     page_state.show_attention(np.eye(4, dtype=np.float32))
@@ -412,8 +413,8 @@ def test_a_page_that_joins_late_gets_the_whole_state(console: Console) -> None:
         assert parts["status"]["state"] == "waiting"
         asked = parts["question"]
         assert [c["box"] for c in asked["candidates"]] == [LEFT.as_list(), RIGHT.as_list()]
-        assert [c["color"][0] for c in asked["candidates"]] == ["blue", "orange"]
-        assert [c["says"] for c in asked["candidates"]] == ["left", "right"]
+        assert [c["name"] for c in asked["candidates"]] == ["the left one", "the right one"]
+        assert (asked["confirm"], asked["others"]) == (False, [])
         assert asked["candidates"][0]["score"] is None
         assert parts["grounding"]["object"]["position"] == [0.1, -0.2, 0.75]
         assert parts["attention"]["rows"] == 4
