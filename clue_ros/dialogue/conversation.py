@@ -47,7 +47,7 @@ from clue_ros.dialogue.types import (
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, offered_answers
-from clue_ros.errors import ClueError, NothingWantedError
+from clue_ros.errors import BadExpressionError, ClueError, NothingWantedError
 
 MAX_WAITS = 10  # times that a question is held open by "wait"
 
@@ -131,7 +131,8 @@ class Conversation:
 
     max_questions: questions before the dialogue ends with MAX_TURNS (NOT_FOUND where the model sees
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
-    turn, in seconds since the epoch. language: of what the robot says by itself.
+    turn, in seconds since the epoch. language: of what the robot says by itself. reading: the
+    request as `wanted` read it; None: it is read here.
     heard: all that the person said, as it was read.
 
     Raises (on construction): EmptyExpressionError, BadExpressionError or NothingWantedError from
@@ -143,6 +144,7 @@ class Conversation:
     clock: Callable[[], float] = time.time
     language: str = "en"
     force_grounding: bool = False
+    reading: Reading | None = None
     dialogue: Dialogue = field(init=False)
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
@@ -158,7 +160,7 @@ class Conversation:
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
         request = self.request
-        said = wanted(request)
+        said = self.reading or wanted(request)
         self._begin(said)
         self._note(request, said, "", ())
 
@@ -172,7 +174,15 @@ class Conversation:
         self._held = reply
         label = f"the {reply.label}" if reply.label else "that"
         text = say(Saying.SHOULD_I, self.language, label=label)
-        return Question(text, (reply.box,), ("yes", "no"), reply.ambiguity)
+        return Question(
+            text,
+            (reply.box,),
+            ("yes", "no"),
+            reply.ambiguity,
+            answer_candidates=((0,), ()),
+            labels=(reply.label,),
+            confirm=True,
+        )
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
@@ -218,14 +228,13 @@ class Conversation:
     def answer(self, text: str) -> Step:
         """Take what the person says to the open question.
 
-        Yes to a question about a single candidate points at it.
+        Yes to a question about a single candidate points at that very box. No to one that asks to
+        confirm it leaves it out for the rest of the dialogue (`Dialogue.refused`).
 
         Raises:
             ClueError: the text is empty or unreadable; the dialogue still waits.
         """
-        question = self._open
-        if self.phase is not Phase.WAITING or question is None:
-            raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
+        question = self._awaited()
         offered = question.suggested_answers or offered_answers(question.text)
         about = named_object(self.dialogue.turns)
         said = read(clean_text(text), offered, about)
@@ -234,9 +243,10 @@ class Conversation:
             return Ignored(question, said.text)
         if said.kind is Kind.WAIT:
             return self._wait(question)
-        if calls_off(said.kind) or (said.kind is Kind.NO and self._held is not None):
+        refuses = question.confirm and said.kind in (Kind.NO, Kind.NONE)
+        if calls_off(said.kind) or (refuses and self._held is not None):
             return self.end(_called_off(said))
-        if leaves_open(said.kind, offered):
+        if leaves_open(said.kind, offered) and not refuses:
             return self._unanswered(question, said)
         self.phase = Phase.THINKING
         held, self._held = self._held, None
@@ -244,13 +254,43 @@ class Conversation:
             self._earlier += self.dialogue.turns
             self._begin(said)
             return self.think()
-        self.dialogue.add_answer(said.text)
+        if refuses:
+            self.dialogue.refuse(question.candidates[0], said.text)
+        else:
+            self.dialogue.add_answer(said.text)
         self._stamps.append(self.clock())
         self._in_doubt = said.confirm
         if said.kind is Kind.YES and len(question.candidates) == 1:
-            found = held or Grounding(question.candidates[0], "", math.nan, question.ambiguity)
-            return self.end(Outcome("NONE", grounding=found))
+            return self.end(Outcome("NONE", grounding=held or _chosen(question, 0)))
         return self.think()
+
+    def choose(self, index: int) -> Outcome:
+        """Point at a candidate of the open question, counted from 0: the person clicked on it.
+
+        The dialogue hears the words that offer it, or "this one".
+
+        Raises:
+            BadExpressionError: the question has no such candidate; the dialogue still waits.
+        """
+        question = self._awaited()
+        count = len(question.candidates)
+        if not 0 <= index < count:
+            raise BadExpressionError(
+                f"candidate {index} is none of the question's {count}, which count from 0"
+            )
+        held, self._held = self._held, None
+        text = _words_for(question, index)
+        about = named_object(self.dialogue.turns)
+        self.dialogue.add_answer(text)
+        self._stamps.append(self.clock())
+        self._note(text, Reading(Kind.OFFERED, text), about, question.suggested_answers)
+        return self.end(Outcome("NONE", grounding=held or _chosen(question, index)))
+
+    def _awaited(self) -> Question:
+        """The open question."""
+        if self.phase is not Phase.WAITING or self._open is None:
+            raise RuntimeError(f"an answer came while the dialogue was {self.phase.value}")
+        return self._open
 
     def _note(self, text: str, said: Reading, about: str, offered: tuple[str, ...]) -> None:
         found = Heard(clean_text(text), said.kind.value, said.confidence, about, offered)
@@ -298,6 +338,18 @@ class Conversation:
             self.outcome = outcome
             self.phase = Phase.FINISHED
         return self.outcome
+
+
+def _chosen(question: Question, index: int) -> Grounding:
+    """A candidate that the person has settled; its score is not known."""
+    label = question.labels[index] if question.labels else ""
+    return Grounding(question.candidates[index], label, math.nan, question.ambiguity)
+
+
+def _words_for(question: Question, index: int) -> str:
+    """The suggested answer that means this candidate alone; "this one" where none does."""
+    bound = zip(question.suggested_answers, question.answer_candidates, strict=False)
+    return next((answer for answer, group in bound if group == (index,)), "this one")
 
 
 def _called_off(said: Reading) -> Outcome:

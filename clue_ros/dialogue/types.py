@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -168,13 +168,35 @@ class Turn:
 class Question:
     """The robot asks.
 
-    `candidates` are boxes in pixels, where the words attend to, strongest first.
+    candidates: boxes in pixels of the things that it may be about. labels: what each is called,
+    parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
+    that each of the suggested answers means, parallel to those. Both are () where they are not
+    known. confirm: one candidate is shown, and yes or no settles whether it is meant.
+
+    Raises ValueError where these do not fit one another.
     """
 
     text: str
     candidates: tuple[Box, ...]
     suggested_answers: tuple[str, ...]
     ambiguity: AmbiguityEstimate
+    answer_candidates: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    confirm: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check what is bound to what."""
+        count, answers = len(self.candidates), self.answer_candidates
+        if self.labels and len(self.labels) != count:
+            raise ValueError(f"{len(self.labels)} labels for {count} candidates")
+        if answers and len(answers) != len(self.suggested_answers):
+            raise ValueError(
+                f"{len(answers)} groups of candidates for {len(self.suggested_answers)} answers"
+            )
+        if any(not 0 <= index < count for group in answers for index in group):
+            raise ValueError(f"answers {answers} mean more than {count} candidates")
+        if self.confirm and count != 1:
+            raise ValueError(f"a question to be confirmed shows {count} candidates, want 1")
 
 
 @dataclass(frozen=True)
@@ -213,12 +235,16 @@ Reply = Question | Grounding
 class Dialogue:
     """A request, then questions and answers. `turns` begins with the request.
 
+    refused: the boxes in pixels that the robot showed ("do you mean this one?") and the person
+    said no to.
+
     Raises EmptyExpressionError or BadExpressionError when a person's words cannot be used (see
     `clean_text`).
     """
 
     def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
         self._turns = [Turn("user", clean_text(request))]
+        self._refused: dict[int, Box] = {}  # by the place of the turn that says no
         for turn in turns:
             if turn.speaker == "robot":
                 self.add_question(turn.text)
@@ -247,6 +273,25 @@ class Dialogue:
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
         self._turns.append(Turn("user", clean_text(text)))
+
+    def refuse(self, box: Box, text: str) -> None:
+        """The person said `text`, a no, to the only box that the last question showed."""
+        self.add_answer(text)
+        self._refused[len(self._turns) - 1] = box
+
+    @property
+    def refused(self) -> tuple[Box, ...]:
+        """See `Dialogue`."""
+        return tuple(self._refused.values())
+
+    def without_refused(self) -> Dialogue:
+        """The dialogue without the questions about `refused` and the answers to them.
+
+        Words cannot say which box was shown, so a model reads the rest and is told the boxes apart.
+        """
+        left_out = {place for no in self._refused for place in (no - 1, no)}
+        kept = [turn for place, turn in enumerate(self._turns) if place not in left_out]
+        return Dialogue(kept[0].text, kept[1:]) if left_out else self
 
     def context(self) -> str:
         """C(k) = U || "assistant: " R1 "user: " H1 ..., on one line (section III-A)."""

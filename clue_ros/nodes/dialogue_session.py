@@ -28,6 +28,7 @@ from clue_ros.dialogue.conversation import (
     called_off,
     wanted,
 )
+from clue_ros.dialogue.reading import Reading
 from clue_ros.dialogue.types import Grounding, NotFound, Question
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.nodes import messages
@@ -105,11 +106,13 @@ class Session:
         *,
         masks: bool = False,
         prepare: Callable[[], object] = lambda: None,
+        reading: Reading | None = None,
     ) -> None:
         """Open the dialogue.
 
         clock: gives the stamp of each turn, in seconds since the epoch. masks: whether objects come
-        with their masks. prepare: called before each reply of the model.
+        with their masks. prepare: called before each reply of the model. reading: the request, if
+        it has been read.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
@@ -121,6 +124,7 @@ class Session:
             clock=clock,
             language=language,
             force_grounding=limits.force_grounding,
+            reading=reading,
         )
         self.listeners: list[Listener] = []
         self.frame = frame
@@ -260,8 +264,11 @@ class Session:
         self, grounding: Grounding, dialogue_id: str | None = None
     ) -> GroundingResult:
         """Return the grounding as a message, with every turn of the dialogue."""
-        # The last reply's object: of a candidate that was confirmed by yes, too.
-        known = self.objects[0] if self.objects else LocatedObject(grounding.box)
+        # The last reply's object, or the candidate that the person chose.
+        known = next(
+            (found for found in self.objects if found.box == grounding.box),
+            LocatedObject(grounding.box),
+        )
         return messages.grounding_msg(
             self.source,
             grounding,
@@ -422,7 +429,7 @@ class DialogueSlot:
     def __init__(
         self,
         newest: Callable[[], Frame | tuple[str, str]],
-        make: Callable[[str, str, Frame, Limits], Session],
+        make: Callable[[str, str, Frame, Limits, Reading], Session],
     ) -> None:
         self._newest, self._make = newest, make
         self._lock = threading.Lock()
@@ -468,14 +475,14 @@ class DialogueSlot:
             if refusal is not None:
                 return refusal
             try:
-                wanted(text)  # before the camera: a refusal needs no image
+                reading = wanted(text)  # before the camera: a refusal needs no image
                 frame = given or self._newest()
                 if not isinstance(frame, Frame):
                     return Outcome(*frame)
                 if self._session is not None:
                     open_one = f"dialogue {self._session.id} is open"
                     return Outcome("BUSY", f"{open_one}: wait, or cancel it")
-                self._session = self._make(dialogue_id, text, frame, limits)
+                self._session = self._make(dialogue_id, text, frame, limits, reading)
             except ClueError as error:
                 quiet = isinstance(error, NothingWantedError) and error.is_chat
                 return Outcome(error.code, str(error), quiet=quiet)

@@ -26,7 +26,7 @@ from std_msgs.msg import String
 from clue_ros import memory
 from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
 from clue_ros.dialogue.intent import load_intent
-from clue_ros.dialogue.reading import add_stops
+from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import NotFound, Question
 from clue_ros.errors import ClueError, ModelError
@@ -217,7 +217,9 @@ class PerceptionNode(ManagedNode):
 
     # A dialogue.
 
-    def _make_session(self, dialogue_id: str, text: str, frame: Frame, limits: Limits) -> Session:
+    def _make_session(
+        self, dialogue_id: str, text: str, frame: Frame, limits: Limits, reading: Reading
+    ) -> Session:
         for topic in self._candidate_topics:
             topic.expect(frame.header)
         return Session(
@@ -232,6 +234,7 @@ class PerceptionNode(ManagedNode):
             language=self._language(),
             masks=self.value("masks"),
             prepare=self._apply_decision,
+            reading=reading,
         )
 
     def _apply_decision(self) -> None:

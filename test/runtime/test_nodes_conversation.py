@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from clue_ros.dialogue.conversation import (
     converse,
     in_words,
 )
-from clue_ros.dialogue.reading import Kind, read
+from clue_ros.dialogue.reading import Kind, Reading, read
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -407,3 +408,91 @@ def test_anything_else_is_for_the_model(
     answers: tuple[str, ...], boxes: tuple[Box, ...], text: str
 ) -> None:
     assert conversation_about(answers, boxes).answer(text) == Think()
+
+
+def bound(confirm: bool = False) -> Question:
+    """A question with its answers bound to candidates: of one block, or of three."""
+    if confirm:
+        return Question(
+            "Do you mean the red block?", (GROUNDING.box,), ("yes", "no"), ESTIMATE,
+            answer_candidates=((0,), ()), labels=("red block",), confirm=True,
+        )  # fmt: skip
+    boxes = tuple(Box(x, 0, x + 5, 5) for x in (0.0, 10.0, 20.0))
+    return Question(
+        "The red one or the blue one?", boxes, ("the red one", "the blue one"), ESTIMATE,
+        answer_candidates=((0, 2), (1,)), labels=("red block", "blue block", "red block"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("index", "words", "label"),
+    [(0, "this one", "red block"), (1, "the blue one", "blue block"), (2, "this one", "red block")],
+)
+def test_a_click_points_at_that_very_candidate(index: int, words: str, label: str) -> None:
+    conversation = Conversation("pick up the block")
+    question = bound()
+    conversation.reply(question)
+    outcome = conversation.choose(index)
+    assert outcome.grounding is not None
+    assert (outcome.grounding.box, outcome.grounding.label) == (question.candidates[index], label)
+    assert conversation.spoken[-1][0].text == words
+    assert conversation.heard[-1].kind == "offered"
+    assert conversation.phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_click_beside_the_candidates_leaves_the_question_open(index: int) -> None:
+    conversation = Conversation("pick up the block")
+    with pytest.raises(RuntimeError):
+        conversation.choose(0)
+    conversation.reply(bound())
+    with pytest.raises(BadExpressionError, match=f"candidate {index} is none of the question's 3"):
+        conversation.choose(index)
+    assert conversation.phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("text", ["no", "neither"])
+def test_no_to_a_confirmation_leaves_that_box_out_and_goes_on(text: str) -> None:
+    conversation = Conversation("pick up the block", 2)
+    conversation.reply(bound(confirm=True))
+    assert conversation.answer(text) == Think()
+    dialogue = conversation.dialogue
+    assert dialogue.refused == (GROUNDING.box,)
+    assert dialogue.without_refused().context() == "pick up the block"
+    assert text in dialogue.context()
+    assert isinstance(conversation.reply(bound(confirm=True)), Ask)
+    conversation.answer(text)
+    assert conversation.questions == 2, "confirmations count"
+    end = conversation.reply(bound())
+    assert isinstance(end, Outcome)
+    assert end.code == "MAX_TURNS"
+
+
+def test_yes_to_a_confirmation_points_at_the_box_that_was_shown() -> None:
+    conversation = Conversation("pick up the block")
+    conversation.reply(bound(confirm=True))
+    outcome = conversation.answer("yes")
+    assert isinstance(outcome, Outcome)
+    assert outcome.grounding is not None
+    assert (outcome.grounding.box, outcome.grounding.label) == (GROUNDING.box, "red block")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labels": ("a",)}, "1 labels for 3 candidates"),
+        ({"answer_candidates": ((0,),)}, "1 groups of candidates for 2 answers"),
+        ({"answer_candidates": ((0,), (3,))}, "more than 3 candidates"),
+        ({"confirm": True}, "shows 3 candidates, want 1"),
+    ],
+)
+def test_what_a_question_binds_must_fit(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(bound(), **change)
+
+
+def test_a_request_that_has_been_read_is_not_read_again() -> None:
+    said = Reading(Kind.REQUEST, "take the mug", 0.9)
+    conversation = Conversation("leave the cup, take the mug", reading=said)
+    assert conversation.request == "take the mug"
+    assert conversation.heard[0].text == "leave the cup, take the mug"
