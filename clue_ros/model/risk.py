@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -84,9 +84,7 @@ def binomial_tail(k: int, n: int, share: float) -> float:
     heads, tails = math.log(share), math.log1p(-share)
     whole = math.lgamma(n + 1)
     terms = (
-        math.exp(
-            whole - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * heads + (n - i) * tails
-        )
+        math.exp(whole - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * heads + (n - i) * tails)
         for i in range(k + 1)
     )
     return min(1.0, round(math.fsum(terms), 12))
@@ -150,14 +148,6 @@ def supported(n: int, delta: float | None) -> float:
     return 1 / (n + 1) if delta is None else 1 - delta ** (1 / max(n, 1))
 
 
-def check_max_risk(max_risk: float | None) -> None:
-    """Raises ModelError unless this is None or a number above 0 and below 1."""
-    if max_risk is not None and not (is_number(max_risk, 0, 1) and 0 < max_risk < 1):
-        raise ModelError(
-            f"max_risk {max_risk!r} is no share: want a number above 0 and below 1, such as 0.05"
-        )
-
-
 def pooled(features: Any) -> Floats:
     """A picture's features (1, N, D) or (N, D) as one vector (D,): their mean over the patches."""
     array = np.asarray(features, dtype=np.float64)
@@ -198,7 +188,7 @@ class Calibration:
         Under each of THRESHOLDS.
         """
         pointed = np.array(self.trusts)[:, None] >= THRESHOLDS
-        return (pointed & np.array(self.wrong, bool)[:, None]).astype(np.float64)
+        return np.asarray(pointed & np.array(self.wrong, bool)[:, None], np.float64)
 
     def bound(self, max_risk: float) -> float | None:
         """The trust from which on boxes need no confirmation; None: every box needs one.
@@ -247,6 +237,47 @@ class Calibration:
         apart = np.linalg.norm(pictures[:, None] - pictures[None], axis=-1)
         np.fill_diagonal(apart, np.inf)
         return float(np.quantile(apart.min(1), FAMILIAR, method="higher"))
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A bound that a caller asked for, and what supports it.
+
+    max_risk: above 0 and below 1. calibration: None where there is none.
+    """
+
+    max_risk: float
+    calibration: Calibration | None
+
+    @cached_property
+    def _bound(self) -> float | None:
+        return None if self.calibration is None else self.calibration.bound(self.max_risk)
+
+    def problem(self, decision: Mapping[str, Any]) -> str:
+        """Why no bound is in force for a model that decides like this; empty where one is.
+
+        decision: what `clue_ros.engine.Clue.decision` gives.
+        """
+        calibration = self.calibration
+        if calibration is None:
+            return "this model has no calibration: make one with `clue calibrate`"
+        for name in ("policy", "num_views", "doubtful_score", "adapters"):
+            if getattr(calibration, name) != decision[name]:
+                return f"the calibration was made with another {name}: make a new one"
+        if decision["threshold"] > calibration.threshold:
+            return (
+                f"the calibration was made with threshold {calibration.threshold:g}, and holds up"
+                f" to that, not for {decision['threshold']:g}: make a new one"
+            )
+        return calibration.shortage(self.max_risk)
+
+    def is_known(self, features: Any) -> bool:
+        """Whether a picture, by its features (1, N, D), is like those of the calibration."""
+        return self.calibration is not None and not self.calibration.is_unknown(features)
+
+    def trusts(self, score: float, probability: float) -> bool:
+        """Whether a box needs no confirmation; arguments as of `trust`."""
+        return self._bound is not None and trust(score, probability) >= self._bound
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from clue_ros.errors import ModelError
+from clue_ros.model.load_options import check_max_risk
 from clue_ros.model.risk import (
     THRESHOLDS,
     Calibration,
     binomial_tail,
-    check_max_risk,
     conformal_risk,
     learn_then_test,
     load_calibration,
@@ -69,13 +69,18 @@ def test_with_the_same_delta_testing_is_the_bolder() -> None:
     for n in (50, 200, 1000):
         losses = np.stack([some(wrong, n) for wrong in range(n // 2)], axis=1)
         for delta in (0.05, 0.1, 0.2, 0.5):
-            tested, average = learn_then_test(losses, 0.1, delta), conformal_risk(losses, 0.1 * delta)
+            tested, average = (
+                learn_then_test(losses, 0.1, delta),
+                conformal_risk(losses, 0.1 * delta),
+            )
             assert (-1 if tested is None else tested) >= (-1 if average is None else average)
 
 
 @pytest.mark.parametrize(("max_risk", "delta"), [(0.05, 0.1), (0.1, 0.2), (0.05, None)])
 @pytest.mark.parametrize("wrong", [0, 1, 3])
-def test_the_number_needed_is_the_smallest(max_risk: float, delta: float | None, wrong: int) -> None:
+def test_the_number_needed_is_the_smallest(
+    max_risk: float, delta: float | None, wrong: int
+) -> None:
     def enough(n: int) -> bool:
         losses = some(wrong, n)[:, None]
         if delta is None:
