@@ -14,6 +14,7 @@ the two adapters share one model.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Dialogue,
@@ -36,12 +38,14 @@ from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import (
     LoadOptions,
+    check_max_risk,
     check_policy,
     check_score,
     check_threshold,
     check_views,
 )
-from clue_ros.model.loading import DEFAULT_MODEL
+from clue_ros.model.loading import DEFAULT_MODEL, find_model
+from clue_ros.model.risk import FILE, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
@@ -74,16 +78,19 @@ class Clue:
         self._settings = Settings(options.threshold, options.num_views, options.doubtful_score)
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
+        own = options.calibration or find_model(options.model, options.revision) / FILE
+        self._calibration = Path(own).expanduser()
         self.policy = options.policy
+        self.max_risk = options.max_risk
 
     @classmethod
     def load(cls, model: str | Path | LoadOptions = DEFAULT_MODEL, **settings: Any) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
         settings: further attributes of `clue_ros.model.load_options.LoadOptions`, such as device,
-        dtype, policy, threshold, num_views, detector, ivg, revision and quantization. For policy
-        "both" a model without a fit (`clue train policy`) takes the detector, with a warning; a
-        model with one adapter alone takes that one, a base without adapters "zero-shot".
+        dtype, policy, threshold, num_views, max_risk, detector, ivg, revision and quantization. For
+        policy "both" a model without a fit (`clue train policy`) takes the detector, with a
+        warning; a model with one adapter alone takes that one, a base without adapters "zero-shot".
 
         Raises ModelError naming the file, the value or the shape that is wrong.
         """
@@ -199,6 +206,41 @@ class Clue:
         check_score(score)
         self._settings.doubtful_score = None if score is None else float(score)
 
+    @property
+    def max_risk(self) -> float | None:
+        """Share of requests that may end in a wrong box without a confirmation, 0..1.
+
+        None: no bound, boxes are as sure as their score says. With a bound the robot shows a box
+        that it trusts too little, and asks "this one?" (a `Question` with `confirm`). It shows all
+        of them where nothing is promised: without a calibration or with one of too few requests,
+        for another policy or adapter than was calibrated, on a picture unlike those of the
+        calibration, and after an answer in words (`clue_ros.model.risk`).
+        """
+        return None if self._promise is None else self._promise.max_risk
+
+    @max_risk.setter
+    def max_risk(self, max_risk: float | None) -> None:
+        check_max_risk(max_risk)
+        self._promise: Promise | None = None
+        if max_risk is None:
+            return
+        path = self._calibration
+        calibration = load_calibration(path) if path.is_file() else None
+        self._promise = Promise(float(max_risk), calibration)
+        problem = self._promise.problem(self.decision())
+        if problem:
+            warnings.warn(f"every box is to be confirmed: {problem}", ClueWarning, stacklevel=2)
+
+    def decision(self) -> dict[str, Any]:
+        """What decides between a question and a box, for which alone a calibration holds."""
+        return {
+            "policy": self.policy,
+            "threshold": self.threshold,
+            "num_views": self.num_views,
+            "doubtful_score": self.doubtful_score,
+            "adapters": self._checkpoint.adapters_digest,
+        }
+
     def warm_up(self) -> None:
         """Make the first request as quick as the second: judge, ask, and point in all views once.
 
@@ -293,20 +335,48 @@ class Clue:
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
-        up).
+        up), and whatever `max_risk` says. Else that turns boxes into "this one?".
 
         The model reads every text as a request or an answer, a refusal too. Use
         `clue_ros.dialogue.conversation.Conversation` for what a person says: it ends the dialogue
         at a refusal, and asks again for what names nothing.
         """
-        from clue_ros.model.unknown_words import UNSURE, unknown_words
-
         with self._lock:
             view = self._own(view)
-            unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
-            if unknown.thing and not force_grounding:
-                return self._ask_instead(view, unknown)
-            reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
+            reply = self._reply(view, dialogue, force_grounding)
+            promise = None if force_grounding else self._promise
+            return reply if promise is None else self._kept(promise, view, dialogue, reply)
+
+    def _kept(
+        self, promise: Promise, view: View, dialogue: Dialogue, reply: Question | Grounding
+    ) -> Question | Grounding:
+        """The reply under a promise: a box that it trusts too little becomes "this one?"."""
+        in_force = not promise.problem(self.decision()) and promise.is_known(view.features)
+        reply = replace(reply, max_risk=promise.max_risk if in_force else math.nan)
+        if isinstance(reply, Question):
+            return reply
+        # First replies were calibrated: after an answer in words every box is shown.
+        first = len(dialogue.turns) == 1
+        if in_force and first and promise.trusts(reply.score, reply.ambiguity.probability):
+            return reply
+        return Question(
+            this_one(reply.label),
+            (reply.box,),
+            ("yes", "no"),
+            reply.ambiguity,
+            answer_candidates=((0,), ()),
+            labels=(reply.label,),
+            confirm=True,
+            max_risk=reply.max_risk,
+        )
+
+    def _reply(self, view: View, dialogue: Dialogue, force_grounding: bool) -> Question | Grounding:
+        from clue_ros.model.unknown_words import UNSURE, unknown_words
+
+        unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
+        if unknown.thing and not force_grounding:
+            return self._ask_instead(view, unknown)
+        reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):

@@ -19,7 +19,16 @@ from clue_ros.wrapper import WRAPPER
 
 DEFAULT_CANDIDATES = "base:household"
 # What only CLUE's own model takes. A wrapper decides for itself, so it ignores the policy.
-_OF_CLUE = ("revision", "detector", "ivg", "mask_decoder", "num_views", "doubtful_score")
+_OF_CLUE = (
+    "revision",
+    "detector",
+    "ivg",
+    "mask_decoder",
+    "num_views",
+    "doubtful_score",
+    "max_risk",
+    "calibration",
+)
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +92,18 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of augmented views of the picture that agree on the box (the model's own)",
     )
+    parser.add_argument(
+        "--max-risk",
+        type=float,
+        metavar="SHARE",
+        help="share of requests that may end in a wrong box without a confirmation: what is less"
+        " sure is shown first, 'this one?' (no bound; needs `clue calibrate`)",
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE.json",
+        help="the file of `clue calibrate` (calibration.json in the model's folder)",
+    )
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
@@ -108,6 +129,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         policy=given.get("policy", DEFAULT_POLICY),
         threshold=threshold,
         num_views=views,
+        max_risk=given.get("max_risk"),
+        calibration=given.get("calibration"),
         candidates=args.candidates,
         language_model=args.language_model,
     )

@@ -36,7 +36,7 @@ from typing import Any
 
 from clue_ros.dialogue.grounder import Replier
 from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read, wants
-from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say
+from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say, this_one
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     Dialogue,
@@ -167,8 +167,11 @@ class Conversation:
     def hold(self, reply: Question | Grounding) -> Question | Grounding:
         """Turn the model's box into a question, where it is in doubt whether anything is wanted.
 
-        The box is the question's only candidate. Any other reply is returned as it is.
+        The box is the question's only candidate. A model's "this one?" is put in the language of
+        the dialogue. Any other reply is returned as it is.
         """
+        if isinstance(reply, Question) and reply.confirm:
+            return replace(reply, text=this_one("".join(reply.labels), self.language))
         if not self._in_doubt or not isinstance(reply, Grounding):
             return reply
         self._held = reply
@@ -182,6 +185,7 @@ class Conversation:
             answer_candidates=((0,), ()),
             labels=(reply.label,),
             confirm=True,
+            max_risk=reply.max_risk,
         )
 
     @property
@@ -261,7 +265,7 @@ class Conversation:
         self._stamps.append(self.clock())
         self._in_doubt = said.confirm
         if said.kind is Kind.YES and len(question.candidates) == 1:
-            return self.end(Outcome("NONE", grounding=held or _chosen(question, 0)))
+            return self.end(Outcome("NONE", grounding=_chosen(question, 0, held)))
         return self.think()
 
     def choose(self, index: int) -> Outcome:
@@ -284,7 +288,7 @@ class Conversation:
         self.dialogue.add_answer(text)
         self._stamps.append(self.clock())
         self._note(text, Reading(Kind.OFFERED, text), about, question.suggested_answers)
-        return self.end(Outcome("NONE", grounding=held or _chosen(question, index)))
+        return self.end(Outcome("NONE", grounding=_chosen(question, index, held)))
 
     def _awaited(self) -> Question:
         """The open question."""
@@ -340,10 +344,11 @@ class Conversation:
         return self.outcome
 
 
-def _chosen(question: Question, index: int) -> Grounding:
-    """A candidate that the person has settled; its score is not known."""
+def _chosen(question: Question, index: int, held: Grounding | None) -> Grounding:
+    """A candidate that the person has settled; its score is not known unless it was `held`."""
     label = question.labels[index] if question.labels else ""
-    return Grounding(question.candidates[index], label, math.nan, question.ambiguity)
+    found = held or Grounding(question.candidates[index], label, math.nan, question.ambiguity)
+    return replace(found, confirmed=True, max_risk=question.max_risk)
 
 
 def _words_for(question: Question, index: int) -> str:

@@ -21,6 +21,8 @@ class Saying(Enum):
     WAITING = "waiting"
     WHAT_THEN = "what then"
     SHOULD_I = "should i"
+    THIS_ONE = "this one"
+    THIS = "this"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -33,6 +35,8 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "All right, I wait.",
         Saying.WHAT_THEN: "Then please tell me what you mean.",
         Saying.SHOULD_I: "Should I take {label}?",
+        Saying.THIS_ONE: "Do you mean this one, the {label}?",
+        Saying.THIS: "Do you mean this one?",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -43,6 +47,8 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "D'accord, j'attends.",
         Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
         Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
+        Saying.THIS_ONE: "Voulez-vous dire celui-ci : {label} ?",
+        Saying.THIS: "Voulez-vous dire celui-ci ?",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.
@@ -93,6 +99,13 @@ def language_of(tag: str) -> str:
 def say(saying: Saying, language: str, **filled: str) -> str:
     """The saying in a language, with what its braces name filled in."""
     return _SAYINGS[language_of(language)][saying].format(**filled)
+
+
+def this_one(label: str, language: str = "en") -> str:
+    """The question that shows one candidate. label: what it is called; "": not known."""
+    if not label:
+        return say(Saying.THIS, language)
+    return say(Saying.THIS_ONE, language, label=label.removeprefix("the "))
 
 
 def ending(code: str, language: str, label: str = "") -> str:

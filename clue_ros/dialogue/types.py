@@ -8,6 +8,7 @@ one vocabulary.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -171,7 +172,8 @@ class Question:
     candidates: boxes in pixels of the things that it may be about. labels: what each is called,
     parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
     that each of the suggested answers means, parallel to those. Both are () where they are not
-    known. confirm: one candidate is shown, and yes or no settles whether it is meant.
+    known. confirm: one candidate is shown, and yes or no settles whether it is meant. max_risk: as
+    of a `Grounding`.
 
     Raises ValueError where these do not fit one another.
     """
@@ -183,6 +185,7 @@ class Question:
     answer_candidates: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     confirm: bool = field(default=False, kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -220,6 +223,8 @@ class Grounding:
     that found another thing.
     intermediate_boxes: boxes that the reply went through before the last one, in order: the first
     and the second mug of "the third mug from the left".
+    confirmed: the person was shown this very box and said yes, or chose it. max_risk: the bound in
+    force on wrong boxes without a confirmation, 0..1 (`clue_ros.model.risk`); NaN: none is.
     """
 
     box: Box
@@ -227,6 +232,8 @@ class Grounding:
     score: float
     ambiguity: AmbiguityEstimate
     intermediate_boxes: tuple[Box, ...] = ()
+    confirmed: bool = field(default=False, kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
 
 
 Reply = Question | Grounding

@@ -18,6 +18,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,13 @@ class Checkpoint:
     stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
+    judging: Path | None = None  # the folder of adapter A
+
+    @cached_property
+    def adapters_digest(self) -> str:
+        """Hex SHA-256 of both adapters' weights, one after the other; empty where there is none."""
+        folders = (self.judging, self.dialogue)
+        return "".join(weights_digest(folder) for folder in folders if folder is not None)
 
     @property
     def is_joint(self) -> bool:
@@ -401,6 +409,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         stale,
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
+        trained,
     )
 
 
