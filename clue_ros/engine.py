@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
+    Box,
     Dialogue,
     Grounding,
     NotFound,
@@ -52,7 +54,10 @@ from clue_ros.requirements import missing
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.policies import Policy
+    from clue_ros.model.taught import Recogniser
+    from clue_ros.model.taught_replies import Judged, TaughtFinder
     from clue_ros.model.unknown_words import Unknown
+    from clue_ros.model.word_memory import Word, WordMemory
 
 __all__ = ["Clue", "Image", "View"]
 
@@ -80,6 +85,8 @@ class Clue:
         self._last: Encoded | None = None  # the image that was looked at last
         own = options.calibration or find_model(options.model, options.revision) / FILE
         self._calibration = Path(own).expanduser()
+        self._memory_folder = options.memory
+        self._recogniser: Recogniser | None = None  # of the memory as it was last used
         self.policy = options.policy
         self.max_risk = options.max_risk
 
@@ -241,6 +248,38 @@ class Clue:
             "adapters": self._checkpoint.adapters_digest,
         }
 
+    @cached_property
+    def memory(self) -> WordMemory:
+        """The objects that people showed and named. Use it under no other thread's reply.
+
+        Its calls raise WordMemoryError for a folder that cannot be read, or was taught with another
+        vision tower.
+        """
+        from clue_ros.model.taught import tower_of
+        from clue_ros.model.word_memory import WordMemory, default_folder
+
+        tower, folder = tower_of(self._checkpoint), self._memory_folder
+        if folder is None:
+            folder = default_folder(tower)
+        return WordMemory(folder or None, tower)
+
+    def teach(
+        self, view: View, box: Box, name: str, *, who: str = "", instead: bool = False
+    ) -> Word:
+        """Learn what the thing in a box (pixels) is called; the word as it is known from now on.
+
+        who: shows it. instead: the box is no longer an example of another word. Raises
+        BadNameError, BadBoxError and WordMemoryError.
+        """
+        from clue_ros.model.taught import make_example
+        from clue_ros.model.word_memory import clean_name
+
+        name = clean_name(name)
+        with self._lock:
+            view = self._own(view)
+            example = make_example(view.patches, view.image, box, who)
+            return self.memory.add(name, example, instead=instead)
+
     def warm_up(self) -> None:
         """Make the first request as quick as the second: judge, ask, and point in all views once.
 
@@ -285,7 +324,9 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), expression)
+            view = self._own(view)
+            taught = self._taught(view, expression)
+            return self._policy.judge(view, expression) if taught is None else taught[1].estimate
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -373,6 +414,12 @@ class Clue:
     def _reply(self, view: View, dialogue: Dialogue, force_grounding: bool) -> Question | Grounding:
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
+        taught = self._taught(view, dialogue)
+        if taught is not None:
+            from clue_ros.model.taught_replies import reply_to
+
+            finder, judged, words = taught
+            return reply_to(finder, judged, words, force_grounding=force_grounding)
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
@@ -383,6 +430,29 @@ class Clue:
             label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
+
+    def _taught(
+        self, view: View, dialogue: Dialogue
+    ) -> tuple[TaughtFinder, Judged, tuple[str, ...]] | None:
+        """What a dialogue about taught words leaves, and these; None for one about none."""
+        memory = self.memory
+        if not memory.refresh():
+            return None
+        from clue_ros.model import taught_replies
+        from clue_ros.model.taught import Recogniser
+        from clue_ros.model.zero_shot import BaseFinder
+
+        words = taught_replies.taught_words(memory, dialogue)
+        if not words:
+            return None
+        if self._recogniser is None or self._recogniser.changes != memory.changes:
+            self._recogniser = Recogniser(memory)
+        others = BaseFinder(view.base, self._checkpoint.zero_shot)
+        finder = taught_replies.TaughtFinder(
+            memory, self._recogniser, view.patches, view.image, others
+        )
+        judged = taught_replies.judge(finder, dialogue, self.threshold, self.grid)
+        return finder, judged, tuple(word.name for word in words)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

@@ -348,7 +348,7 @@ def _chosen(question: Question, index: int, held: Grounding | None) -> Grounding
     """A candidate that the person has settled; its score is not known unless it was `held`."""
     label = question.labels[index] if question.labels else ""
     found = held or Grounding(question.candidates[index], label, math.nan, question.ambiguity)
-    return replace(found, confirmed=True, max_risk=question.max_risk)
+    return replace(found, confirmed=True, max_risk=question.max_risk, taught=question.taught)
 
 
 def _words_for(question: Question, index: int) -> str:

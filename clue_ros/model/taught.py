@@ -94,7 +94,10 @@ class Patches:
 
 
 def patches_of(checkpoint: Checkpoint, image: npt.NDArray[np.uint8], features: Array) -> Patches:
-    """The frozen features of a picture (H, W, 3). features: (1, N, D) of the tower, for the same."""
+    """The frozen features of a picture (H, W, 3).
+
+    features: (1, N, D) of the same picture, by the vision tower.
+    """
     height, width = image.shape[:2]
     sizes = getattr(checkpoint.backbone.config.vision_config, "conv_stem", None)
     if sizes is None:
@@ -229,13 +232,17 @@ class Recogniser:
         found = patches.values.reshape(-1, channels) @ self._weights.T + self._bias
         return np.ascontiguousarray(found.T.reshape(-1, rows, columns))
 
+    def scores_of(self, patches: Patches, words: Sequence[Word]) -> Array:
+        """`scores` of some words, in their order."""
+        return self.scores(patches)[[self._place[word.name] for word in words]]
+
     def find(self, patches: Patches, words: Sequence[Word]) -> tuple[Sighting, ...]:
         """Where these words may be in a picture, the likeliest first."""
-        scores = self.scores(patches)
+        scores = self.scores_of(patches, words)
         found = [
             sighting
-            for word in words
-            for sighting in _sightings(word, scores[self._place[word.name]], patches)
+            for word, own in zip(words, scores, strict=True)
+            for sighting in _sightings(word, own, patches)
         ]
         return tuple(sorted(found, key=lambda sighting: -sighting.score))
 

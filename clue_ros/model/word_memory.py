@@ -89,7 +89,7 @@ class Word:
 def packed(features: npt.NDArray[np.float32]) -> Rows:
     """Rows (n, C) as int8, each by its own largest value: the directions stay, lengths are lost."""
     most = np.abs(features).max(1, keepdims=True)
-    return np.round(features * (127 / np.maximum(most, 1e-9))).astype(np.int8)
+    return np.asarray(np.round(features * (127 / np.maximum(most, 1e-9))), np.int8)
 
 
 def unpacked(rows: Rows) -> npt.NDArray[np.float32]:
@@ -127,24 +127,21 @@ def clean_name(name: str) -> str:
 class WordMemory:
     """The words in a folder; None: they are kept while the program runs.
 
-    tower: names the vision tower that their features are of. Not thread-safe: its owner calls it
-    under one lock. Every call raises WordMemoryError for a folder that cannot be read, and for one
-    of another tower. A damaged file is left out with a warning, and left alone.
+    tower: names the vision tower that their features are of. words: by their first names, in the
+    order of these. changes: how often they have changed. Not thread-safe: its owner calls it under
+    one lock. A damaged file is left out with a warning, and left alone.
+
+    It raises WordMemoryError for a folder that cannot be read or written, and for one of another
+    tower.
     """
 
     def __init__(self, folder: str | Path | None, tower: str) -> None:
         self.folder = None if folder is None else Path(folder).expanduser()
         self.tower = tower
+        self.words: dict[str, Word] = {}
         self.changes = 0
-        """How often the words have changed."""
-        self._words: dict[str, Word] = {}
         self._files: dict[str, tuple[int, int, int]] = {}  # as they were read
-
-    @property
-    def words(self) -> dict[str, Word]:
-        """The words by their first names, in the order of these."""
-        self._refresh()
-        return self._words
+        self.refresh()
 
     def word(self, name: str) -> Word:
         """The word of this name. Raises UnknownNameError, and BadNameError for several."""
@@ -262,10 +259,10 @@ class WordMemory:
 
     # Files.
 
-    def _refresh(self) -> None:
-        """Read what has changed in the folder."""
+    def refresh(self) -> bool:
+        """Read what another process has changed in the folder; whether there is any word."""
         if self.folder is None:
-            return
+            return bool(self.words)
         found = {}
         try:
             with os.scandir(self.folder) as entries:
@@ -280,12 +277,13 @@ class WordMemory:
                 f"cannot read the taught words in {self.folder}: {error.strerror}"
             ) from error
         if found == self._files:
-            return
+            return bool(self.words)
         words = [self._read(self.folder / name) for name in sorted(found)]
         kept = [word for word in words if word is not None]
-        self._words = {word.name: word for word in sorted(kept, key=lambda word: word.name)}
+        self.words = {word.name: word for word in sorted(kept, key=lambda word: word.name)}
         self._files = found
         self.changes += 1
+        return bool(self.words)
 
     def _read(self, path: Path) -> Word | None:
         """The word in a file; None, with a warning, where it is damaged."""
@@ -307,7 +305,7 @@ class WordMemory:
 
     def _write(self, word: Word) -> None:
         if self.folder is None:
-            self._words = dict(sorted({**self._words, word.name: word}.items()))
+            self.words = dict(sorted({**self.words, word.name: word}.items()))
             self.changes += 1
             return
         path = self.folder / file_name(word.name)
@@ -320,16 +318,18 @@ class WordMemory:
             raise WordMemoryError(
                 f"cannot write {path}: {error.strerror}: choose another folder (memory)"
             ) from error
+        self.refresh()
 
     def _remove(self, word: Word) -> None:
         if self.folder is None:
-            self._words = {name: kept for name, kept in self._words.items() if name != word.name}
+            self.words = {name: kept for name, kept in self.words.items() if name != word.name}
             self.changes += 1
             return
         try:
             (self.folder / file_name(word.name)).unlink(missing_ok=True)
         except OSError as error:
             raise WordMemoryError(f"cannot remove {word.name!r}: {error.strerror}") from error
+        self.refresh()
 
 
 def file_name(name: str) -> str:
@@ -365,7 +365,7 @@ def _tensors_of(word: Word, tower: str) -> tuple[dict[str, Mapped], dict[str, st
 
 
 def _word_of(described: dict[str, Any], tensors: dict[str, Rows]) -> Word:
-    """The word that a file's header and tensors describe. Raises ValueError, KeyError, TypeError."""
+    """The word of a file's header and tensors. Raises ValueError, KeyError and TypeError."""
     examples = tuple(
         _example_of(row, [tensors[f"{place}.{part}"] for part in ("inside", "around", "thumbnail")])
         for place, row in enumerate(described["examples"])
@@ -386,8 +386,8 @@ def _example_of(row: dict[str, Any], parts: Sequence[Rows]) -> Example:
         raise ValueError("an example's box is none")
     if inside.ndim != 2 or around.ndim != 2 or not len(inside) or inside.dtype != np.int8:
         raise ValueError("an example has no features")
-    texts = (str(row[name]) for name in ("picture", "date", "who"))
-    return Example(box, aspect, inside, around, *texts, thumbnail.tobytes())
+    picture, date, who = (str(row[name]) for name in ("picture", "date", "who"))
+    return Example(box, aspect, inside, around, picture, date, who, thumbnail.tobytes())
 
 
 def all_examples(words: Sequence[Word]) -> Iterator[tuple[int, Example]]:
