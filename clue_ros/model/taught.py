@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import product
 from typing import TYPE_CHECKING
 
 import cv2
@@ -31,6 +32,7 @@ from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadBoxError
 from clue_ros.model.details import detailed_picture, fine_side
 from clue_ros.model.loading import read_weights
+from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.word_memory import (
     Example,
     Word,
@@ -52,9 +54,11 @@ MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
 FINER = 2  # times the patches' resolution at which boxes are drawn
 EDGE = 0.4  # score between an object and what is around it
-SCALES = (0.6, 0.75, 0.9, 1.05, 1.25, 1.5)  # of the taught sides that are tried
+SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
+ALIKE = 1.1  # ratio of sides up to which two taught sizes count as one
 OFF_SIZE = 0.3  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
+NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
 THUMBNAIL = 96  # pixels of its longer side
 MARGIN = 0.2  # of the box's sides, shown around it in a thumbnail
 _TOWER = "vision_tower."
@@ -192,7 +196,8 @@ class Sighting:
     """A place where a taught word may be.
 
     box: in pixels. score: about 0 for background and 1 for the object as it was shown.
-    probability: that a thing of this word is in the box, 0..1. shots: examples of the word.
+    probability: that a thing of this word is in the box, 0..1. shots: examples of the word. point:
+    the highest place, (x, y) in pixels. reach: the longer of the taught sides in pixels.
     """
 
     word: Word
@@ -200,6 +205,8 @@ class Sighting:
     score: float
     probability: float
     shots: int
+    point: tuple[float, float]
+    reach: float
 
 
 class Recogniser:
@@ -247,72 +254,100 @@ class Recogniser:
         return tuple(sorted(found, key=lambda sighting: -sighting.score))
 
 
+def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
+    """The box of a sighting, fitted to the edges in an RGB image (H, W, 3).
+
+    scores (rows, columns): of its word. The median, side by side, of the box itself and of the
+    boxes of two masks (`clue_ros.model.masks`), which begin near the box and around the point.
+    """
+    height, width = image.shape[:2]
+    box, (x, y), reach = sighting.box, sighting.point, sighting.reach * (0.5 + AROUND)
+    near = box.grown(NEAR * box.width, NEAR * box.height)
+    prior = np.clip(scores, 0.0, 1.0)
+    found = [box.as_tuple()]
+    for start in (near, Box(x - reach, y - reach, x + reach, y + reach)):
+        mask = grabcut_mask(image, start.clipped(width, height), prior)
+        rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+        found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
+    return Box(*map(float, np.median(found, axis=0)))
+
+
 def _sightings(word: Word, scores: Array, patches: Patches) -> list[Sighting]:
     """The highest places of a word's score map, and the box at each that fits it best.
 
-    A box of the taught sides, times SCALES, is the better the more its scores exceed EDGE, and the
-    less its sides differ from those that were taught.
+    A box of taught sides, upright or lying, times SCALES, is the better the more its scores exceed
+    EDGE, and the less its sides differ from those that were taught.
     """
     fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
     rows, columns = fine.shape
-    sides = [(e.box.width, e.box.height / e.aspect) for e in word.examples]
-    across, down = np.exp(np.mean(np.log(sides), axis=0)) * patches.width  # in pixels
-    wide, high = across * columns / patches.width, down * rows / patches.height
+    across, down = columns / patches.width, rows / patches.height  # cells a pixel
+    sides = np.array([(e.box.width, e.box.height / e.aspect) for e in word.examples])
+    mean = np.exp(np.log(sides).mean(0)) * patches.width
+    sizes = [(w * patches.width * across, h * patches.width * down) for w, h in _apart(sides)]
+    wide, high = mean * (across, down)
     window = max(1, round(wide * WINDOW)), max(1, round(high * WINDOW))
     left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
     total = cv2.integral(fine - np.float32(EDGE))
-    found: list[Sighting] = []
+    shots, found = len(word.examples), list[Sighting]()
     for _ in range(MOST_FOUND):
         row, column = divmod(int(left.argmax()), columns)
         score = float(left[row, column])
         if not math.isfinite(score):
             break
-        x, y, w, h = _best_box(total, (row, column), (wide, high))
-        scale_x, scale_y = patches.width / columns, patches.height / rows
-        box = Box(x * scale_x, y * scale_y, (x + w) * scale_x, (y + h) * scale_y)
-        shots = len(word.examples)
-        found.append(Sighting(word, box, score, probability_of(score, shots), shots))
+        x, y, w, h = _best_box(total, (row, column), sizes, wide * high)
+        box = Box(x / across, y / down, (x + w) / across, (y + h) / down)
+        point = (column + 0.5) / across, (row + 0.5) / down
+        chance = probability_of(score, shots)
+        found.append(Sighting(word, box, score, chance, shots, point, float(mean.max())))
         left[y : y + h, x : x + w] = -np.inf
         top, start = max(0, round(row - 0.6 * high)), max(0, round(column - 0.6 * wide))
         left[top : round(row + 0.6 * high) + 1, start : round(column + 0.6 * wide) + 1] = -np.inf
     return found
 
 
+def _apart(sides: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Sizes (n, 2) and those lying on their side, without those that are nearly equal."""
+    kept: list[tuple[float, float]] = []
+    for w, h in (*sides.tolist(), *sides[:, ::-1].tolist()):
+        ratios = [max(w / x, x / w, h / y, y / h) for x, y in kept]
+        if min(ratios, default=math.inf) > ALIKE:
+            kept.append((w, h))
+    return kept
+
+
 def _best_box(
-    total: npt.NDArray[np.float64], top: tuple[int, int], size: tuple[float, float]
+    total: npt.NDArray[np.float64],
+    top: tuple[int, int],
+    sizes: Sequence[tuple[float, float]],
+    area: float,
 ) -> tuple[int, int, int, int]:
     """The box (x, y, width, height in cells) around a place with the highest sum of scores.
 
-    total: `cv2.integral` of the scores above EDGE. size: the taught width and height in cells.
+    total: `cv2.integral` of the scores above EDGE. sizes: the taught widths and heights in cells.
+    area: of their mean, to which a sum is compared.
     """
     rows, columns = (side - 1 for side in total.shape)
     row, column = top
     best, found = -math.inf, (column, row, 1, 1)
-    for across in SCALES:
-        for down in SCALES:
-            w = min(max(1, round(size[0] * across)), columns)
-            h = min(max(1, round(size[1] * down)), rows)
-            xs = _starts(column, w, columns)
-            ys = _starts(row, h, rows)
-            sums = (
-                total[np.ix_(ys + h, xs + w)]
-                - total[np.ix_(ys, xs + w)]
-                - total[np.ix_(ys + h, xs)]
-                + total[np.ix_(ys, xs)]
-            )
-            place = int(sums.argmax())
-            off = math.log(across) ** 2 + math.log(down) ** 2
-            value = float(sums.ravel()[place]) / (size[0] * size[1]) - OFF_SIZE * off
-            if value > best:
-                best = value
-                found = (int(xs[place % len(xs)]), int(ys[place // len(xs)]), w, h)
+    for (wide, high), across, down in product(sizes, SCALES, SCALES):
+        w = min(max(1, round(wide * across)), columns)
+        h = min(max(1, round(high * down)), rows)
+        xs, ys = _starts(column, w, columns), _starts(row, h, rows)
+        below, above = total[ys + h], total[ys]
+        sums = below[:, xs + w] - above[:, xs + w] - below[:, xs] + above[:, xs]
+        place = int(sums.argmax())
+        off = math.log(across) ** 2 + math.log(down) ** 2
+        value = float(sums.ravel()[place]) / area - OFF_SIZE * off
+        if value > best:
+            best = value
+            found = int(xs[place % len(xs)]), int(ys[place // len(xs)]), w, h
     return found
 
 
 def _starts(place: int, length: int, count: int) -> npt.NDArray[np.intp]:
-    """Where spans of a length may begin that have a place in their middle half."""
-    first = max(0, min(place - int(0.75 * length), count - length))
-    last = max(first, min(place - int(0.25 * length), count - length))
+    """Where spans of a length may begin that have a place in their middle."""
+    first = max(0, min(place - int(0.8 * length), count - length))
+    last = max(first, min(place - int(0.2 * length), count - length))
     return np.arange(first, last + 1)
 
 

@@ -36,7 +36,7 @@ from clue_ros.dialogue.types import (
 from clue_ros.dialogue.words import current_turns
 from clue_ros.model.backbone import Array
 from clue_ros.model.colors import with_measured_colors
-from clue_ros.model.taught import Patches, Recogniser, Sighting
+from clue_ros.model.taught import Patches, Recogniser, Sighting, refined
 from clue_ros.model.word_memory import Word, WordMemory
 
 SOURCE = "taught"
@@ -72,12 +72,15 @@ class TaughtFinder:
         """The places of a taught noun that are worth a question."""
         if not (phrase.noun and self.memory.meant(phrase.noun)):
             return self.others.find(phrase)
-        found = [
-            Candidate(s.box, s.word.name, s.probability, SOURCE).known(**{KIND: s.word.name})
-            for s in self.sightings(phrase.noun)
-            if s.probability >= SEEN
-        ]
+        found = [self.candidate(s) for s in self.sightings(phrase.noun) if s.probability >= SEEN]
         return with_measured_colors(unite((), found, SAME_BOX), self.image)
+
+    def candidate(self, seen: Sighting) -> Candidate:
+        """A sighting with its box fitted to the picture."""
+        (scores,) = self.recogniser.scores_of(self.patches, [seen.word])
+        box = refined(seen, self.image, scores)
+        name = seen.word.name
+        return Candidate(box, name, seen.probability, SOURCE).known(**{KIND: name})
 
     def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """Nothing: rules choose by places."""
@@ -191,7 +194,7 @@ def _guess(finder: TaughtFinder, standing: Standing) -> Candidate:
     """The best place where none is likely."""
     seen = finder.sightings(standing.phrase.noun)
     if seen:
-        return Candidate(seen[0].box, seen[0].word.name, seen[0].probability, SOURCE)
+        return finder.candidate(seen[0])
     if standing.found:
         return max(standing.found, key=lambda c: c.score)
     return Candidate(Box(0.0, 0.0, *map(float, finder.size)), score=0.0, source=SOURCE)
