@@ -299,7 +299,6 @@ def _sightings(word: Word, scores: Array, patches: Patches) -> list[Sighting]:
         point = (column + 0.5) / across, (row + 0.5) / down
         chance = probability_of(score, shots)
         found.append(Sighting(word, box, score, chance, shots, point, float(mean.max())))
-        left[y : y + h, x : x + w] = -np.inf
         top, start = max(0, round(row - 0.6 * high)), max(0, round(column - 0.6 * wide))
         left[top : round(row + 0.6 * high) + 1, start : round(column + 0.6 * wide) + 1] = -np.inf
     return found
