@@ -53,10 +53,9 @@ INNER = 0.3  # of a box's sides, left out at its edges: the patches there are ha
 MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
 FINER = 2  # times the patches' resolution at which boxes are drawn
-EDGE = 0.4  # score between an object and what is around it
+EDGE = 0.5  # score between an object and what is around it
 SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
-ALIKE = 1.1  # ratio of sides up to which two taught sizes count as one
-OFF_SIZE = 0.3  # cost of another size, for each side's log ratio squared
+OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
 NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
 THUMBNAIL = 96  # pixels of its longer side
@@ -228,10 +227,8 @@ class Recogniser:
         count = len(self.words)
         shares = (self._own == np.arange(count)[:, None]) / np.bincount(self._own)[:, None]
         mean_offsets, summed = shares @ offsets, shares @ directions
-        scale = (mean_offsets * summed).sum(1, keepdims=True)
-        weights = summed / np.maximum(scale, 1e-9)
-        self._weights = weights.astype(np.float32)
-        self._bias = -(weights @ middle).astype(np.float32)
+        self._weights, self._bias = _scaled(summed, mean_offsets, middle)
+        self._each, self._each_bias = _scaled(directions, offsets, middle)
 
     def scores(self, patches: Patches) -> Array:
         """(words, rows, columns): about 0 for background, 1 for the object as it was shown."""
@@ -243,15 +240,70 @@ class Recogniser:
         """`scores` of some words, in their order."""
         return self.scores(patches)[[self._place[word.name] for word in words]]
 
+    def likest(self, patches: Patches, word: Word, point: tuple[float, float]) -> Example:
+        """The example of a word that a place (x, y) in pixels looks most like."""
+        cells = patches.cells(Box(*point, *point), grow=1)
+        seen = patches.values[cells].reshape(-1, patches.values.shape[2]).mean(0)
+        own = np.flatnonzero(self._own == self._place[word.name])
+        found = self._each[own] @ seen + self._each_bias[own]
+        return word.examples[int(found.argmax())]
+
     def find(self, patches: Patches, words: Sequence[Word]) -> tuple[Sighting, ...]:
         """Where these words may be in a picture, the likeliest first."""
         scores = self.scores_of(patches, words)
         found = [
             sighting
             for word, own in zip(words, scores, strict=True)
-            for sighting in _sightings(word, own, patches)
+            for sighting in self._sightings(word, own, patches)
         ]
         return tuple(sorted(found, key=lambda sighting: -sighting.score))
+
+    def _sightings(self, word: Word, scores: Array, patches: Patches) -> list[Sighting]:
+        """The highest places of a word's score map, and the box at each that fits it best.
+
+        A box has the sides of the example that the place looks most like, upright or lying, times
+        SCALES. It is the better the more its scores exceed EDGE, and the less its sides differ
+        from those that were taught.
+        """
+        fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
+        rows, columns = fine.shape
+        x_scale, y_scale = patches.width / columns, patches.height / rows  # pixels a cell
+        sides = [(e.box.width, e.box.height / e.aspect) for e in word.examples]
+        mean = np.exp(np.log(sides).mean(0)) * patches.width
+        window = (
+            max(1, round(mean[0] / x_scale * WINDOW)),
+            max(1, round(mean[1] / y_scale * WINDOW)),
+        )
+        left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
+        total = cv2.integral(fine - np.float32(EDGE))
+        shots, found = len(word.examples), list[Sighting]()
+        for _ in range(MOST_FOUND):
+            row, column = divmod(int(left.argmax()), columns)
+            score = float(left[row, column])
+            if not math.isfinite(score):
+                break
+            point = (column + 0.5) * x_scale, (row + 0.5) * y_scale
+            shown = self.likest(patches, word, point)
+            w, h = shown.box.width * patches.width, shown.box.height / shown.aspect * patches.width
+            sizes = [(w / x_scale, h / y_scale), (h / x_scale, w / y_scale)]
+            x, y, across, down = _best_box(total, (row, column), sizes)
+            box = Box(x * x_scale, y * y_scale, (x + across) * x_scale, (y + down) * y_scale)
+            chance = probability_of(score, shots)
+            found.append(Sighting(word, box, score, chance, shots, point, max(w, h)))
+            reach_x, reach_y = 0.6 * w / x_scale, 0.6 * h / y_scale
+            top, start = max(0, round(row - reach_y)), max(0, round(column - reach_x))
+            left[top : round(row + reach_y) + 1, start : round(column + reach_x) + 1] = -np.inf
+        return found
+
+
+def _scaled(
+    directions: npt.NDArray[np.float64],
+    offsets: npt.NDArray[np.float64],
+    middle: npt.NDArray[np.float64],
+) -> tuple[Array, Array]:
+    """Weights and biases for which the middle scores 0, and the middle and an offset 1."""
+    weights = directions / np.maximum((offsets * directions).sum(1, keepdims=True), 1e-9)
+    return weights.astype(np.float32), -(weights @ middle).astype(np.float32)
 
 
 def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
@@ -272,58 +324,15 @@ def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> 
     return Box(*map(float, np.median(found, axis=0)))
 
 
-def _sightings(word: Word, scores: Array, patches: Patches) -> list[Sighting]:
-    """The highest places of a word's score map, and the box at each that fits it best.
-
-    A box of taught sides, upright or lying, times SCALES, is the better the more its scores exceed
-    EDGE, and the less its sides differ from those that were taught.
-    """
-    fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
-    rows, columns = fine.shape
-    across, down = columns / patches.width, rows / patches.height  # cells a pixel
-    sides = np.array([(e.box.width, e.box.height / e.aspect) for e in word.examples])
-    mean = np.exp(np.log(sides).mean(0)) * patches.width
-    sizes = [(w * patches.width * across, h * patches.width * down) for w, h in _apart(sides)]
-    wide, high = mean * (across, down)
-    window = max(1, round(wide * WINDOW)), max(1, round(high * WINDOW))
-    left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
-    total = cv2.integral(fine - np.float32(EDGE))
-    shots, found = len(word.examples), list[Sighting]()
-    for _ in range(MOST_FOUND):
-        row, column = divmod(int(left.argmax()), columns)
-        score = float(left[row, column])
-        if not math.isfinite(score):
-            break
-        x, y, w, h = _best_box(total, (row, column), sizes, wide * high)
-        box = Box(x / across, y / down, (x + w) / across, (y + h) / down)
-        point = (column + 0.5) / across, (row + 0.5) / down
-        chance = probability_of(score, shots)
-        found.append(Sighting(word, box, score, chance, shots, point, float(mean.max())))
-        top, start = max(0, round(row - 0.6 * high)), max(0, round(column - 0.6 * wide))
-        left[top : round(row + 0.6 * high) + 1, start : round(column + 0.6 * wide) + 1] = -np.inf
-    return found
-
-
-def _apart(sides: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Sizes (n, 2) and those lying on their side, without those that are nearly equal."""
-    kept: list[tuple[float, float]] = []
-    for w, h in (*sides.tolist(), *sides[:, ::-1].tolist()):
-        ratios = [max(w / x, x / w, h / y, y / h) for x, y in kept]
-        if min(ratios, default=math.inf) > ALIKE:
-            kept.append((w, h))
-    return kept
-
-
 def _best_box(
     total: npt.NDArray[np.float64],
     top: tuple[int, int],
     sizes: Sequence[tuple[float, float]],
-    area: float,
 ) -> tuple[int, int, int, int]:
     """The box (x, y, width, height in cells) around a place with the highest sum of scores.
 
-    total: `cv2.integral` of the scores above EDGE. sizes: the taught widths and heights in cells.
-    area: of their mean, to which a sum is compared.
+    total: `cv2.integral` of the scores above EDGE. sizes: the taught width and height in cells,
+    upright and lying.
     """
     rows, columns = (side - 1 for side in total.shape)
     row, column = top
@@ -336,7 +345,7 @@ def _best_box(
         sums = below[:, xs + w] - above[:, xs + w] - below[:, xs] + above[:, xs]
         place = int(sums.argmax())
         off = math.log(across) ** 2 + math.log(down) ** 2
-        value = float(sums.ravel()[place]) / area - OFF_SIZE * off
+        value = float(sums.ravel()[place]) / (wide * high) - OFF_SIZE * off
         if value > best:
             best = value
             found = int(xs[place % len(xs)]), int(ys[place // len(xs)]), w, h
