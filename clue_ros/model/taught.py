@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
@@ -30,6 +31,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadBoxError
+from clue_ros.model.config import read_config
 from clue_ros.model.details import detailed_picture, fine_side
 from clue_ros.model.loading import read_weights
 from clue_ros.model.masks import grabcut_mask
@@ -38,6 +40,7 @@ from clue_ros.model.word_memory import (
     Word,
     WordMemory,
     all_examples,
+    default_folder,
     packed,
     unpacked,
 )
@@ -96,15 +99,17 @@ class Patches:
         )
 
 
-def patches_of(checkpoint: Checkpoint, image: npt.NDArray[np.uint8], features: Array) -> Patches:
+def patches_of(
+    checkpoint: Checkpoint, image: npt.NDArray[np.uint8], look: Callable[..., Array]
+) -> Patches:
     """The frozen features of a picture (H, W, 3).
 
-    features: (1, N, D) of the same picture, by the vision tower.
+    look: gives the vision tower's (1, N, D) of it, where a model has no stem.
     """
     height, width = image.shape[:2]
     sizes = getattr(checkpoint.backbone.config.vision_config, "conv_stem", None)
     if sizes is None:
-        tokens = features[0].reshape(checkpoint.grid, checkpoint.grid, -1)
+        tokens = look(image)[0].reshape(checkpoint.grid, checkpoint.grid, -1)
         return Patches(_unit(tokens.astype(np.float32)), width, height)
     picture = detailed_picture(image, fine_side(sizes))
     maps = checkpoint.backbone.fine_maps(picture)
@@ -121,19 +126,31 @@ def patches_of(checkpoint: Checkpoint, image: npt.NDArray[np.uint8], features: A
     return Patches(_unit(np.concatenate(parts, -1)), width, height)
 
 
-def tower_of(checkpoint: Checkpoint) -> str:
-    """Names the network that `patches_of` reads: a hash of its sizes and weights."""
-    vision = checkpoint.backbone.config.vision_config
+def tower_of(base: Path) -> str:
+    """Names the network that `patches_of` reads, by the folder of a base: a hash of its weights.
+
+    Raises ModelError.
+    """
+    vision = read_config(base).vision_config
     sizes = getattr(vision, "conv_stem", None)
     whole = hashlib.sha256(
         repr(fine_side(sizes) if sizes is not None else vision.image_size).encode()
     )
-    for name, tensor in sorted(read_weights(checkpoint.base).items()):
+    for name, tensor in sorted(read_weights(base).items()):
         if name.startswith(_STEM if sizes is not None else _TOWER):
             # The first bytes tell one training from another; all of a large tower takes seconds.
             start = np.ascontiguousarray(tensor.values.reshape(-1)[:1024]).tobytes()
             whole.update(f"{name} {tensor.shape} {tensor.kind}".encode() + start)
     return whole.hexdigest()
+
+
+def open_memory(folder: str | Path | None, base: Path) -> WordMemory:
+    """The memory of a base model's folder in another folder; None: the user's own; "": in none.
+
+    Raises WordMemoryError and ModelError.
+    """
+    tower = tower_of(base)
+    return WordMemory(default_folder(tower) if folder is None else folder or None, tower)
 
 
 def make_example(
