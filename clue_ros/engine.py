@@ -78,8 +78,8 @@ class Clue:
         self._settings = Settings(options.threshold, options.num_views, options.doubtful_score)
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
-        own = options.calibration or find_model(options.model, options.revision) / FILE
-        self._calibration = Path(own).expanduser()
+        self._calibration = options.calibration
+        self._folder = find_model(options.model, options.revision)
         self.policy = options.policy
         self.max_risk = options.max_risk
 
@@ -105,6 +105,8 @@ class Clue:
         unfitted = (options.policy, clue.policy) == ("both", "detector")
         if unfitted and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
+        if clue.not_promised:
+            warnings.warn(clue.not_promised, ClueWarning, stacklevel=2)
         return clue
 
     @property
@@ -224,12 +226,17 @@ class Clue:
         self._promise: Promise | None = None
         if max_risk is None:
             return
-        path = self._calibration
-        calibration = load_calibration(path) if path.is_file() else None
-        self._promise = Promise(float(max_risk), calibration)
-        problem = self._promise.problem(self.decision())
-        if problem:
-            warnings.warn(f"every box is to be confirmed: {problem}", ClueWarning, stacklevel=2)
+        path = Path(self._calibration or self._folder / FILE).expanduser()
+        found = load_calibration(path) if self._calibration or path.is_file() else None
+        self._promise = Promise(float(max_risk), found)
+
+    @property
+    def not_promised(self) -> str:
+        """Why every box is shown although `max_risk` is set, in one line; else empty."""
+        problem = self._promise.problem(self.decision()) if self._promise is not None else ""
+        if not problem:
+            return ""
+        return f"max_risk is not promised, so every box is shown and asked about: {problem}"
 
     def decision(self) -> dict[str, Any]:
         """What decides between a question and a box, for which alone a calibration holds."""

@@ -7,10 +7,13 @@ would count as the model's mistake.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.episodes import episode_files, read_row
+from clue_ros.dialogue.reviews import read_review, reviewed_row
 from clue_ros.dialogue.types import Box, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import image_size
@@ -135,3 +138,44 @@ def _fields(where: str, row: Any, *, need: tuple[str, ...], may: tuple[str, ...]
     if unknown:
         raise PhotographsError(f'{where}: unknown field "{unknown[0]}"')
     return row
+
+
+def load_requests(folder: Path, problem: Callable[[str], None]) -> list[Photograph]:
+    """Labelled requests of a folder: of photos.json, or of the episodes that a person reviewed.
+
+    The request of an episode is the first one, a clear one: it meant the box that the dialogue
+    ended in, or the corrected one. problem: called with what is left out, and why. Raises
+    PhotographsError.
+    """
+    files = episode_files(folder) if folder.is_dir() and not (folder / INDEX).is_file() else []
+    if not files:
+        return load_photographs(folder)
+    found = []
+    for path in files:
+        try:
+            photograph = _reviewed(path)
+        except ClueError as error:
+            problem(f"left out, {path.name}: {error}")
+            continue
+        if photograph is not None:
+            found.append(photograph)
+    if not found:
+        raise PhotographsError(
+            f"{folder}: none of {len(files)} episodes was reviewed and has a box: review them with"
+            f" `clue review {folder}`"
+        )
+    return found
+
+
+def _reviewed(path: Path) -> Photograph | None:
+    """An episode's picture with its first request; None where there is nothing to learn."""
+    row, review = read_row(path, replies=False), read_review(path)
+    kept = None if review is None else reviewed_row(row, review)
+    turns = row["clue"].get("turns") or []
+    if kept is None or not turns:
+        return None
+    picture = path.with_suffix(".png")
+    width, height = image_size(picture, str(picture))
+    box = Box(*kept["ref_list"][0]["bbox"]).in_pixels(width, height)
+    request = PhotoRequest(clean_text(turns[0].get("text", "")), "clear", (box,))
+    return Photograph(picture, "", (request,))
