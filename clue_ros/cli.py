@@ -7,6 +7,7 @@
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
+    clue label PHOTOS                              box and name the objects on photographs
     clue calibrate DATA --out M                    bound wrong boxes without a confirmation
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
@@ -63,6 +64,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "clue_ros.lab.evaluation.calibrate",
         "from when on a box needs no confirmation",
     ),
+    "label": Command("clue_ros.lab.data.label_page", "box and name objects on photographs"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),

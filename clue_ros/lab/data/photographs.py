@@ -20,6 +20,7 @@ from clue_ros.images import image_size
 
 INDEX = "photos.json"
 FORMAT, VERSION = "clue_photos", 1
+MAX_NAME = 100  # characters of an object's name
 TRUTHS = {"clear": "exactly one", "ambiguous": "two or more", "absent": "none"}  # boxes
 
 
@@ -43,16 +44,34 @@ class PhotoRequest:
 
 
 @dataclass(frozen=True)
+class LabelledObject:
+    """An object that a person boxed and named. box: in pixels, as of a `PhotoRequest`."""
+
+    name: str
+    box: Box
+
+
+@dataclass(frozen=True)
 class Photograph:
-    """A picture file and the requests about it. title: a description of the picture."""
+    """A picture file and the requests about it.
+
+    title: a description of the picture. objects: those that were labelled (`clue label`).
+    """
 
     path: Path
     title: str
     requests: tuple[PhotoRequest, ...]
+    objects: tuple[LabelledObject, ...] = ()
 
 
 def load_photographs(folder: Path) -> list[Photograph]:
     """Read the photographs of a folder. Raises PhotographsError with the reason in one line."""
+    where, rows = folder / INDEX, read_index(folder)
+    return [_photograph(folder, f"{where}: photo {n}", row) for n, row in enumerate(rows, start=1)]
+
+
+def read_index(folder: Path) -> list[Any]:
+    """The rows of a folder's photos.json, which are not checked. Raises PhotographsError."""
     index = folder / INDEX
     if not index.is_file():
         raise PhotographsError(f"{folder} has no {INDEX}: see docs/photographs.md for its layout")
@@ -67,11 +86,11 @@ def load_photographs(folder: Path) -> list[Photograph]:
     rows = content.get("photos")
     if not isinstance(rows, list) or not rows:
         raise PhotographsError(f'{index}: "photos" must be a list that is not empty')
-    return [_photograph(folder, f"{index}: photo {n}", row) for n, row in enumerate(rows, start=1)]
+    return rows
 
 
 def _photograph(folder: Path, where: str, row: Any) -> Photograph:
-    fields = _fields(where, row, need=("file", "requests"), may=("title",))
+    fields = _fields(where, row, need=("file", "requests"), may=("title", "objects"))
     name, title, rows = fields["file"], fields.get("title", ""), fields["requests"]
     if not isinstance(name, str) or not isinstance(title, str) or not isinstance(rows, list):
         raise PhotographsError(f"{where}: file and title must be text, requests a list")
@@ -82,7 +101,31 @@ def _photograph(folder: Path, where: str, row: Any) -> Photograph:
     requests = [_request(f"{where}, request {n}", r, size) for n, r in enumerate(rows, start=1)]
     if not requests:
         raise PhotographsError(f"{where}: there are no requests about it")
-    return Photograph(path, title, tuple(requests))
+    objects = labelled_objects(where, fields.get("objects", []), size)
+    return Photograph(path, title, tuple(requests), objects)
+
+
+def labelled_objects(where: str, rows: Any, size: tuple[int, int]) -> tuple[LabelledObject, ...]:
+    """Labels from JSON, [{"name", "box"}], of a picture of (width, height) pixels.
+
+    Raises PhotographsError, beginning with `where`.
+    """
+    if not isinstance(rows, list):
+        raise PhotographsError(f"{where}: objects must be a list")
+    found = []
+    for n, row in enumerate(rows, start=1):
+        here = f"{where}, object {n}"
+        fields = _fields(here, row, need=("name", "box"), may=())
+        try:
+            name = clean_text(fields["name"])
+        except ClueError as error:
+            raise PhotographsError(f"{here}: {error}") from error
+        if len(name) > MAX_NAME:
+            raise PhotographsError(
+                f"{here}: the name has {len(name)} characters, at most {MAX_NAME} are allowed"
+            )
+        found.append(LabelledObject(name, _box(here, fields["box"], size)))
+    return tuple(found)
 
 
 def _inside(folder: Path, where: str, name: str) -> Path:
