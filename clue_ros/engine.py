@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,12 @@ import numpy.typing as npt
 from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
+    Box,
     Dialogue,
     Grounding,
     NotFound,
     Question,
+    asked_about,
     clean_text,
 )
 from clue_ros.dialogue.words import named_object
@@ -45,14 +48,17 @@ from clue_ros.model.load_options import (
     check_views,
 )
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.risk import FILE, Promise, load_calibration
+from clue_ros.model.risk import FILE, Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.policies import Policy
+    from clue_ros.model.taught import Recogniser
+    from clue_ros.model.taught_replies import Judged, TaughtFinder
     from clue_ros.model.unknown_words import Unknown
+    from clue_ros.model.word_memory import Word, WordMemory
 
 __all__ = ["Clue", "Image", "View"]
 
@@ -80,6 +86,8 @@ class Clue:
         self._last: Encoded | None = None  # the image that was looked at last
         self._calibration = options.calibration
         self._folder = find_model(options.model, options.revision)
+        self._memory_folder = options.memory
+        self._recogniser: Recogniser | None = None  # of the memory as it was last used
         self.policy = options.policy
         self.max_risk = options.max_risk
 
@@ -226,9 +234,15 @@ class Clue:
         self._promise: Promise | None = None
         if max_risk is None:
             return
-        path = Path(self._calibration or self._folder / FILE).expanduser()
-        found = load_calibration(path) if self._calibration or path.is_file() else None
-        self._promise = Promise(float(max_risk), found)
+        self._promise = Promise(float(max_risk), self._own_calibration())
+
+    def _own_calibration(self) -> Calibration | None:
+        """That of the options, else the one beside the taught words, else the model's."""
+        if self._calibration is not None:
+            return load_calibration(Path(self._calibration).expanduser())
+        folders = [folder for folder in (self.memory.folder, self._folder) if folder is not None]
+        paths = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+        return load_calibration(paths[0]) if paths else None
 
     @property
     def not_promised(self) -> str:
@@ -247,6 +261,38 @@ class Clue:
             "doubtful_score": self.doubtful_score,
             "adapters": self._checkpoint.adapters_digest,
         }
+
+    @cached_property
+    def memory(self) -> WordMemory:
+        """The objects that people showed and named. Use it under no other thread's reply.
+
+        Its calls raise WordMemoryError for a folder that cannot be read, or was taught with another
+        vision tower.
+        """
+        from clue_ros.model.taught import tower_of
+        from clue_ros.model.word_memory import WordMemory, default_folder
+
+        tower, folder = tower_of(self._checkpoint), self._memory_folder
+        if folder is None:
+            folder = default_folder(tower)
+        return WordMemory(folder or None, tower)
+
+    def teach(
+        self, view: View, box: Box, name: str, *, who: str = "", instead: bool = False
+    ) -> Word:
+        """Learn what the thing in a box (pixels) is called; the word as it is known from now on.
+
+        who: shows it. instead: the box is no longer an example of another word. Raises
+        BadNameError, BadBoxError and WordMemoryError.
+        """
+        from clue_ros.model.taught import make_example
+        from clue_ros.model.word_memory import clean_name
+
+        name = clean_name(name)
+        with self._lock:
+            view = self._own(view)
+            example = make_example(view.patches, view.image, box, who)
+            return self.memory.add(name, example, instead=instead)
 
     def warm_up(self) -> None:
         """Make the first request as quick as the second: judge, ask, and point in all views once.
@@ -292,7 +338,9 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), expression)
+            view = self._own(view)
+            taught = self._taught(view, expression)
+            return self._policy.judge(view, expression) if taught is None else taught[1].estimate
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -366,20 +414,17 @@ class Clue:
         first = len(dialogue.turns) == 1
         if in_force and first and promise.trusts(reply.score, reply.ambiguity.probability):
             return reply
-        return Question(
-            this_one(reply.label),
-            (reply.box,),
-            ("yes", "no"),
-            reply.ambiguity,
-            answer_candidates=((0,), ()),
-            labels=(reply.label,),
-            confirm=True,
-            max_risk=reply.max_risk,
-        )
+        return asked_about(reply, this_one(reply.label))
 
     def _reply(self, view: View, dialogue: Dialogue, force_grounding: bool) -> Question | Grounding:
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
+        taught = self._taught(view, dialogue)
+        if taught is not None:
+            from clue_ros.model.taught_replies import reply_to
+
+            finder, judged, words = taught
+            return reply_to(finder, judged, words, force_grounding=force_grounding)
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
@@ -390,6 +435,29 @@ class Clue:
             label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
+
+    def _taught(
+        self, view: View, dialogue: Dialogue
+    ) -> tuple[TaughtFinder, Judged, tuple[str, ...]] | None:
+        """What a dialogue about taught words leaves, and these; None for one about none."""
+        memory = self.memory
+        if not memory.refresh():
+            return None
+        from clue_ros.model import taught_replies
+        from clue_ros.model.taught import Recogniser
+        from clue_ros.model.zero_shot import BaseFinder
+
+        words = taught_replies.taught_words(memory, dialogue)
+        if not words:
+            return None
+        if self._recogniser is None or self._recogniser.changes != memory.changes:
+            self._recogniser = Recogniser(memory)
+        others = BaseFinder(view.base, self._checkpoint.zero_shot)
+        finder = taught_replies.TaughtFinder(
+            memory, self._recogniser, view.patches, view.image, others
+        )
+        judged = taught_replies.judge(finder, dialogue, self.threshold, self.grid)
+        return finder, judged, tuple(word.name for word in words)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

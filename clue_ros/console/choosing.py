@@ -26,7 +26,7 @@ from clue_ros.dialogue.candidates import (
 from clue_ros.dialogue.narrowing import ANSWER_GAP, narrow
 from clue_ros.dialogue.noun_phrases import ORDINALS, Phrase, read_phrase
 from clue_ros.dialogue.places import CORNERS, SIDES, spread_axis
-from clue_ros.wrapper.colors import color_name
+from clue_ros.model.colors import color_name
 
 COLORS = (
     ("blue", "#3d9bff"),

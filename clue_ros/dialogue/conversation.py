@@ -44,6 +44,7 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
     Turn,
+    asked_about,
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, offered_answers
@@ -177,16 +178,7 @@ class Conversation:
         self._held = reply
         label = f"the {reply.label}" if reply.label else "that"
         text = say(Saying.SHOULD_I, self.language, label=label)
-        return Question(
-            text,
-            (reply.box,),
-            ("yes", "no"),
-            reply.ambiguity,
-            answer_candidates=((0,), ()),
-            labels=(reply.label,),
-            confirm=True,
-            max_risk=reply.max_risk,
-        )
+        return asked_about(reply, text)
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
@@ -348,7 +340,7 @@ def _chosen(question: Question, index: int, held: Grounding | None) -> Grounding
     """A candidate that the person has settled; its score is not known unless it was `held`."""
     label = question.labels[index] if question.labels else ""
     found = held or Grounding(question.candidates[index], label, math.nan, question.ambiguity)
-    return replace(found, confirmed=True, max_risk=question.max_risk)
+    return replace(found, confirmed=True, max_risk=question.max_risk, taught=question.taught)
 
 
 def _words_for(question: Question, index: int) -> str:

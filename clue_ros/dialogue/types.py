@@ -172,8 +172,8 @@ class Question:
     candidates: boxes in pixels of the things that it may be about. labels: what each is called,
     parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
     that each of the suggested answers means, parallel to those. Both are () where they are not
-    known. confirm: one candidate is shown, and yes or no settles whether it is meant. max_risk: as
-    of a `Grounding`.
+    known. confirm: one candidate is shown, and yes or no settles whether it is meant. max_risk and
+    taught: as of a `Grounding`.
 
     Raises ValueError where these do not fit one another.
     """
@@ -186,6 +186,7 @@ class Question:
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     confirm: bool = field(default=False, kw_only=True)
     max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -224,7 +225,8 @@ class Grounding:
     intermediate_boxes: boxes that the reply went through before the last one, in order: the first
     and the second mug of "the third mug from the left".
     confirmed: the person was shown this very box and said yes, or chose it. max_risk: the bound in
-    force on wrong boxes without a confirmation, 0..1 (`clue_ros.model.risk`); NaN: none is.
+    force on wrong boxes without a confirmation, 0..1 (`clue_ros.model.risk`); NaN: none is. taught:
+    the words of the request that a person taught (`clue_ros.model.word_memory`), by their names.
     """
 
     box: Box
@@ -234,9 +236,25 @@ class Grounding:
     intermediate_boxes: tuple[Box, ...] = ()
     confirmed: bool = field(default=False, kw_only=True)
     max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 Reply = Question | Grounding
+
+
+def asked_about(found: Grounding, text: str) -> Question:
+    """The question, in these words, whether this very box is meant: yes or no."""
+    return Question(
+        text,
+        (found.box,),
+        ("yes", "no"),
+        found.ambiguity,
+        answer_candidates=((0,), ()),
+        labels=(found.label,),
+        confirm=True,
+        max_risk=found.max_risk,
+        taught=found.taught,
+    )
 
 
 class Dialogue:

@@ -83,6 +83,14 @@ class Backbone(Protocol):
         (`clue_ros.model.details`).
         """
 
+    def fine_maps(self, picture: Array) -> tuple[Array, ...]:
+        """The stem's frozen network on a whole picture (3, h, w) in -1..1, finest map first.
+
+        `details.detailed_picture` makes the picture. Each map is (C, h / stride, w / stride), for
+        the stages of `details.fine_stages`: strides 8, 16 and 32 of EfficientNet-Lite0. Nothing for
+        a model without a stem.
+        """
+
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """Read one block's attention. features: (B or 1, N, D)."""
 

@@ -23,7 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
-from clue_ros.model.details import details_in, has_patches
+from clue_ros.model.details import details_in, fine_stages, has_patches
 from clue_ros.model.tensors import SCALE, Mapped
 
 Node = Any  # an output of the graph
@@ -237,6 +237,18 @@ def details_graph(weights: Weights, config: Any) -> openvino.Model:
         across = op.matmul(outputs[stage], columns, False, True)
         levels.append(_unit(op.matmul(rows, across, False, False), fold))
     return openvino.Model([_result("details", op.concat(levels, 1))], inputs, "details")
+
+
+def fine_maps_graph(weights: Weights, config: Any) -> openvino.Model:
+    """A picture (1, 3, h, w) in -1..1 -> `stage2`, ... (1, C, h / stride, w / stride) each.
+
+    Of the stages in `details.fine_stages`.
+    """
+    picture = _input("picture", 1, 3, -1, -1)
+    path, sizes = f"{TOWER}embeddings.patch_embedding.", config.vision_config.conv_stem
+    outputs = list(_stages(weights, path, sizes, picture))
+    found = [_result(f"stage{stage}", outputs[stage]) for stage in fine_stages(sizes)]
+    return openvino.Model(found, [picture], "fine_maps")
 
 
 def _linear(weights: Weights, name: str, hidden: Node) -> Node:

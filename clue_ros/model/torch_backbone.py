@@ -26,7 +26,7 @@ from clue_ros.model.adapters import Adapters
 from clue_ros.model.attention import attention_map, min_max
 from clue_ros.model.backbone import Array, Attention, Reader
 from clue_ros.model.config import read_config
-from clue_ros.model.conv_stem import holding
+from clue_ros.model.conv_stem import has_stem, holding
 from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.export import check_no_export
@@ -362,6 +362,16 @@ class TorchBackbone:
         details = self.model.details([torch.from_numpy(picture) for picture in detailed])
         assert details is not None
         return _array(torch.cat([levels, details], dim=1))
+
+    @with_room(2)
+    @torch.inference_mode()
+    def fine_maps(self, picture: Array) -> tuple[Array, ...]:
+        """See `Backbone`."""
+        if not has_stem(self.config.vision_config):
+            return ()
+        stem = self.model.model.model.vision_tower.embeddings.patch_embedding
+        taken = torch.from_numpy(picture).to(self.model.device, self.model.dtype)
+        return tuple(_array(found) for found in stem.fine_maps(taken))
 
     @with_room(2)
     @torch.inference_mode()

@@ -49,10 +49,10 @@ from clue_ros.dialogue.types import (
 from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
+from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
-from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.deciding import (
     ambiguity_of,
     best_scored,

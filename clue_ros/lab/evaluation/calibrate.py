@@ -194,7 +194,8 @@ class CalibrateOptions:
     output: OutputOptions
     out: Path | None = option(
         None,
-        "the model's folder, or a .json file to write; default: only the table is printed",
+        "folder of the model or of taught words, or a .json file to write; default: only the table"
+        " is printed",
         metavar="FOLDER_OR_FILE",
     )
     delta: float = option(
@@ -278,4 +279,4 @@ def calibration_path(out: Path | None) -> Path | None:
         if not out.resolve().parent.is_dir():
             raise ClueError(f"--out {out}: there is no folder {out.parent}")
         return out
-    return find_model(out) / FILE
+    return (out if out.is_dir() else find_model(out)) / FILE
