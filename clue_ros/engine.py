@@ -68,6 +68,7 @@ _NEEDS = {
     "both": "both adapters (folders detector and ivg)",
     "zero-shot": "nothing",
 }
+WORDS = "words"  # in a model's folder: the words that it was taught (`clue adapt`)
 NOT_FITTED = (
     "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
     " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
@@ -273,6 +274,8 @@ class Clue:
         from clue_ros.model.word_memory import WordMemory, default_folder
 
         tower, folder = tower_of(self._checkpoint), self._memory_folder
+        if folder is None and (self._folder / WORDS).is_dir():
+            folder = self._folder / WORDS
         if folder is None:
             folder = default_folder(tower)
         return WordMemory(folder or None, tower)

@@ -221,4 +221,6 @@ def _reviewed(path: Path) -> Photograph | None:
     width, height = image_size(picture, str(picture))
     box = Box(*kept["ref_list"][0]["bbox"]).in_pixels(width, height)
     request = PhotoRequest(clean_text(turns[0].get("text", "")), "clear", (box,))
-    return Photograph(picture, "", (request,))
+    label = kept["ref_list"][0].get("category")
+    objects = (LabelledObject(clean_text(label), box),) if label else ()
+    return Photograph(picture, "", (request,), objects)
