@@ -8,6 +8,9 @@
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
+    clue label PHOTOS                              box and name the objects on photographs
+    clue adapt PHOTOS --out M                      fit a model to one table
+    clue calibrate DATA --out M                    bound wrong boxes without a confirmation
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
     clue train base|average|detector|ivg|joint     train a stage of a model
@@ -60,6 +63,12 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
+    "adapt": Command("clue_ros.lab.adapt", "fit a model to one table from a few photographs"),
+    "calibrate": Command(
+        "clue_ros.lab.evaluation.calibrate",
+        "from when on a box needs no confirmation",
+    ),
+    "label": Command("clue_ros.lab.data.label_page", "box and name objects on photographs"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),

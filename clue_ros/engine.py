@@ -33,6 +33,7 @@ from clue_ros.dialogue.types import (
     Grounding,
     NotFound,
     Question,
+    asked_about,
     clean_text,
 )
 from clue_ros.dialogue.words import named_object
@@ -47,7 +48,7 @@ from clue_ros.model.load_options import (
     check_views,
 )
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.risk import FILE, Promise, load_calibration
+from clue_ros.model.risk import FILE, Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
@@ -66,6 +67,7 @@ _NEEDS = {
     "both": "both adapters (folders detector and ivg)",
     "zero-shot": "nothing",
 }
+WORDS = "words"  # in a model's folder: the words that it was taught (`clue adapt`)
 NOT_FITTED = (
     "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
     " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
@@ -82,8 +84,8 @@ class Clue:
         self._settings = Settings(options.threshold, options.num_views, options.doubtful_score)
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
-        own = options.calibration or find_model(options.model, options.revision) / FILE
-        self._calibration = Path(own).expanduser()
+        self._calibration = options.calibration
+        self._folder = find_model(options.model, options.revision)
         self._memory_folder = options.memory
         self.policy = options.policy
         self.max_risk = options.max_risk
@@ -110,6 +112,8 @@ class Clue:
         unfitted = (options.policy, clue.policy) == ("both", "detector")
         if unfitted and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
+        if clue.not_promised:
+            warnings.warn(clue.not_promised, ClueWarning, stacklevel=2)
         return clue
 
     @property
@@ -229,12 +233,23 @@ class Clue:
         self._promise: Promise | None = None
         if max_risk is None:
             return
-        path = self._calibration
-        calibration = load_calibration(path) if path.is_file() else None
-        self._promise = Promise(float(max_risk), calibration)
-        problem = self._promise.problem(self.decision())
-        if problem:
-            warnings.warn(f"every box is to be confirmed: {problem}", ClueWarning, stacklevel=2)
+        self._promise = Promise(float(max_risk), self._own_calibration())
+
+    def _own_calibration(self) -> Calibration | None:
+        """That of the options, else the one beside the taught words, else the model's."""
+        if self._calibration is not None:
+            return load_calibration(Path(self._calibration).expanduser())
+        folders = [folder for folder in (self.memory.folder, self._folder) if folder is not None]
+        paths = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+        return load_calibration(paths[0]) if paths else None
+
+    @property
+    def not_promised(self) -> str:
+        """Why every box is shown although `max_risk` is set, in one line; else empty."""
+        problem = self._promise.problem(self.decision()) if self._promise is not None else ""
+        if not problem:
+            return ""
+        return f"max_risk is not promised, so every box is shown and asked about: {problem}"
 
     def decision(self) -> dict[str, Any]:
         """What decides between a question and a box, for which alone a calibration holds."""
@@ -251,7 +266,10 @@ class Clue:
         from clue_ros.model.taught import open_memory
         from clue_ros.model.taught_replies import TaughtWords
 
-        return TaughtWords(open_memory(self._memory_folder, self._checkpoint.base))
+        folder = self._memory_folder
+        if folder is None and (self._folder / WORDS).is_dir():
+            folder = self._folder / WORDS
+        return TaughtWords(open_memory(folder, self._checkpoint.base))
 
     @property
     def memory(self) -> WordMemory:
@@ -399,16 +417,7 @@ class Clue:
         first = len(dialogue.turns) == 1
         if in_force and first and promise.trusts(reply.score, reply.ambiguity.probability):
             return reply
-        return Question(
-            this_one(reply.label),
-            (reply.box,),
-            ("yes", "no"),
-            reply.ambiguity,
-            answer_candidates=((0,), ()),
-            labels=(reply.label,),
-            confirm=True,
-            max_risk=reply.max_risk,
-        )
+        return asked_about(reply, this_one(reply.label))
 
     def _reply(self, view: View, dialogue: Dialogue, force_grounding: bool) -> Question | Grounding:
         from clue_ros.model.unknown_words import UNSURE, unknown_words

@@ -214,6 +214,7 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
             "text": reply.text,
             "candidates": [_rounded(box.as_list()) for box in reply.candidates],
             "suggested_answers": list(reply.suggested_answers),
+            "confirm": reply.confirm,
         }
         if isinstance(reply, NotFound):
             row["missing"] = reply.missing
@@ -226,6 +227,8 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
             "label": reply.label,
             "score": _number(reply.score),
             "intermediate_boxes": [_rounded(box.as_list()) for box in reply.intermediate_boxes],
+            "confirmed": reply.confirmed,
+            "max_risk": _number(reply.max_risk),
         }
         if masks:
             row["mask"] = run_lengths(masks[0])

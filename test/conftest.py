@@ -133,7 +133,7 @@ def settings_as_loaded() -> Iterator[None]:
     for clue, policy, fusion in LOADED:
         clue.checkpoint.fusion = fusion
         clue.policy = policy
-        clue.threshold = clue.num_views = clue.doubtful_score = None
+        clue.threshold = clue.num_views = clue.doubtful_score = clue.max_risk = None
 
 
 @pytest.fixture

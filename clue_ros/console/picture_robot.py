@@ -158,7 +158,11 @@ class PictureRobot:
             elif name == "policy" and isinstance(clue, Clue):
                 clue.policy = value
             elif name == "threshold":
-                clue.threshold = _threshold(value)
+                clue.threshold = _share(name, value)
+            elif name == "max_risk" and isinstance(clue, Clue):
+                clue.max_risk = _share(name, value)
+                if clue.not_promised:
+                    self._page.show_notice(clue.not_promised)
             else:
                 raise ClueError(f"there is no setting {name!r}")
         self._show_options()
@@ -310,6 +314,10 @@ class PictureRobot:
             about = "Ask from this probability on; empty: the model's own."
             value = f"{clue.threshold:g}"
             options.append(Option("threshold", value, about, minimum=0.0, maximum=1.0))
+        if isinstance(clue, Clue):
+            about = "Share of wrong boxes without a confirmation that is allowed; empty: no bound."
+            value = "" if clue.max_risk is None else f"{clue.max_risk:g}"
+            options.append(Option("max_risk", value, about, minimum=0.0, maximum=0.99))
         self._page.show_options(options)
 
     def _show_diagnostics(self) -> None:
@@ -364,8 +372,8 @@ def _scores(question: Question) -> tuple[float, ...]:
     return tuple(float(peaks.get(box, np.nan)) for box in question.candidates)
 
 
-def _threshold(value: str) -> float | None:
+def _share(name: str, value: str) -> float | None:
     try:
         return float(value) if value.strip() else None
     except ValueError as error:
-        raise ClueError(f"the threshold must be a number from 0 to 1, not {value!r}") from error
+        raise ClueError(f"the {name} must be a number from 0 to 1, not {value!r}") from error

@@ -44,6 +44,7 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
     Turn,
+    asked_about,
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, offered_answers
@@ -177,16 +178,7 @@ class Conversation:
         self._held = reply
         label = f"the {reply.label}" if reply.label else "that"
         text = say(Saying.SHOULD_I, self.language, label=label)
-        return Question(
-            text,
-            (reply.box,),
-            ("yes", "no"),
-            reply.ambiguity,
-            answer_candidates=((0,), ()),
-            labels=(reply.label,),
-            confirm=True,
-            max_risk=reply.max_risk,
-        )
+        return asked_about(reply, text)
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:

@@ -242,6 +242,21 @@ class Grounding:
 Reply = Question | Grounding
 
 
+def asked_about(found: Grounding, text: str) -> Question:
+    """The question, in these words, whether this very box is meant: yes or no."""
+    return Question(
+        text,
+        (found.box,),
+        ("yes", "no"),
+        found.ambiguity,
+        answer_candidates=((0,), ()),
+        labels=(found.label,),
+        confirm=True,
+        max_risk=found.max_risk,
+        taught=found.taught,
+    )
+
+
 class Dialogue:
     """A request, then questions and answers. `turns` begins with the request.
 

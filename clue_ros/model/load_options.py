@@ -46,10 +46,11 @@ class LoadOptions:
             model's own.
         max_risk: share of requests that may end in a wrong box without a confirmation, above 0 and
             below 1; None: no bound (`clue_ros.model.risk`).
-        calibration: the file of `clue calibrate` that supports it; None: calibration.json in the
-            model's folder, if it is there.
+        calibration: the file of `clue calibrate` that supports it; None: calibration.json beside
+            the taught words, or else in the model's folder, if it is there.
         memory: the folder of the objects that people showed and named
-            (`clue_ros.model.word_memory`); None: the user's own; "": kept while the program runs.
+            (`clue_ros.model.word_memory`); None: folder words of the model, or
+            else the user's own; "": kept while the program runs.
         candidates: of "wrapper" alone, sources of boxes or lines that name them
             (`clue_ros.wrapper.sources`).
         language_model: of "wrapper" alone, a hub id, a folder or a GGUF file; None: rules choose.

@@ -282,6 +282,8 @@ def grounding_msg(
             )
             for turn, stamp in turns
         ],
+        confirmed=grounding.confirmed,
+        max_risk=grounding.max_risk,
     )
 
 

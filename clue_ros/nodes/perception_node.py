@@ -153,6 +153,7 @@ class PerceptionNode(ManagedNode):
                 ivg=self.value("ivg") or None,
                 mask_decoder=self.value("mask_decoder") or None,
                 policy=self.value("policy"),
+                calibration=self.value("calibration") or None,
                 candidates=self._candidates,
                 language_model=self.value("language_model") or None if wraps else None,
             )
@@ -246,6 +247,11 @@ class PerceptionNode(ManagedNode):
         if self.value("model") != WRAPPER:  # which decides for itself
             clue.policy = self.value("policy")
             clue.num_views = self.value("num_views") or None
+            max_risk = self.value("max_risk") or None
+            if max_risk != clue.max_risk:
+                clue.max_risk = max_risk
+                if clue.not_promised:
+                    self.get_logger().warning(clue.not_promised)
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
         return Limits(

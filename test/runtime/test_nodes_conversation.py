@@ -330,7 +330,8 @@ def test_in_doubt_the_box_is_confirmed_before_the_robot_points() -> None:
     assert asked.suggested_answers == ("yes", "no")
     assert conversation.reply(asked) == Ask(asked)
     assert conversation.questions == 1
-    assert conversation.answer("yes please") == Outcome("NONE", grounding=GROUNDING)
+    confirmed = replace(GROUNDING, confirmed=True)
+    assert conversation.answer("yes please") == Outcome("NONE", grounding=confirmed)
 
 
 def test_no_to_that_ends_the_dialogue() -> None:

@@ -100,6 +100,16 @@ class PolicyOptions(DetectorModelOptions):
         "score of the first view's box up to which the other views are looked at, 1: always;"
         " default: the model's",
     )
+    max_risk: float | None = option(
+        None,
+        "share of requests that may end in a wrong box without a confirmation; default: no bound",
+        metavar="SHARE",
+    )
+    calibration: str | None = option(
+        None,
+        "file of `clue calibrate` that supports it; default: the model's",
+        metavar="FILE.json",
+    )
 
     candidates: tuple[str, ...] = option(
         (),

@@ -5,6 +5,9 @@ an ambiguous one a question, and to a request for an absent object the sentence 
 box is firm when its score is at least 0.5. Two probabilities are evaluated too: the score of a box
 as a prediction that it is right, and the probability of ambiguity as one that the request is
 ambiguous.
+
+Then every dialogue is held to its end with a person who knows the object: yes or no to "this one?",
+the candidate that shows it to "which one?", "none of them" where none does.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.conversation import Conversation, Outcome, Step, Think
 from clue_ros.dialogue.grounder import Grounder
-from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
-from clue_ros.errors import BadImageError, ClueError
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.errors import BadImageError, ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
@@ -38,7 +42,7 @@ from clue_ros.model.loading import demo_folder
 
 """A box with at least this score counts as firm."""
 
-POINTS, ASKS, NOT_THERE = "points", "asks", "not there"
+POINTS, ASKS, NOT_THERE, CONFIRMS = "points", "asks", "not there", "confirms"
 _RIGHT = {"clear": POINTS, "ambiguous": ASKS, "absent": NOT_THERE}
 
 
@@ -46,10 +50,12 @@ _RIGHT = {"clear": POINTS, "ambiguous": ASKS, "absent": NOT_THERE}
 class PhotoReply:
     """The reply to one request about one photograph.
 
-    did: POINTS, ASKS or NOT_THERE. probability: of ambiguity, 0..1, by the policy. said: the
-    question, or the sentence that nothing was found; "" where it points. box (pixels), score (0..1)
-    and hit (whether the box has an IoU of 0.5 with a true one): None unless it points. forced_*:
-    the same when a question is forbidden, for clear requests only.
+    did: POINTS, CONFIRMS ("this one?"), ASKS or NOT_THERE. probability: of ambiguity, 0..1, by the
+    policy. said: the question, or the sentence that nothing was found; "" where it points. box
+    (pixels) and hit (whether the box has an IoU of 0.5 with a true one): None unless it points or
+    confirms; score (0..1): None unless it points. forced_*: the same when a question is forbidden,
+    for clear requests only. questions: of the whole dialogue. unconfirmed: whether the dialogue
+    ended in a wrong box without a confirmation.
     """
 
     image: str
@@ -64,11 +70,23 @@ class PhotoReply:
     forced_box: list[float] | None = None
     forced_score: float | None = None
     forced_hit: bool | None = None
+    questions: int = 0
+    unconfirmed: bool = False
 
     @property
     def right(self) -> bool:
         """Whether this was the right reply."""
         return self.did == _RIGHT[self.truth] and self.hit is not False
+
+    @property
+    def right_after_yes(self) -> bool:
+        """Whether it was right, or asked "this one?" about an object that is meant."""
+        return self.right or (self.did == CONFIRMS and self.hit is True)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it points, and that is not the right reply."""
+        return self.did == POINTS and not self.right
 
     @property
     def firm(self) -> bool:
@@ -104,8 +122,11 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
     found: dict[str, Any] = {"did": POINTS}
     if isinstance(reply, Question):
         found = {"did": NOT_THERE if isinstance(reply, NotFound) else ASKS, "said": reply.text}
+        if reply.confirm:
+            found |= {"did": CONFIRMS, **_shown(reply.candidates[0], request)}
     else:
         found |= _pointed(reply, request)
+    found |= _dialogue(clue, view, request)
     if request.truth == "clear":
         if isinstance(reply, Question):
             forced = clue.reply(view, Dialogue(request.text), force_grounding=True)
@@ -116,19 +137,55 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
 
 
 def _pointed(reply: Grounding, request: PhotoRequest) -> dict[str, Any]:
+    # A product of shares may exceed 1 by a rounding.
+    return {**_shown(reply.box, request), "score": min(1.0, float(reply.score))}
+
+
+def _shown(box: Box, request: PhotoRequest) -> dict[str, Any]:
     return {
-        "box": [round(side, 1) for side in reply.box.as_list()],
-        "score": min(1.0, float(reply.score)),  # a product of shares may exceed 1 by a rounding
-        "hit": any(reply.box.iou(true) >= MIN_IOU for true in request.boxes),
+        "box": [round(side, 1) for side in box.as_list()],
+        "hit": any(box.iou(true) >= MIN_IOU for true in request.boxes),
     }
+
+
+def _dialogue(clue: Grounder[Any], view: Any, request: PhotoRequest) -> dict[str, Any]:
+    """Hold the dialogue with a person who means the first true box."""
+    target = request.boxes[0] if request.boxes else None
+    try:
+        conversation = Conversation(request.text)
+    except NothingWantedError:  # "stop", say: no robot asks or points
+        return {}
+    step: Step = conversation.think()
+    while not isinstance(step, Outcome):
+        if isinstance(step, Think):
+            reply = clue.reply(view, conversation.dialogue, force_grounding=step.force)
+            step = conversation.reply(conversation.hold(reply))
+        else:
+            step = _answered(conversation, step.question, target)
+    asked, found = conversation.questions, step.grounding
+    if found is None or found.confirmed:
+        return {"questions": asked}
+    guessed = request.truth == "ambiguous" and asked == 0
+    missed = target is None or found.box.iou(target) < MIN_IOU
+    return {"questions": asked, "unconfirmed": guessed or missed}
+
+
+def _answered(conversation: Conversation, question: Question, target: Box | None) -> Step:
+    hits = [0.0 if target is None else box.iou(target) for box in question.candidates]
+    best = max(range(len(hits)), key=hits.__getitem__, default=None)
+    if best is not None and hits[best] >= MIN_IOU:
+        return conversation.answer("yes") if question.confirm else conversation.choose(best)
+    return conversation.answer("no" if question.confirm else "none of them")
 
 
 def behaviour(replies: Sequence[PhotoReply]) -> dict[str, float | int]:
     """Shares of the replies that did something; NaN of no replies.
 
-    points, asks, not_there: the kind of reply. unsure: a question, or "not there". points_firmly: a
+    points, asks, confirms, not_there: the kind of reply. unsure: all but a box. points_firmly: a
     firm box. firmly_wrong: a firm box where it was not the right reply. firmly_one_of_several: a
-    firm box at one of the objects that an ambiguous request means.
+    firm box at one of the objects that an ambiguous request means. right_after_yes: right, or a
+    "this one?" that is answered by yes. unconfirmed: the dialogue ended in a wrong box without a
+    confirmation. questions: mean number of questions of the dialogues.
     """
 
     def share(belongs: Callable[[PhotoReply], bool]) -> float:
@@ -144,6 +201,10 @@ def behaviour(replies: Sequence[PhotoReply]) -> dict[str, float | int]:
         "asks": share(lambda r: r.did == ASKS),
         "not_there": share(lambda r: r.did == NOT_THERE),
         "unsure": share(lambda r: r.did != POINTS),
+        "confirms": share(lambda r: r.did == CONFIRMS),
+        "right_after_yes": share(lambda r: r.right_after_yes),
+        "unconfirmed": share(lambda r: r.unconfirmed),
+        "questions": ratio(sum(r.questions for r in replies), len(replies)),
     }
 
 
@@ -203,6 +264,7 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
     n = int(everything["n"])
     wrong = round(float(everything["firmly_wrong"]) * n)
     low, high = wilson(wrong, n)
+    unconfirmed = round(float(everything["unconfirmed"]) * n)
     done: list[list[Cell]] = [[name, *figures[name].values()] for name in ("all", *TRUTHS)]
     heads = ("requests", *(key.replace("_", " ") for key in everything))
     scores: list[list[Cell]] = [
@@ -216,6 +278,8 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
         table(heads, done, markdown=markdown),
         f"firm (score {FIRM} or more) and wrong: {wrong} of {n}, "
         f"{wrong / n:.3f} ({low:.3f} to {high:.3f})",
+        f"dialogues that end in a wrong box without a confirmation: {unconfirmed} of {n}, "
+        f"{unconfirmed / n:.3f}; questions a request: {everything['questions']:.2f}",
         table(of_score, scores, markdown=markdown),
         table(of_ambiguity, asked, markdown=markdown),
     )
