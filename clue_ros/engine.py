@@ -67,7 +67,6 @@ _NEEDS = {
     "both": "both adapters (folders detector and ivg)",
     "zero-shot": "nothing",
 }
-WORDS = "words"  # in a model's folder: the words that it was taught (`clue adapt`)
 NOT_FITTED = (
     "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
     " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
@@ -266,10 +265,7 @@ class Clue:
         from clue_ros.model.taught import open_memory
         from clue_ros.model.taught_replies import TaughtWords
 
-        folder = self._memory_folder
-        if folder is None and (self._folder / WORDS).is_dir():
-            folder = self._folder / WORDS
-        return TaughtWords(open_memory(folder, self._checkpoint.base))
+        return TaughtWords(open_memory(self._memory_folder, self._folder))
 
     @property
     def memory(self) -> WordMemory:

@@ -6,9 +6,10 @@ A word's classifier is fitted in closed form, as soon as an example is there. Wi
 example's patches, and the mean u and the covariance S of all patches that were ever stored, its
 direction is (S + RIDGE I)^-1 (m - u): linear discriminant analysis with a shrunk covariance, which
 is ridge regression on the classes' means (Hastie, Tibshirani and Friedman, 2009, section 4.3;
-Hariharan and others, 2012, for objects in pictures). A word has the mean of its examples'
-directions, scaled so that u scores 0 and the examples' mean 1. All words share S, so one product of
-matrices scores them all.
+Hariharan and others, 2012, for objects in pictures). The words' own means are among what S is of:
+each is a negative of all others, and its own only shortens its direction. A word has the mean of
+its examples' directions, scaled so that u scores 0 and the examples' mean 1. All words share S, so
+one product of matrices scores them all.
 
 The frozen features are those of a convolutional stem at the picture's own aspect, or a vision
 tower's tokens where a model has no stem.
@@ -33,7 +34,7 @@ from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
 from clue_ros.model.details import detailed_picture, fine_side
-from clue_ros.model.loading import read_weights
+from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.word_memory import (
     Example,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 # Chosen on rendered scenes of world "table" (`clue data tabletop`) and on five photographs.
 RIDGE = 0.02
 FINER_LESS = 0.5  # weight of the finest map beside the others
+COLOR = 1.0  # weight of a patch's colour beside its features
+OTHERS = 0.5  # weight of the other words' means beside all that lies around
 INNER = 0.3  # of a box's sides, left out at its edges: the patches there are half background
 MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
@@ -61,6 +64,7 @@ SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
 OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
 NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
+WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
 THUMBNAIL = 96  # pixels of its longer side
 MARGIN = 0.2  # of the box's sides, shown around it in a thumbnail
 _TOWER = "vision_tower."
@@ -106,11 +110,10 @@ def patches_of(
 
     look: gives the vision tower's (1, N, D) of it, where a model has no stem.
     """
-    height, width = image.shape[:2]
     sizes = getattr(checkpoint.backbone.config.vision_config, "conv_stem", None)
     if sizes is None:
         tokens = look(image)[0].reshape(checkpoint.grid, checkpoint.grid, -1)
-        return Patches(_unit(tokens.astype(np.float32)), width, height)
+        return _with_colors(_unit(tokens.astype(np.float32)), image)
     picture = detailed_picture(image, fine_side(sizes))
     maps = checkpoint.backbone.fine_maps(picture)
     middle = min(1, len(maps) - 1)  # the resolution of the features: stride 16
@@ -123,7 +126,17 @@ def patches_of(
             planes = [cv2.resize(plane, size, interpolation=how) for plane in found]
             level = np.stack(planes, -1)
         parts.append(_unit(level) * np.float32(FINER_LESS if place < middle else 1))
-    return Patches(_unit(np.concatenate(parts, -1)), width, height)
+    return _with_colors(_unit(np.concatenate(parts, -1)), image)
+
+
+def _with_colors(values: Array, image: npt.NDArray[np.uint8]) -> Patches:
+    """Features (rows, columns, C), and each patch's mean colour, which they hardly tell."""
+    rows, columns, _ = values.shape
+    means = cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
+    colors = cv2.cvtColor(means.astype(np.float32) / 255, cv2.COLOR_RGB2Lab) / np.float32(100)
+    colors[..., 0] -= np.float32(0.5)
+    whole = _unit(np.concatenate([values, colors * np.float32(COLOR)], -1))
+    return Patches(whole, image.shape[1], image.shape[0])
 
 
 def tower_of(base: Path) -> str:
@@ -144,13 +157,16 @@ def tower_of(base: Path) -> str:
     return whole.hexdigest()
 
 
-def open_memory(folder: str | Path | None, base: Path) -> WordMemory:
-    """The memory of a base model's folder in another folder; None: the user's own; "": in none.
+def open_memory(folder: str | Path | None, model: Path) -> WordMemory:
+    """The memory in a folder, for the model in another one.
 
-    Raises WordMemoryError and ModelError.
+    folder: None: that of the model (WORDS), if it has one, else the user's own; "": in none. Raises
+    WordMemoryError and ModelError.
     """
-    tower = tower_of(base)
-    return WordMemory(default_folder(tower) if folder is None else folder or None, tower)
+    tower = tower_of(find_base(model))
+    if folder is None:
+        folder = model / WORDS if (model / WORDS).is_dir() else default_folder(tower)
+    return WordMemory(folder or None, tower)
 
 
 def make_example(
@@ -239,11 +255,13 @@ class Recogniser:
         centred = stored - middle
         covariance = centred.T @ centred / len(stored) + RIDGE * np.eye(len(middle))
         offsets = (means - middle).astype(np.float64)
-        directions = np.linalg.solve(covariance, offsets.T).T
         self._own = np.array(owners)
         count = len(self.words)
         shares = (self._own == np.arange(count)[:, None]) / np.bincount(self._own)[:, None]
-        mean_offsets, summed = shares @ offsets, shares @ directions
+        mean_offsets = shares @ offsets
+        covariance += OTHERS / count * mean_offsets.T @ mean_offsets
+        directions = np.linalg.solve(covariance, offsets.T).T
+        summed = shares @ directions
         self._weights, self._bias = _scaled(summed, mean_offsets, middle)
         self._each, self._each_bias = _scaled(directions, offsets, middle)
 
