@@ -23,7 +23,6 @@ from clue_msgs.msg import (
     GroundedObject,
     GroundingResult,
 )
-from clue_msgs.srv import AnswerClarification
 from geometry_msgs.msg import Point, Quaternion, Vector3
 from sensor_msgs.msg import Image, RegionOfInterest
 from std_msgs.msg import Header
@@ -284,6 +283,7 @@ def grounding_msg(
         ],
         confirmed=grounding.confirmed,
         max_risk=grounding.max_risk,
+        taught_names=list(grounding.taught),
     )
 
 
@@ -292,7 +292,6 @@ def fail(response: Any, code: str, message: str) -> Any:
 
     The interfaces share one list of codes; any other (CLUE_ERROR) becomes MODEL_ERROR.
     """
-    codes = AnswerClarification.Response
-    response.error_code = int(getattr(codes, code, codes.MODEL_ERROR))
+    response.error_code = int(getattr(response, code, response.MODEL_ERROR))
     response.error_msg = message
     return response

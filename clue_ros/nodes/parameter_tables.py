@@ -125,6 +125,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         change=Change.UNCONFIGURED,
     ),
     Parameter(
+        "memory",
+        "",
+        "The folder of the objects that people showed and named (docs/your-table.md); empty: the"
+        " one in the model's folder, else the user's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
         "autostart",
         False,
         "Configure and activate at start; the launch file sets it. False: wait for a manager.",

@@ -44,6 +44,7 @@ from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.publishers import Feedback, Publishers, StatePublisher, TurnLog
 from clue_ros.nodes.recorder import DialogueRecorder, Recorder
+from clue_ros.nodes.teaching import Teaching
 from clue_ros.nodes.topics import Perception
 from clue_ros.wrapper import WRAPPER
 
@@ -97,6 +98,15 @@ class PerceptionNode(ManagedNode):
         Perception.ANSWER.serve(self, self._on_answer, **group)
         self._action = Perception.GROUND_WITH_DIALOGUE.serve(
             self, self._on_goal, self._on_cancel, result_timeout=RESULT_TIMEOUT, **group
+        )
+        self._teaching = Teaching(
+            self,
+            self._worker,
+            executor,
+            clue=lambda: self._clue,
+            newest=lambda: self._camera.newest(self.value("max_image_age")),
+            refusal=self._slot.refusal,
+            **group,
         )
         Reporter(self, self._slot, self._camera, self._health, self._recorder, lambda: self._clue)
         if self.value("autostart"):
@@ -154,6 +164,7 @@ class PerceptionNode(ManagedNode):
                 mask_decoder=self.value("mask_decoder") or None,
                 policy=self.value("policy"),
                 calibration=self.value("calibration") or None,
+                memory=self.value("memory") or None,
                 candidates=self._candidates,
                 language_model=self.value("language_model") or None if wraps else None,
             )
@@ -199,6 +210,7 @@ class PerceptionNode(ManagedNode):
     def end(self) -> None:
         """Leave the camera."""
         self._outputs.objects.clear()
+        self._teaching.clear()
         self._camera.close()
 
     def free(self) -> None:
@@ -297,6 +309,7 @@ class PerceptionNode(ManagedNode):
             self._close(session)
         if outcome.grounding is not None:
             self._health.groundings += 1
+            self._teaching.pointed(session.frame, outcome.grounding)
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
@@ -433,6 +446,7 @@ class PerceptionNode(ManagedNode):
             question = response.question = session.question_msg(result, one_shot=True)
             self._outputs.objects.show(question.header, question.candidates, candidates=True)
         elif result.grounding is not None:
+            self._teaching.pointed(session.frame, result.grounding)
             grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
             self._outputs.objects.show(grounding.header, [grounding.target], candidates=False)
         else:

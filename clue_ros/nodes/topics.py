@@ -202,6 +202,9 @@ class Perception:
     DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TEACH = Service("teach", "clue_msgs/srv/TeachObject", REQUESTS)
+    FORGET = Service("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
+    LIST_OBJECTS = Service("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
     GROUND_WITH_DIALOGUE = Action(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

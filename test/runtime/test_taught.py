@@ -164,7 +164,8 @@ def test_a_name_that_is_none_is_refused(name: str, words: str, memory: WordMemor
 )
 def test_any_name_has_a_file_of_its_own(name: str, tmp_path: Path) -> None:
     words = WordMemory(tmp_path / "words", "tower")
-    taught = [words.add(each, shown(1, 3, 4, n)).name for n, each in enumerate((name, "a", "a-b"))]
+    names = (name, "a", "a-b")
+    taught = [words.add(each, shown(1, 3, 4, n)).name for n, each in enumerate(names, start=1)]
     assert set(WordMemory(tmp_path / "words", "tower").words) == set(taught)
     assert [path.name for path in tmp_path.iterdir()] == ["words"]
 
@@ -277,7 +278,7 @@ def picture(*things: tuple[tuple[int, int, int], int, int]) -> Pixels:
         cv2.rectangle(image, (x, y), (x + 59, y + 59), color, -1)
         for stripe in range(4, 60, 12):
             cv2.rectangle(image, (x + stripe, y + 6), (x + stripe + 4, y + 53), (250, 250, 250), -1)
-    return image
+    return np.asarray(image, np.uint8)
 
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
