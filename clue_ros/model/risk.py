@@ -149,9 +149,9 @@ def supported(n: int, delta: float | None) -> float:
 
 
 def pooled(features: Any) -> Floats:
-    """A picture's features (1, N, D) as one vector (2 D,): over its patches the means, the maxima."""
+    """A picture's features (1, N, D) as one vector (2 D,): means over its patches, then maxima."""
     patches = np.asarray(features, dtype=np.float64)[0]
-    return np.concatenate([patches.mean(0), patches.max(0)]).round(2)
+    return np.asarray(np.concatenate([patches.mean(0), patches.max(0)]).round(2))
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,8 @@ class Calibration:
     @cached_property
     def _halves(self) -> Floats:
         """(2, m, D): means and maxima of the pictures."""
-        return np.array(self.pictures).reshape(len(self.pictures), 2, -1).swapaxes(0, 1)
+        halves = np.array(self.pictures).reshape(len(self.pictures), 2, -1)
+        return np.asarray(halves.swapaxes(0, 1))
 
     @cached_property
     def _farthest(self) -> Floats:

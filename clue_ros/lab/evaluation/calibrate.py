@@ -192,12 +192,13 @@ def as_text(
         for row in found
     ]
     blocks = [f"{n} labelled requests", table(heads, cells, markdown=markdown)]
-    if halves:
-        names = "max risk", "kept on the other half", "half was enough", "wrong", "pointed at"
-        blocks.append(table(names, [list(row.values()) for row in halves], markdown=markdown))
-    if elsewhere:
-        names = "other pictures", "number", "unknown"
-        blocks.append(table(names, [list(row.values()) for row in elsewhere], markdown=markdown))
+    more = (
+        (("max risk", "kept on the other half", "half was enough", "wrong", "pointed at"), halves),
+        (("other pictures", "number", "unknown"), elsewhere),
+    )
+    for names, lines in more:
+        if lines:
+            blocks.append(table(names, [list(row.values()) for row in lines], markdown=markdown))
     return "\n\n".join(blocks)
 
 
