@@ -3,6 +3,7 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue teach IMAGE --box X0 Y0 X1 Y1 --name N    show an object and say what it is called
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
@@ -54,6 +55,7 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "teach": Command("clue_ros.teach", "show an object and say what it is called"),
     "demo-page": Command(
         "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
     ),

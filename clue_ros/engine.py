@@ -55,8 +55,7 @@ from clue_ros.requirements import missing
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.policies import Policy
-    from clue_ros.model.taught import Recogniser
-    from clue_ros.model.taught_replies import Judged, TaughtFinder
+    from clue_ros.model.taught_replies import Judged, TaughtWords
     from clue_ros.model.unknown_words import Unknown
     from clue_ros.model.word_memory import Word, WordMemory
 
@@ -68,7 +67,6 @@ _NEEDS = {
     "both": "both adapters (folders detector and ivg)",
     "zero-shot": "nothing",
 }
-WORDS = "words"  # in a model's folder: the words that it was taught (`clue adapt`)
 NOT_FITTED = (
     "policy 'both' was not fitted for these adapters (no fusion.json): the detector alone decides."
     " Fit it with `clue train policy`, or name policy 'detector' or 'decoder'"
@@ -88,7 +86,6 @@ class Clue:
         self._calibration = options.calibration
         self._folder = find_model(options.model, options.revision)
         self._memory_folder = options.memory
-        self._recogniser: Recogniser | None = None  # of the memory as it was last used
         self.policy = options.policy
         self.max_risk = options.max_risk
 
@@ -264,21 +261,20 @@ class Clue:
         }
 
     @cached_property
+    def _taught_words(self) -> TaughtWords:
+        from clue_ros.model.taught import open_memory
+        from clue_ros.model.taught_replies import TaughtWords
+
+        return TaughtWords(open_memory(self._memory_folder, self._folder))
+
+    @property
     def memory(self) -> WordMemory:
-        """The objects that people showed and named. Use it under no other thread's reply.
+        """The objects that people showed and named (`teach`).
 
-        Its calls raise WordMemoryError for a folder that cannot be read, or was taught with another
-        vision tower.
+        Raises WordMemoryError for a folder that cannot be read, or was taught with another vision
+        tower.
         """
-        from clue_ros.model.taught import tower_of
-        from clue_ros.model.word_memory import WordMemory, default_folder
-
-        tower, folder = tower_of(self._checkpoint), self._memory_folder
-        if folder is None and (self._folder / WORDS).is_dir():
-            folder = self._folder / WORDS
-        if folder is None:
-            folder = default_folder(tower)
-        return WordMemory(folder or None, tower)
+        return self._taught_words.memory
 
     def teach(
         self, view: View, box: Box, name: str, *, who: str = "", instead: bool = False
@@ -343,7 +339,7 @@ class Clue:
         with self._lock:
             view = self._own(view)
             taught = self._taught(view, expression)
-            return self._policy.judge(view, expression) if taught is None else taught[1].estimate
+            return self._policy.judge(view, expression) if taught is None else taught.estimate
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -426,8 +422,7 @@ class Clue:
         if taught is not None:
             from clue_ros.model.taught_replies import reply_to
 
-            finder, judged, words = taught
-            return reply_to(finder, judged, words, force_grounding=force_grounding)
+            return reply_to(taught, force_grounding=force_grounding)
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
@@ -439,28 +434,18 @@ class Clue:
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
 
-    def _taught(
-        self, view: View, dialogue: Dialogue
-    ) -> tuple[TaughtFinder, Judged, tuple[str, ...]] | None:
-        """What a dialogue about taught words leaves, and these; None for one about none."""
-        memory = self.memory
-        if not memory.refresh():
-            return None
-        from clue_ros.model import taught_replies
-        from clue_ros.model.taught import Recogniser
+    def _taught(self, view: View, dialogue: Dialogue) -> Judged | None:
+        """What a dialogue about taught words leaves; None for one about none."""
         from clue_ros.model.zero_shot import BaseFinder
 
-        words = taught_replies.taught_words(memory, dialogue)
-        if not words:
-            return None
-        if self._recogniser is None or self._recogniser.changes != memory.changes:
-            self._recogniser = Recogniser(memory)
-        others = BaseFinder(view.base, self._checkpoint.zero_shot)
-        finder = taught_replies.TaughtFinder(
-            memory, self._recogniser, view.patches, view.image, others
+        return self._taught_words.judge(
+            dialogue,
+            view.image,
+            lambda: view.patches,
+            lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
+            self.threshold,
+            self.grid,
         )
-        judged = taught_replies.judge(finder, dialogue, self.threshold, self.grid)
-        return finder, judged, tuple(word.name for word in words)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import ClueError, ModelError
@@ -16,6 +16,9 @@ from clue_ros.model.loading import add_model_argument
 from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper import WRAPPER
+
+if TYPE_CHECKING:
+    from clue_ros.model.word_memory import WordMemory
 
 DEFAULT_CANDIDATES = "base:household"
 # What only CLUE's own model takes. A wrapper decides for itself, so it ignores the policy.
@@ -71,6 +74,11 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="with --model wrapper, who chooses among the boxes: a hub id, a folder, a .gguf file,"
         " or an adapter of `clue train wrapper`, folder or hub id (default: rules)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="DIR",
+        help="the objects that people showed and named (default: the user's own; '': none)",
     )
 
 
@@ -133,6 +141,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         calibration=given.get("calibration"),
         candidates=args.candidates,
         language_model=args.language_model,
+        memory=args.memory,
     )
 
 
@@ -165,7 +174,18 @@ def load_grounder(model: str | Path | LoadOptions, **settings: Any) -> RobotGrou
         dtype=options.dtype,
         quantization=options.quantization,
         threshold=options.threshold,
+        memory=options.memory,
     )
+
+
+def memory_of(options: LoadOptions) -> WordMemory:
+    """The word memory that options mean, without loading the model. Raises ClueError."""
+    from clue_ros.model.loading import DEFAULT_MODEL, find_model
+    from clue_ros.model.taught import open_memory
+
+    of_wrapper = str(options.model) == WRAPPER
+    model = DEFAULT_MODEL if of_wrapper else options.model
+    return open_memory(options.memory, find_model(model, options.revision))
 
 
 def has_checkpoint(grounder: object) -> bool:

@@ -33,7 +33,7 @@ from PIL import Image
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.dialogue.words import named_object
 from clue_ros.drawing import draw
-from clue_ros.engine import WORDS, Clue
+from clue_ros.engine import Clue
 from clue_ros.errors import BadBoxError, BadImageError, BadNameError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import LabelledObject, Photograph, load_requests
@@ -48,7 +48,7 @@ from clue_ros.model.fusion import Fusion, log_odds, save_fusion
 from clue_ros.model.load_options import check_max_risk
 from clue_ros.model.loading import DEFAULT_MODEL, find_model, read_json, write_json
 from clue_ros.model.risk import DELTA, FILE, Calibration, Promise, save_calibration
-from clue_ros.model.taught import make_example
+from clue_ros.model.taught import WORDS, make_example
 from clue_ros.model.word_memory import Example, WordMemory
 
 JOURNAL = ".adapt.jsonl"

@@ -6,9 +6,10 @@ A word's classifier is fitted in closed form, as soon as an example is there. Wi
 example's patches, and the mean u and the covariance S of all patches that were ever stored, its
 direction is (S + RIDGE I)^-1 (m - u): linear discriminant analysis with a shrunk covariance, which
 is ridge regression on the classes' means (Hastie, Tibshirani and Friedman, 2009, section 4.3;
-Hariharan and others, 2012, for objects in pictures). A word has the mean of its examples'
-directions, scaled so that u scores 0 and the examples' mean 1. All words share S, so one product of
-matrices scores them all.
+Hariharan and others, 2012, for objects in pictures). The words' own means are among what S is of:
+each is a negative of all others, and its own only shortens its direction. A word has the mean of
+its examples' directions, scaled so that u scores 0 and the examples' mean 1. All words share S, so
+one product of matrices scores them all.
 
 The frozen features are those of a convolutional stem at the picture's own aspect, or a vision
 tower's tokens where a model has no stem.
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
@@ -30,14 +32,16 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadBoxError
+from clue_ros.model.config import read_config
 from clue_ros.model.details import detailed_picture, fine_side
-from clue_ros.model.loading import read_weights
+from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.word_memory import (
     Example,
     Word,
     WordMemory,
     all_examples,
+    default_folder,
     packed,
     unpacked,
 )
@@ -49,16 +53,18 @@ if TYPE_CHECKING:
 # Chosen on rendered scenes of world "table" (`clue data tabletop`) and on five photographs.
 RIDGE = 0.02
 FINER_LESS = 0.5  # weight of the finest map beside the others
+COLOR = 1.0  # weight of a patch's colour beside its features
+OTHERS = 0.5  # weight of the other words' means beside all that lies around
 INNER = 0.3  # of a box's sides, left out at its edges: the patches there are half background
 MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
 FINER = 2  # times the patches' resolution at which boxes are drawn
-EDGE = 0.4  # score between an object and what is around it
+EDGE = 0.5  # score between an object and what is around it
 SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
-ALIKE = 1.1  # ratio of sides up to which two taught sizes count as one
-OFF_SIZE = 0.3  # cost of another size, for each side's log ratio squared
+OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
 NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
+WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
 THUMBNAIL = 96  # pixels of its longer side
 MARGIN = 0.2  # of the box's sides, shown around it in a thumbnail
 _TOWER = "vision_tower."
@@ -97,16 +103,17 @@ class Patches:
         )
 
 
-def patches_of(checkpoint: Checkpoint, image: npt.NDArray[np.uint8], features: Array) -> Patches:
+def patches_of(
+    checkpoint: Checkpoint, image: npt.NDArray[np.uint8], look: Callable[..., Array]
+) -> Patches:
     """The frozen features of a picture (H, W, 3).
 
-    features: (1, N, D) of the same picture, by the vision tower.
+    look: gives the vision tower's (1, N, D) of it, where a model has no stem.
     """
-    height, width = image.shape[:2]
     sizes = getattr(checkpoint.backbone.config.vision_config, "conv_stem", None)
     if sizes is None:
-        tokens = features[0].reshape(checkpoint.grid, checkpoint.grid, -1)
-        return Patches(_unit(tokens.astype(np.float32)), width, height)
+        tokens = look(image)[0].reshape(checkpoint.grid, checkpoint.grid, -1)
+        return _with_colors(_unit(tokens.astype(np.float32)), image)
     picture = detailed_picture(image, fine_side(sizes))
     maps = checkpoint.backbone.fine_maps(picture)
     middle = min(1, len(maps) - 1)  # the resolution of the features: stride 16
@@ -119,22 +126,47 @@ def patches_of(checkpoint: Checkpoint, image: npt.NDArray[np.uint8], features: A
             planes = [cv2.resize(plane, size, interpolation=how) for plane in found]
             level = np.stack(planes, -1)
         parts.append(_unit(level) * np.float32(FINER_LESS if place < middle else 1))
-    return Patches(_unit(np.concatenate(parts, -1)), width, height)
+    return _with_colors(_unit(np.concatenate(parts, -1)), image)
 
 
-def tower_of(checkpoint: Checkpoint) -> str:
-    """Names the network that `patches_of` reads: a hash of its sizes and weights."""
-    vision = checkpoint.backbone.config.vision_config
+def _with_colors(values: Array, image: npt.NDArray[np.uint8]) -> Patches:
+    """Features (rows, columns, C), and each patch's mean colour, which they hardly tell."""
+    rows, columns, _ = values.shape
+    means = cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
+    colors = cv2.cvtColor(means.astype(np.float32) / 255, cv2.COLOR_RGB2Lab) / np.float32(100)
+    colors[..., 0] -= np.float32(0.5)
+    whole = _unit(np.concatenate([values, colors * np.float32(COLOR)], -1))
+    return Patches(whole, image.shape[1], image.shape[0])
+
+
+def tower_of(base: Path) -> str:
+    """Names the network that `patches_of` reads, by the folder of a base: a hash of its weights.
+
+    Raises ModelError.
+    """
+    vision = read_config(base).vision_config
     sizes = getattr(vision, "conv_stem", None)
     whole = hashlib.sha256(
         repr(fine_side(sizes) if sizes is not None else vision.image_size).encode()
     )
-    for name, tensor in sorted(read_weights(checkpoint.base).items()):
+    for name, tensor in sorted(read_weights(base).items()):
         if name.startswith(_STEM if sizes is not None else _TOWER):
             # The first bytes tell one training from another; all of a large tower takes seconds.
             start = np.ascontiguousarray(tensor.values.reshape(-1)[:1024]).tobytes()
             whole.update(f"{name} {tensor.shape} {tensor.kind}".encode() + start)
     return whole.hexdigest()
+
+
+def open_memory(folder: str | Path | None, model: Path) -> WordMemory:
+    """The memory in a folder, for the model in another one.
+
+    folder: None: that of the model (WORDS), if it has one, else the user's own; "": in none. Raises
+    WordMemoryError and ModelError.
+    """
+    tower = tower_of(find_base(model))
+    if folder is None:
+        folder = model / WORDS if (model / WORDS).is_dir() else default_folder(tower)
+    return WordMemory(folder or None, tower)
 
 
 def make_example(
@@ -223,15 +255,15 @@ class Recogniser:
         centred = stored - middle
         covariance = centred.T @ centred / len(stored) + RIDGE * np.eye(len(middle))
         offsets = (means - middle).astype(np.float64)
-        directions = np.linalg.solve(covariance, offsets.T).T
         self._own = np.array(owners)
         count = len(self.words)
         shares = (self._own == np.arange(count)[:, None]) / np.bincount(self._own)[:, None]
-        mean_offsets, summed = shares @ offsets, shares @ directions
-        scale = (mean_offsets * summed).sum(1, keepdims=True)
-        weights = summed / np.maximum(scale, 1e-9)
-        self._weights = weights.astype(np.float32)
-        self._bias = -(weights @ middle).astype(np.float32)
+        mean_offsets = shares @ offsets
+        covariance += OTHERS / count * mean_offsets.T @ mean_offsets
+        directions = np.linalg.solve(covariance, offsets.T).T
+        summed = shares @ directions
+        self._weights, self._bias = _scaled(summed, mean_offsets, middle)
+        self._each, self._each_bias = _scaled(directions, offsets, middle)
 
     def scores(self, patches: Patches) -> Array:
         """(words, rows, columns): about 0 for background, 1 for the object as it was shown."""
@@ -243,15 +275,70 @@ class Recogniser:
         """`scores` of some words, in their order."""
         return self.scores(patches)[[self._place[word.name] for word in words]]
 
+    def likest(self, patches: Patches, word: Word, point: tuple[float, float]) -> Example:
+        """The example of a word that a place (x, y) in pixels looks most like."""
+        cells = patches.cells(Box(*point, *point), grow=1)
+        seen = patches.values[cells].reshape(-1, patches.values.shape[2]).mean(0)
+        own = np.flatnonzero(self._own == self._place[word.name])
+        found = self._each[own] @ seen + self._each_bias[own]
+        return word.examples[int(found.argmax())]
+
     def find(self, patches: Patches, words: Sequence[Word]) -> tuple[Sighting, ...]:
         """Where these words may be in a picture, the likeliest first."""
         scores = self.scores_of(patches, words)
         found = [
             sighting
             for word, own in zip(words, scores, strict=True)
-            for sighting in _sightings(word, own, patches)
+            for sighting in self._sightings(word, own, patches)
         ]
         return tuple(sorted(found, key=lambda sighting: -sighting.score))
+
+    def _sightings(self, word: Word, scores: Array, patches: Patches) -> list[Sighting]:
+        """The highest places of a word's score map, and the box at each that fits it best.
+
+        A box has the sides of the example that the place looks most like, upright or lying, times
+        SCALES. It is the better the more its scores exceed EDGE, and the less its sides differ
+        from those that were taught.
+        """
+        fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
+        rows, columns = fine.shape
+        x_scale, y_scale = patches.width / columns, patches.height / rows  # pixels a cell
+        sides = [(e.box.width, e.box.height / e.aspect) for e in word.examples]
+        mean = np.exp(np.log(sides).mean(0)) * patches.width
+        window = (
+            max(1, round(mean[0] / x_scale * WINDOW)),
+            max(1, round(mean[1] / y_scale * WINDOW)),
+        )
+        left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
+        total = cv2.integral(fine - np.float32(EDGE))
+        shots, found = len(word.examples), list[Sighting]()
+        for _ in range(MOST_FOUND):
+            row, column = divmod(int(left.argmax()), columns)
+            score = float(left[row, column])
+            if not math.isfinite(score):
+                break
+            point = (column + 0.5) * x_scale, (row + 0.5) * y_scale
+            shown = self.likest(patches, word, point)
+            w, h = shown.box.width * patches.width, shown.box.height / shown.aspect * patches.width
+            sizes = [(w / x_scale, h / y_scale), (h / x_scale, w / y_scale)]
+            x, y, across, down = _best_box(total, (row, column), sizes)
+            box = Box(x * x_scale, y * y_scale, (x + across) * x_scale, (y + down) * y_scale)
+            chance = probability_of(score, shots)
+            found.append(Sighting(word, box, score, chance, shots, point, max(w, h)))
+            reach_x, reach_y = 0.6 * w / x_scale, 0.6 * h / y_scale
+            top, start = max(0, round(row - reach_y)), max(0, round(column - reach_x))
+            left[top : round(row + reach_y) + 1, start : round(column + reach_x) + 1] = -np.inf
+        return found
+
+
+def _scaled(
+    directions: npt.NDArray[np.float64],
+    offsets: npt.NDArray[np.float64],
+    middle: npt.NDArray[np.float64],
+) -> tuple[Array, Array]:
+    """Weights and biases for which the middle scores 0, and the middle and an offset 1."""
+    weights = directions / np.maximum((offsets * directions).sum(1, keepdims=True), 1e-9)
+    return weights.astype(np.float32), -(weights @ middle).astype(np.float32)
 
 
 def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
@@ -272,59 +359,15 @@ def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> 
     return Box(*map(float, np.median(found, axis=0)))
 
 
-def _sightings(word: Word, scores: Array, patches: Patches) -> list[Sighting]:
-    """The highest places of a word's score map, and the box at each that fits it best.
-
-    A box of taught sides, upright or lying, times SCALES, is the better the more its scores exceed
-    EDGE, and the less its sides differ from those that were taught.
-    """
-    fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
-    rows, columns = fine.shape
-    across, down = columns / patches.width, rows / patches.height  # cells a pixel
-    sides = np.array([(e.box.width, e.box.height / e.aspect) for e in word.examples])
-    mean = np.exp(np.log(sides).mean(0)) * patches.width
-    sizes = [(w * patches.width * across, h * patches.width * down) for w, h in _apart(sides)]
-    wide, high = mean * (across, down)
-    window = max(1, round(wide * WINDOW)), max(1, round(high * WINDOW))
-    left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
-    total = cv2.integral(fine - np.float32(EDGE))
-    shots, found = len(word.examples), list[Sighting]()
-    for _ in range(MOST_FOUND):
-        row, column = divmod(int(left.argmax()), columns)
-        score = float(left[row, column])
-        if not math.isfinite(score):
-            break
-        x, y, w, h = _best_box(total, (row, column), sizes, wide * high)
-        box = Box(x / across, y / down, (x + w) / across, (y + h) / down)
-        point = (column + 0.5) / across, (row + 0.5) / down
-        chance = probability_of(score, shots)
-        found.append(Sighting(word, box, score, chance, shots, point, float(mean.max())))
-        left[y : y + h, x : x + w] = -np.inf
-        top, start = max(0, round(row - 0.6 * high)), max(0, round(column - 0.6 * wide))
-        left[top : round(row + 0.6 * high) + 1, start : round(column + 0.6 * wide) + 1] = -np.inf
-    return found
-
-
-def _apart(sides: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Sizes (n, 2) and those lying on their side, without those that are nearly equal."""
-    kept: list[tuple[float, float]] = []
-    for w, h in (*sides.tolist(), *sides[:, ::-1].tolist()):
-        ratios = [max(w / x, x / w, h / y, y / h) for x, y in kept]
-        if min(ratios, default=math.inf) > ALIKE:
-            kept.append((w, h))
-    return kept
-
-
 def _best_box(
     total: npt.NDArray[np.float64],
     top: tuple[int, int],
     sizes: Sequence[tuple[float, float]],
-    area: float,
 ) -> tuple[int, int, int, int]:
     """The box (x, y, width, height in cells) around a place with the highest sum of scores.
 
-    total: `cv2.integral` of the scores above EDGE. sizes: the taught widths and heights in cells.
-    area: of their mean, to which a sum is compared.
+    total: `cv2.integral` of the scores above EDGE. sizes: the taught width and height in cells,
+    upright and lying.
     """
     rows, columns = (side - 1 for side in total.shape)
     row, column = top
@@ -337,7 +380,7 @@ def _best_box(
         sums = below[:, xs + w] - above[:, xs + w] - below[:, xs] + above[:, xs]
         place = int(sums.argmax())
         off = math.log(across) ** 2 + math.log(down) ** 2
-        value = float(sums.ravel()[place]) / area - OFF_SIZE * off
+        value = float(sums.ravel()[place]) / (wide * high) - OFF_SIZE * off
         if value > best:
             best = value
             found = int(xs[place % len(xs)]), int(ys[place // len(xs)]), w, h

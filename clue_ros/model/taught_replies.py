@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import cv2
@@ -103,6 +103,36 @@ class TaughtFinder:
         return with_measured_colors(candidates, self.image)
 
 
+class TaughtWords:
+    """A memory and its recogniser, kept up to date with the memory's folder."""
+
+    def __init__(self, memory: WordMemory) -> None:
+        self.memory = memory
+        self._recogniser: Recogniser | None = None
+
+    def judge(
+        self,
+        dialogue: Dialogue,
+        image: npt.NDArray[np.uint8],
+        patches: Callable[[], Patches],
+        others: Callable[[], Finder],
+        threshold: float,
+        grid: int,
+    ) -> Judged | None:
+        """What a dialogue that names a taught word leaves in an image (H, W, 3); None for others.
+
+        patches, others: of the image, asked for when they are needed. threshold, grid: of the
+        estimate. Raises WordMemoryError.
+        """
+        words = taught_words(self.memory, dialogue) if self.memory.refresh() else ()
+        if not words:
+            return None
+        if self._recogniser is None or self._recogniser.changes != self.memory.changes:
+            self._recogniser = Recogniser(self.memory)
+        finder = TaughtFinder(self.memory, self._recogniser, patches(), image, others())
+        return judge(finder, dialogue, threshold, grid, tuple(word.name for word in words))
+
+
 def taught_words(memory: WordMemory, dialogue: Dialogue) -> tuple[Word, ...]:
     """The taught words that a dialogue names since it is about the present thing."""
     found: dict[str, Word] = {}
@@ -115,10 +145,12 @@ def taught_words(memory: WordMemory, dialogue: Dialogue) -> tuple[Word, ...]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a dialogue with taught words leaves, and the estimate."""
+    """What a dialogue with taught words leaves, the estimate, and these words' names."""
 
+    finder: TaughtFinder
     standing: Standing
     estimate: AmbiguityEstimate
+    taught: tuple[str, ...]
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -126,8 +158,10 @@ class Judged:
         return tuple(sorted(self.standing.candidates, key=lambda c: -c.score))
 
 
-def judge(finder: TaughtFinder, dialogue: Dialogue, threshold: float, grid: int) -> Judged:
-    """Read a dialogue; threshold, grid: of the estimate."""
+def judge(
+    finder: TaughtFinder, dialogue: Dialogue, threshold: float, grid: int, taught: tuple[str, ...]
+) -> Judged:
+    """Read a dialogue; threshold, grid: of the estimate. taught: the words that it names."""
     start = time.perf_counter()
     standing = follow(dialogue.without_refused(), finder)
     kept = tuple(
@@ -143,7 +177,8 @@ def judge(finder: TaughtFinder, dialogue: Dialogue, threshold: float, grid: int)
     attention = _map(finder, standing.phrase.noun, grid)
     peaks = tuple(Peak(c.box, c.score, c.box.center) for c in sorted(kept, key=lambda c: -c.score))
     seconds = time.perf_counter() - start
-    return Judged(standing, AmbiguityEstimate(chance, threshold, attention, peaks, seconds))
+    estimate = AmbiguityEstimate(chance, threshold, attention, peaks, seconds)
+    return Judged(finder, standing, estimate, taught)
 
 
 def not_exactly_one(chances: Sequence[float]) -> float:
@@ -159,14 +194,10 @@ def not_exactly_one(chances: Sequence[float]) -> float:
     return min(max(1.0 - one, 0.0), 1.0)
 
 
-def reply_to(
-    finder: TaughtFinder, judged: Judged, taught: tuple[str, ...], *, force_grounding: bool = False
-) -> Question | Grounding:
-    """Point, ask which of several, show one and ask "this one?", or say that there is none.
-
-    taught: the words that the reply is about.
-    """
-    standing, estimate = judged.standing, judged.estimate
+def reply_to(judged: Judged, *, force_grounding: bool = False) -> Question | Grounding:
+    """Point, ask which of several, show one and ask "this one?", or say that there is none."""
+    finder, standing, estimate = judged.finder, judged.standing, judged.estimate
+    taught = judged.taught
     found, name = judged.candidates, standing.phrase.name
     if not found and not force_grounding:
         asked = not_found(name, estimate, another=bool(standing.refused))

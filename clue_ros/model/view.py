@@ -80,7 +80,7 @@ class View:
         from clue_ros.model.taught import patches_of
 
         if self._encoded.patches is None:
-            self._encoded.patches = patches_of(self.checkpoint, self.image, self.features)
+            self._encoded.patches = patches_of(self.checkpoint, self.image, lambda _: self.features)
         return self._encoded.patches
 
     @cached_property

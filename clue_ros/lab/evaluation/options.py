@@ -53,7 +53,7 @@ class ModelOptions:
         """Load the model. Raises ModelError."""
         from clue_ros.engine import Clue
 
-        return Clue.load(**vars(self))
+        return Clue.load(**vars(self), memory="")  # nothing that somebody taught
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class PolicyOptions(DetectorModelOptions):
         """Load the model, a `Grounder`. Raises ModelError."""
         from clue_ros.grounders import load_grounder
 
-        settings = {**vars(self), "num_views": self.views}
+        settings = {**vars(self), "num_views": self.views, "memory": ""}
         del settings["views"]
         return load_grounder(LoadOptions(**settings))
 
