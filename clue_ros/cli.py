@@ -93,6 +93,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
+        "forms": Command(
+            "clue_ros.lab.evaluation.forms", "the same reply in every form of a request?"
+        ),
         "rec": Command(
             "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
         ),

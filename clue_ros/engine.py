@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.candidates import Candidate
+from clue_ros.dialogue.chooser import not_found
+from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
+from clue_ros.dialogue.noun_phrases import described_object
+from clue_ros.dialogue.nouns import in_one_form
 from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
@@ -36,7 +42,6 @@ from clue_ros.dialogue.types import (
     asked_about,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import (
@@ -299,9 +304,14 @@ class Clue:
         By the policy and the number of views that are set. What a first run prepares (the merged
         weights of both adapters, kernels for one image and for a batch) stays.
         """
+        from clue_ros.model.tasks import WHAT_IS
+
         view = self.look(np.full((64, 64, 3), 127, np.uint8))
         with self._lock:
             self._policy.warm_up(view, Dialogue("the object"))
+            # What a question is held against (`_other`).
+            view.base.detect(["object"])
+            view.base.answer(WHAT_IS, [Box(0, 0, view.width, view.height)])
 
     def memory_bytes(self) -> int:
         """Bytes of weights: one backbone, two adapters, one head."""
@@ -339,7 +349,9 @@ class Clue:
         with self._lock:
             view = self._own(view)
             taught = self._taught(view, expression)
-            return self._policy.judge(view, expression) if taught is None else taught.estimate
+            if taught is not None:
+                return taught.estimate
+            return self._policy.judge(view, in_one_form(expression.without_refused()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -386,6 +398,11 @@ class Clue:
         or a landmark that it does not know the robot points or asks by the rest, and its box is not
         firm (`clue_ros.model.unknown_words`).
 
+        A question is held against what the base sees, whatever the policy
+        (`clue_ros.dialogue.helpful`): each of its answers is bound to candidates that match what
+        was said, or it shows one to be confirmed. What the person refused (`Dialogue.refused`) is
+        neither shown again nor pointed at.
+
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
@@ -423,14 +440,19 @@ class Clue:
             from clue_ros.model.taught_replies import reply_to
 
             return reply_to(taught, force_grounding=force_grounding)
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
         reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
+        if isinstance(reply, NotFound):
+            return replace(reply, text=sentence(reply.text))
+        if isinstance(reply, Question) or is_one_of(reply.box, refused):
+            reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):
-            label, score = named_object(dialogue.turns), min(reply.score, UNSURE)
+            label, score = described_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
 
@@ -446,6 +468,46 @@ class Clue:
             self.threshold,
             self.grid,
         )
+
+    def _other(
+        self,
+        view: View,
+        dialogue: Dialogue,
+        reply: Question | Grounding,
+        refused: Sequence[Box],
+        *,
+        force: bool,
+    ) -> Question | Grounding:
+        """A question that helps, in place of the policy's question, or of a box that was refused.
+
+        Where the base finds nothing, it is about the policy's best guess and the map's peaks.
+        """
+        from clue_ros.model.zero_shot import ATTENTION, BaseFinder, share_of_map
+
+        estimate, label = reply.ambiguity, described_object(dialogue.turns)
+
+        def guesses() -> list[Candidate]:
+            guess = reply
+            if isinstance(reply, Question):
+                guess = self._policy.decide(view, dialogue, force_grounding=True)
+            best = guess.box if isinstance(guess, Grounding) else None
+            boxes = [(best, 1.0)] if best else []
+            boxes += [
+                (peak.box, peak.score)
+                for peak in estimate.peaks
+                if not (best and best.contains(peak.point or peak.box.center))
+            ]
+            return [Candidate(box, label, score, ATTENTION) for box, score in boxes]
+
+        finder = BaseFinder(view.base, self._checkpoint.zero_shot)
+        question = helpful(reply, dialogue, finder, refused, guesses)
+        if question is None:
+            return not_found(label, estimate, another=True)
+        if force:
+            return Grounding(question.candidates[0], label, 0.0, estimate)
+        size = view.width, view.height
+        peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
+        return replace(question, ambiguity=replace(estimate, peaks=peaks))
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

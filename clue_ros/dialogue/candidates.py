@@ -4,27 +4,32 @@
 
 A `Candidate` comes from any detector: the base model's own boxes, an external one, or peaks of the
 attention map. `question_about` names each by its colour, kind or size, where these are known, and
-by its place among the others, which always is.
+by its place among the others, which always is; a single one it shows ("do you mean this one?").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from clue_ros.dialogue.noun_phrases import LAST_ONE, read_phrase
+from clue_ros.dialogue.noun_phrases import LAST_ONE, Phrase, read_phrase
 from clue_ros.dialogue.object_names import KIND_NAMES
-from clue_ros.dialogue.places import row_of_places, spread_axis
+from clue_ros.dialogue.places import AXES, COUNTED_FROM, axes_of, row_of_places, spread_axis
 from clue_ros.dialogue.types import Box
-from clue_ros.dialogue.words import ASKS_WHERE, base_language, plain
+from clue_ros.dialogue.words import base_language, plain
 
-MAX_NAMED = 3  # options that a question lists at most
 COLOR, KIND, SIZE = "color", "kind", "size"
+MAX_NAMED = 3  # options that a question lists at most
 SHADES = "shades"  # attribute: all colours that were measured, with a space between
 SAME_OBJECT = 0.7  # IoU from which two boxes are of one thing
 INSIDE = 0.8  # share of the smaller of two boxes from which it lies within the other
+LEAST_SPREAD = 0.5  # of the largest side, by which centres differ where places are spoken of
+INSIDE_ANY = (
+    0.6  # share of the smaller box from which two boxes are of one thing, whatever its name
+)
+NESTED = 0.6  # the same, where only one of the two is asked about
 SIZE_RATIO = 1.5  # of the sides of two boxes, from which one is called big and the other small
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -63,6 +68,18 @@ def with_label_attributes(candidate: Candidate) -> Candidate:
         return candidate.known(**{KIND: phrase.text})  # a fruit, the orange
     found = {COLOR: phrase.colors[0]} if phrase.colors else {}
     return candidate.known(**found, **({KIND: phrase.noun} if phrase.noun else {}))
+
+
+def properties_of(phrase: Phrase) -> frozenset[str]:
+    """The properties that a phrase gives.
+
+    >>> sorted(properties_of(read_phrase("the red mug on the left")))
+    ['color', 'kind', 'place across']
+    """
+    side = COUNTED_FROM.get(phrase.order[1] or "") if phrase.order else None
+    axes = {axis for place in (phrase.place, side) if place for axis in axes_of(place)}
+    given = {COLOR: phrase.colors, KIND: phrase.noun, SIZE: phrase.size}
+    return frozenset({name for name, value in given.items() if value} | axes)
 
 
 def of_color(candidates: Sequence[Candidate], colors: Sequence[str]) -> tuple[Candidate, ...]:
@@ -116,11 +133,15 @@ def is_same(a: Candidate, b: Candidate) -> bool:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question about candidates: its text, the options it offers, and what each can mean."""
+    """A question about candidates: its text, the options it offers, and what each can mean.
+
+    confirm: it shows one candidate, and the options are yes and no.
+    """
 
     text: str
     options: tuple[str, ...] = ()
     groups: tuple[tuple[Candidate, ...], ...] = ()
+    confirm: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,8 +153,6 @@ class QuestionWords:
     this_one: str  # the only one
     between: str  # before the last option
     propose: str  # a question about a single candidate
-    which_color: str
-    where: str
     first: str  # a question which of several comes first
     missing: str  # what is said of a thing that is not there
     another: str  # the thing that is missing when all were refused
@@ -145,8 +164,6 @@ ENGLISH = QuestionWords(
     this_one="this one",
     between="or",
     propose="do you mean {}?",
-    which_color="which color?",
-    where=ASKS_WHERE,
     first="which one first, {}?",
     missing="I don't see {}.",
     another="another {}",
@@ -160,83 +177,139 @@ def question_words(language: str) -> QuestionWords:
 
 
 def question_about(
-    candidates: Sequence[Candidate], language: str = "en", *, one_by_one: bool = False
+    candidates: Sequence[Candidate],
+    language: str = "en",
+    *,
+    one_by_one: bool = False,
+    known: Collection[str] = (),
 ) -> Asked:
-    """The question that tells candidates apart, or proposes a single one to be confirmed.
+    """The question that tells candidates (one or more) apart, or shows the surest one.
 
     The options stand in the order of the candidates from left to right, or from the top where they
-    lie one above the other. `one_by_one`: ask which comes first.
+    lie one above the other. one_by_one: ask which comes first. known: what the person has said,
+    and is not asked for: `COLOR`, `SIZE`, `places.ACROSS`, `places.DOWN`.
     """
     words = question_words(language)
-    if not candidates:
-        return Asked(words.where)
-    if len(candidates) == 1:
-        name = name_of(candidates[0], words)
-        return Asked(words.propose.format(name), ("yes", "no"), ((candidates[0],), ()))
-    groups = best_partition(candidates, words)
+    groups = best_partition(candidates, words, known) if len(candidates) > 1 else None
     if groups is None:
-        colors = {c.attributes.get(COLOR) for c in candidates}
-        text = words.which_color if None not in colors and len(colors) > MAX_NAMED else words.where
-        return Asked(text)
+        return proposal(max(candidates, key=lambda c: c.score), candidates, language, known=known)
     options = tuple(groups)
     listed = f"{', '.join(options[:-1])} {words.between} {options[-1]}"
     text = words.first.format(listed) if one_by_one else f"{listed}?"
     return Asked(text, options, tuple(groups.values()))
 
 
+def proposal(
+    shown: Candidate,
+    among: Sequence[Candidate],
+    language: str = "en",
+    *,
+    known: Collection[str] = (),
+) -> Asked:
+    """The question whether one candidate is meant: by its name where that says something new.
+
+    among: what else may be meant; a name that fits another of them, too, says nothing.
+    """
+    words = question_words(language)
+    name = name_of(shown, words, known)
+    others = [name_of(c, words, known) for c in among if c.box != shown.box]
+    text = words.propose.format(words.this_one if name in others else name)
+    return Asked(text, ("yes", "no"), ((shown,), ()), confirm=True)
+
+
 Groups = dict[str, tuple[Candidate, ...]]
 """An option's words -> the candidates that it names."""
 
 
-def best_partition(candidates: Sequence[Candidate], words: QuestionWords) -> Groups | None:
-    """At most `MAX_NAMED` options that leave the fewest candidates each, in the fewest words."""
-    found = [groups for groups in _partitions(candidates, words) if 1 < len(groups) <= MAX_NAMED]
+def best_partition(
+    candidates: Sequence[Candidate], words: QuestionWords, known: Collection[str] = ()
+) -> Groups | None:
+    """At most `MAX_NAMED` options that leave the fewest candidates each, in the fewest words.
+
+    Some candidates may be in none, where there are many. None where no property tells two apart.
+    """
+    found = [groups for groups in _partitions(candidates, words, known) if len(groups) > 1]
     if not found:
         return None
 
     def cost(groups: Groups) -> tuple[int, int]:
-        return max(map(len, groups.values())), sum(len(option.split()) for option in groups)
+        unnamed = len(candidates) - sum(map(len, groups.values()))
+        most = max(*map(len, groups.values()), unnamed)
+        return most, sum(len(option.split()) for option in groups)
 
     return min(found, key=cost)
 
 
-def _partitions(candidates: Sequence[Candidate], words: QuestionWords) -> list[Groups]:
+def _partitions(
+    candidates: Sequence[Candidate], words: QuestionWords, known: Collection[str]
+) -> list[Groups]:
     ordered = in_reading_order(candidates)
     sizes = sizes_of(ordered)
     kinds = [c.attributes.get(KIND) for c in ordered]
-    readings: list[Callable[[int], str | None]] = [
-        lambda n: _adjective(ordered[n].attributes.get(COLOR), words),
-        lambda n: None if kinds[n] is None else words.the_kind.format(kinds[n]),
-    ]
-    if len(ordered) <= MAX_NAMED:
-        places = row_of_places([c.box.center for c in ordered])
-        readings.append(lambda n: _adjective(places[n], words))
-    readings.append(lambda n: _adjective(sizes[n], words))  # boxes tell sizes badly
     found = []
-    for reading in readings:
-        options = [option for n in range(len(ordered)) if (option := reading(n)) is not None]
-        if len(options) == len(ordered):
-            found.append(_grouped(options, ordered))
+    if COLOR not in known:
+        colors = [_adjective(c.attributes.get(COLOR), words) for c in ordered]
+        found.append(_grouped(colors, ordered))
+    found.append(
+        _grouped([None if k is None else words.the_kind.format(k) for k in kinds], ordered)
+    )
+    found.append(_by_place(ordered, words, known))
+    if SIZE not in known:  # boxes tell sizes badly
+        found.append(_grouped([_adjective(size, words) for size in sizes], ordered))
     return found
+
+
+def _by_place(ordered: Sequence[Candidate], words: QuestionWords, known: Collection[str]) -> Groups:
+    """The first, the last and what is in the middle, along an axis that was not spoken of."""
+    axis = spread_axis(c.box.center for c in ordered)
+    if AXES[axis] in known:
+        axis = 1 - axis
+        sides = [(c.box.width, c.box.height)[axis] for c in ordered]
+        ordered = sorted(ordered, key=lambda c: c.box.center[axis])
+        spread = ordered[-1].box.center[axis] - ordered[0].box.center[axis]
+        if AXES[axis] in known or len(ordered) > 2 or spread < LEAST_SPREAD * max(sides):
+            return {}
+    count = len(ordered)
+    if count > MAX_NAMED:  # the middle one, or two
+        middle = ordered[(count - 1) // 2 : count // 2 + 1]
+        first, between, last = row_of_places([c.box.center for c in ordered[:3]], axis)
+        named = {first: (ordered[0],), between: tuple(middle), last: (ordered[-1],)}
+        return {words.the_one.format(place): group for place, group in named.items()}
+    places = row_of_places([c.box.center for c in ordered], axis)
+    return _grouped([_adjective(place, words) for place in places], ordered)
 
 
 def _adjective(word: str | None, words: QuestionWords) -> str | None:
     return None if word is None else words.the_one.format(word)
 
 
-def _grouped(options: Sequence[str], candidates: Sequence[Candidate]) -> Groups:
+def _grouped(options: Sequence[str | None], candidates: Sequence[Candidate]) -> Groups:
+    """At most `MAX_NAMED` options with their candidates; none where one has no option."""
     groups: Groups = {}
     for option, candidate in zip(options, candidates, strict=True):
+        if option is None:
+            return {}
         groups[option] = (*groups.get(option, ()), candidate)
-    return groups
+    return dict(list(groups.items())[:MAX_NAMED])
 
 
-def name_of(candidate: Candidate, words: QuestionWords) -> str:
-    """A single candidate by what is known of it: "the red mug", "the red one", "this one"."""
+def name_of(candidate: Candidate, words: QuestionWords, known: Collection[str] = ()) -> str:
+    """A single candidate by what is known of it: "the red mug", "the red one".
+
+    "this one" where that says nothing but what the person has said.
+    """
     color, kind = candidate.attributes.get(COLOR), candidate.attributes.get(KIND)
+    if (color is None or COLOR in known) and (kind is None or KIND in known):
+        return words.this_one
     if kind is not None:
         return words.the_kind.format(" ".join(filter(None, (color, kind))))
-    return words.this_one if color is None else words.the_one.format(color)
+    return words.the_one.format(color)
+
+
+def label_of(candidate: Candidate) -> str:
+    """What a candidate is called: "red mug", or its detector's label, or nothing."""
+    said = (candidate.attributes.get(COLOR), candidate.attributes.get(KIND))
+    return " ".join(filter(None, said)) if all(said) else candidate.label or (said[1] or "")
 
 
 def in_reading_order(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -22,6 +22,7 @@ from clue_ros.dialogue.candidates import (
     Candidate,
     of_color,
     option_of,
+    properties_of,
     question_about,
     question_words,
     with_label_attributes,
@@ -42,7 +43,7 @@ from clue_ros.dialogue.noun_phrases import (
     slip_of,
 )
 from clue_ros.dialogue.object_names import KNOWN_NAMES, same_noun
-from clue_ros.dialogue.reading import Kind, read
+from clue_ros.dialogue.reading import Kind, is_other, read
 from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Dialogue, NotFound
 from clue_ros.dialogue.words import asks_yes_or_no, missing_thing, offered_answers, plain
 
@@ -71,7 +72,6 @@ class Standing:
 
 
 # Patterns of plain text: sentences that say how to choose.
-_OTHER = r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?"
 _ANY_OF_THEM = (
     r"any|any of (?:them|those|these)|any one|either|either one|either of them|whatever|whichever|"
     r"you choose|you decide|it does not matter|it doesn't matter|does not matter|doesn't matter|"
@@ -134,7 +134,7 @@ def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standi
         return _left(after, proposed, confirmed=len(proposed) == 1)
     if kind is Kind.YES and read_phrase(said).place is None:  # "right" is a place
         return after
-    if re.fullmatch(_OTHER, said):
+    if is_other(said):
         return _without(after, proposed)
     if kind in (Kind.NO, Kind.NONE):
         return _without(after, proposed or tuple(c for group in offered for c in group))
@@ -241,16 +241,20 @@ def _without(after: Standing, refused: tuple[Candidate, ...]) -> Standing:
 
 
 def question_for(standing: Standing, finder: Finder, language: str = "en") -> Asked:
-    """What tells the candidates apart; where it is, if the last answer told nothing."""
-    if not standing.narrowed and len(standing.candidates) > 1 and not standing.one_by_one:
-        return Asked(question_words(language).where)
-    noun = standing.phrase.noun
-    candidates = finder.described(standing.candidates, COLOR, noun)
-    if noun:
-        candidates = tuple(c.known(**{KIND: noun}) for c in candidates)
-    else:
-        candidates = finder.described(candidates, KIND, "")
-    return question_about(candidates, language, one_by_one=standing.one_by_one)
+    """What tells the candidates apart, or whether the surest is meant."""
+    candidates = known_of(standing.candidates, standing.phrase, finder)
+    said = frozenset[str]() if standing.guessed else properties_of(standing.phrase)
+    return question_about(candidates, language, one_by_one=standing.one_by_one, known=said)
+
+
+def known_of(
+    candidates: Sequence[Candidate], phrase: Phrase, finder: Finder
+) -> tuple[Candidate, ...]:
+    """The candidates with a colour and a kind where these can be told."""
+    described = finder.described(candidates, COLOR, phrase.noun)
+    if phrase.noun:
+        return tuple(c.known(**{KIND: phrase.noun}) for c in described)
+    return finder.described(described, KIND, "")
 
 
 def not_found(name: str, estimate: AmbiguityEstimate, *, another: bool) -> NotFound:

@@ -35,8 +35,17 @@ from enum import Enum
 from typing import Any
 
 from clue_ros.dialogue.grounder import Replier
-from clue_ros.dialogue.reading import Kind, Reading, calls_off, leaves_open, read, wants
-from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say, this_one
+from clue_ros.dialogue.reading import (
+    Kind,
+    Reading,
+    begins_with_no,
+    calls_off,
+    is_other,
+    leaves_open,
+    read,
+    wants,
+)
+from clue_ros.dialogue.sayings import Saying, ending, in_other_words, language_of, say, this_one
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     Dialogue,
@@ -171,7 +180,7 @@ class Conversation:
         The box is the question's only candidate. A model's "this one?" is put in the language of
         the dialogue. Any other reply is returned as it is.
         """
-        if isinstance(reply, Question) and reply.confirm:
+        if isinstance(reply, Question) and reply.confirm and language_of(self.language) != "en":
             return replace(reply, text=this_one("".join(reply.labels), self.language))
         if not self._in_doubt or not isinstance(reply, Grounding):
             return reply
@@ -239,8 +248,10 @@ class Conversation:
             return Ignored(question, said.text)
         if said.kind is Kind.WAIT:
             return self._wait(question)
-        refuses = question.confirm and said.kind in (Kind.NO, Kind.NONE)
-        if calls_off(said.kind) or (refuses and self._held is not None):
+        denies = said.kind in (Kind.NO, Kind.NONE)
+        bare = denies or is_other(said.text)
+        refuses = question.confirm and (bare or begins_with_no(said.text))
+        if calls_off(said.kind) or (denies and self._held is not None):
             return self.end(_called_off(said))
         if leaves_open(said.kind, offered) and not refuses:
             return self._unanswered(question, said)
@@ -251,7 +262,7 @@ class Conversation:
             self._begin(said)
             return self.think()
         if refuses:
-            self.dialogue.refuse(question.candidates[0], said.text)
+            self.dialogue.refuse(question.candidates[0], said.text, bare=bare)
         else:
             self.dialogue.add_answer(said.text)
         self._stamps.append(self.clock())

@@ -10,14 +10,21 @@ know stays in the noun, so that a detector is still asked about it: "coffee mug 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TypeVar
 
 from clue_ros.dialogue import places
 from clue_ros.dialogue.object_names import KNOWN_NAMES
-from clue_ros.dialogue.words import VOCATIVES, plain, without_courtesy
+from clue_ros.dialogue.types import Turn
+from clue_ros.dialogue.words import (
+    VOCATIVES,
+    current_turns,
+    named_object,
+    plain,
+    without_courtesy,
+)
 
 NameT = TypeVar("NameT", str, int)
 COLORS = (
@@ -365,3 +372,19 @@ def _noun(tokens: Iterable[str]) -> str:
     while kept and kept[-1] in ENGLISH.fillers:
         kept.pop()
     return " ".join(kept)
+
+
+def described_object(turns: Sequence[Turn]) -> str:
+    """What a dialogue is about (`words.named_object`), with what the last telling answer added.
+
+    "block" becomes "blue block" after "the blue one", "left block" after "the one on the left".
+    """
+    name = named_object(turns)
+    own = read_phrase(name)
+    said = [turn.text for turn in current_turns(turns)[1:] if turn.speaker == "user"]
+    for answer in reversed([read_phrase(text) for text in said]):
+        word = answer.colors[0] if answer.colors else answer.size or answer.place
+        given = own.colors if answer.colors else own.size if answer.size else own.place
+        if word and not given:
+            return f"{word} {name}"
+    return name

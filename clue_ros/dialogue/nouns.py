@@ -19,12 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
-from clue_ros.dialogue.noun_phrases import COLORS
+from clue_ros.dialogue.noun_phrases import COLORS, ENGLISH
+from clue_ros.dialogue.reading import SURE, Kind, read
 from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.words import DETERMINERS, without_courtesy
 
 BUCKETS = 2**16
 MAX_NOUNS = 6  # of a dialogue
 _AROUND = 3  # words on both sides that are looked at
+THINGS = frozenset((
+    "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
+    "anything", "everything",
+))  # fmt: skip
+"""Nouns that name nothing."""
+_BEFORE_NOUN = DETERMINERS | {word for form in ENGLISH.several for word in form.split()}
 _WORD = re.compile(r"\S+")
 
 
@@ -119,3 +127,55 @@ def head_noun(text: str) -> str:
         if word.tag is Tag.NOUN:
             return _nouns(found)[0]
     return ""
+
+
+def named_part(text: str) -> str:
+    """The part of a request that names the thing, with its article: "the red mug on the left".
+
+    Empty where no part does, and where what stands before it does more than to ask for it: "could
+    you get me" only asks, "rather than" does not. What follows out of courtesy goes too.
+
+    >>> named_part("could you get me the banana, please"), named_part("fetch me something to eat")
+    ('the banana', 'something to eat')
+    >>> named_part("red mug")
+    'the red mug'
+    >>> named_part("rather than the sponge, get the brush"), named_part("let it be")
+    ('', '')
+    """
+    parts, marks = without_courtesy(text).split(), tagged(without_courtesy(text))
+    at = [place for place, part in enumerate(parts) if any(map(str.isalnum, part))]
+    telling = [t.tag is not Tag.OTHER or t.word.lower() in THINGS for t in marks]
+    if not any(telling) or len(marks) != len(at):
+        return ""
+    first, end = telling.index(True), len(marks)
+    bare = marks[first].word.lower() not in THINGS | _BEFORE_NOUN
+    while first and marks[first - 1].word.lower() in _BEFORE_NOUN:
+        first, bare = first - 1, False
+    if first and not _asks_for_it(" ".join(parts[: at[first]])):
+        return ""
+    while not telling[end - 1] and marks[end - 1].word.lower() in ENGLISH.endings:
+        end -= 1
+    part = " ".join(parts[at[first] : at[end - 1] + 1]).rstrip(".,;:!? ")
+    return f"the {part}" if bare else part
+
+
+def _asks_for_it(words: str) -> bool:
+    """Whether words ask for something that they do not name: "hand me", of "hand me it"."""
+    said = [read(f"{words} {pronoun}") for pronoun in ("it", "that")]
+    return any(r.kind is Kind.UNNAMED and r.confidence >= SURE for r in said)
+
+
+FORM = "pick up {}"
+"""The form in which a model reads every request. Of "{}", "pick up {}" and "give me {}" it had the
+smallest error of the probability of ambiguity on validation scenes, and no other was righter."""
+
+
+def in_one_form(dialogue: Dialogue) -> Dialogue:
+    """The dialogue with its request in `FORM`, or as it is where no part of it names a thing.
+
+    >>> in_one_form(Dialogue("could you get me the banana, please")).request
+    'pick up the banana'
+    """
+    request, *later = dialogue.turns
+    thing = named_part(request.text)
+    return Dialogue(FORM.format(thing), later) if thing else dialogue

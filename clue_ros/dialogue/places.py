@@ -110,17 +110,29 @@ def beside(position: Position, landmark: Position, relation: str) -> Position:
     return ax * x + ay * y, abs(ay * x) + abs(ax * y)
 
 
+ACROSS, DOWN = "place across", "place down"
+"""The image's two axes, as properties that a place tells: left and right, upper and lower."""
+AXES = (ACROSS, DOWN)
+
+
+def axes_of(place: str) -> tuple[str, ...]:
+    """Along which axes a place tells things apart; both for a corner and the middle."""
+    x, y = DIRECTIONS.get(place, (1.0, 1.0))
+    return ((ACROSS,) if x else ()) + ((DOWN,) if y else ())
+
+
 def spread_axis(positions: Iterable[Position]) -> int:
     """0 if the positions are spread more in x, 1 if in y."""
     xs, ys = zip(*positions, strict=True)
     return int(max(ys) - min(ys) > max(xs) - min(xs))
 
 
-def row_of_places(positions: Sequence[Position]) -> list[str]:
-    """The place of each of positions that are in order along the axis on which they are spread.
+def row_of_places(positions: Sequence[Position], axis: int | None = None) -> list[str]:
+    """The place of each of positions that are in order along an axis; None: of their spread.
 
     >>> row_of_places([(0.1, 0.5), (0.4, 0.5), (0.9, 0.5)])
     ['left', 'middle', 'right']
     """
-    first, last = ("upper", "lower") if spread_axis(positions) else ("left", "right")
+    along_y = spread_axis(positions) if axis is None else axis
+    first, last = ("upper", "lower") if along_y else ("left", "right")
     return [first, *["middle"] * (len(positions) - 2), *[last] * (len(positions) > 1)]

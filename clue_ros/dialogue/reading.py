@@ -73,6 +73,7 @@ _BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok", "u
 # first one on it is done, from the second on it is confirmed before.
 SURE, POSSIBLE = 0.65, 0.25
 _PAUSE = re.compile(r"[.,;:!?()—–…]+")
+_OTHER = re.compile(r"(?:no )?(?:i mean )?(?:the|that) other(?: one)?(?: please)?")
 _GAP = re.compile(r"[\s,;.!?—–…]+(?:(and|but|et|mais)\s+)?")
 CLEARLY = 0.85  # probability of each part from which an utterance falls into two
 PAUSE = 0.1  # by which a pause between them lowers it
@@ -123,6 +124,16 @@ def _is_place(text: str) -> bool:
     """Whether an answer is a place and no more: "right", "upperright", "back please"."""
     said = [word for word in spoken_words(text) if word != "please"]
     return " ".join(said) in FORMS or "".join(said) in _JOINED_PLACES
+
+
+def is_other(text: str) -> bool:
+    """Whether an answer only means another thing than was shown: "no, the other one"."""
+    return _OTHER.fullmatch(" ".join(spoken_words(text))) is not None
+
+
+def begins_with_no(text: str) -> bool:
+    """Whether an answer says no first: "no, the left one"."""
+    return read(text.split()[0]).kind is Kind.NO
 
 
 def is_stop(text: str) -> bool:

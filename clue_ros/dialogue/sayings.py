@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from clue_ros.dialogue.words import base_language
+from clue_ros.dialogue.words import asks_yes_or_no, base_language, offered_answers
 
 
 class Saying(Enum):
@@ -136,4 +136,6 @@ def _rephrased(question: str, language: str) -> str:
     )
     if match:
         return f"Please tell me: {match['choices']}"
+    if asks_yes_or_no(offered_answers(question)):
+        return f"Please say yes or no. {question}"
     return f"Please say it in other words: {question}"

@@ -126,8 +126,8 @@ class Box:
 class Peak:
     """A place the words attend to.
 
-    score: the map's value at its top, 0..1; where the peaks are the boxes that the base found
-    (policy "zero-shot", what is offered for an unknown word), the share of the map in the box.
+    score: the map's value at its top, 0..1; where the peaks are a question's candidates (and with
+    policy "zero-shot"), the share of the map in the box.
     point: the top, (x, y) in pixels; None where it is not known.
     """
 
@@ -269,7 +269,8 @@ class Dialogue:
 
     def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
         self._turns = [Turn("user", clean_text(request))]
-        self._refused: dict[int, Box] = {}  # by the place of the turn that says no
+        self._refused: list[Box] = []
+        self._bare: set[int] = set()  # the places of the turns that say no and no more
         for turn in turns:
             if turn.speaker == "robot":
                 self.add_question(turn.text)
@@ -299,24 +300,29 @@ class Dialogue:
         """The person said `text`."""
         self._turns.append(Turn("user", clean_text(text)))
 
-    def refuse(self, box: Box, text: str) -> None:
-        """The person said `text`, a no, to the only box that the last question showed."""
+    def refuse(self, box: Box, text: str, *, bare: bool = True) -> None:
+        """The person said `text`, a no, to the only box that the last question showed.
+
+        bare: the text says nothing else, as "no, the left one" does.
+        """
         self.add_answer(text)
-        self._refused[len(self._turns) - 1] = box
+        self._refused.append(box)
+        if bare:
+            self._bare.add(len(self._turns) - 1)
 
     @property
     def refused(self) -> tuple[Box, ...]:
         """See `Dialogue`."""
-        return tuple(self._refused.values())
+        return tuple(self._refused)
 
     def without_refused(self) -> Dialogue:
-        """The dialogue without the questions about `refused` and the answers to them.
+        """The dialogue without the questions about `refused` that were answered by a bare no.
 
         Words cannot say which box was shown, so a model reads the rest and is told the boxes apart.
         """
-        left_out = {place for no in self._refused for place in (no - 1, no)}
+        left_out = {place for no in self._bare for place in (no - 1, no)}
         kept = [turn for place, turn in enumerate(self._turns) if place not in left_out]
-        return Dialogue(kept[0].text, kept[1:]) if left_out else self
+        return Dialogue(kept[0].text, kept[1:])
 
     def context(self) -> str:
         """C(k) = U || "assistant: " R1 "user: " H1 ..., on one line (section III-A)."""

@@ -94,7 +94,6 @@ _COURTESY = re.compile(
 _UNSEEN = re.compile(r"\b(do not|don't|cannot|can't) see\b", re.IGNORECASE)
 # "I don't know what a stapler is. I see a mug. Is it that?": the next words name something else.
 UNKNOWN = re.compile(r"^I don't know [^.]*\. (I see|Say)\b")
-ASKS_WHERE = "where is it?"  # what the embedded models were taught to ask of things alike
 _YES_NO = re.compile(r"^(do|does|did|is|are|was|were|should|shall|can|could|would|will|have|has)\b")
 
 _OPEN = re.compile(
@@ -169,16 +168,6 @@ def offered_answers(question: str) -> tuple[str, ...]:
     any other offers nothing.
     """
     return tuple(dict.fromkeys(_offered(question)))
-
-
-def asked_well(question: str) -> str:
-    """The question, or ASKS_WHERE in place of one that offers the same thing twice.
-
-    "the red one or the red one?" says that the robot cannot tell them apart by what it names;
-    where the thing is can always be said.
-    """
-    offered = [answer.lower() for answer in _offered(question)]
-    return question if len(set(offered)) == len(offered) else ASKS_WHERE
 
 
 def _offered(question: str) -> list[str]:

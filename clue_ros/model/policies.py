@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from clue_ros.dialogue.noun_phrases import described_object
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Dialogue,
@@ -22,7 +23,7 @@ from clue_ros.dialogue.types import (
     Peak,
     Question,
 )
-from clue_ros.dialogue.words import asked_well, missing_thing, named_object, offered_answers
+from clue_ros.dialogue.words import missing_thing, offered_answers
 from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation, Mode, Prefill
 from clue_ros.model.fusion import Fusion
@@ -122,7 +123,7 @@ class Detector:
         if said.codes is None:
             return self._question(said, estimate)
         found = self._agreement(said, view, context, estimate.peaks, read.further)
-        label = named_object(dialogue.turns)
+        label = described_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
 
     def warm_up(self, view: View, dialogue: Dialogue) -> None:
@@ -164,7 +165,6 @@ class Detector:
         missing = missing_thing(text)
         if missing is not None:
             return NotFound(text, (), (), estimate, missing)
-        text = asked_well(text)
         candidates = tuple(peak.box for peak in estimate.peaks)
         return Question(text, candidates, offered_answers(text), estimate)
 

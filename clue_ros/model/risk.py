@@ -149,9 +149,9 @@ def supported(n: int, delta: float | None) -> float:
 
 
 def pooled(features: Any) -> Floats:
-    """A picture's features (1, N, D) or (N, D) as one vector (D,): their mean over the patches."""
-    array = np.asarray(features, dtype=np.float64)
-    return np.asarray(array.reshape(-1, array.shape[-1]).mean(0))
+    """A picture's features (1, N, D) as one vector (2 D,): means over its patches, then maxima."""
+    patches = np.asarray(features, dtype=np.float64)[0]
+    return np.asarray(np.concatenate([patches.mean(0), patches.max(0)]).round(2))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Calibration:
 
     trusts: of each request's box, 0..1; of a request without a box -1, which no threshold reaches.
     wrong: whether the box is none of the objects meant, or the request ambiguous or of an absent
-    object. pictures: (m, D), `pooled` features of the pictures. delta: None for the promise on
+    object. pictures: (m, 2 D), `pooled` features of the pictures. delta: None for the promise on
     average. policy, threshold, num_views, doubtful_score, adapters: of the model, for which alone
     it holds; a lower threshold only asks more. data, date: where it comes from.
     """
@@ -217,26 +217,32 @@ class Calibration:
     def is_unknown(self, features: Any) -> bool:
         """Whether a picture's features (1, N, D) are far from those of all calibration pictures.
 
-        Farther from the nearest of them than 95 % of these are from theirs (leave-one-out nearest
-        neighbours, Euclidean), up to the farthest where they are fewer than twenty.
+        By their means or by their maxima: farther from the nearest of them than 95 % of these are
+        from theirs (leave-one-out nearest neighbours, Euclidean), up to the farthest where they are
+        fewer than twenty. Pictures of many places are as far from one another as from a new place:
+        only a calibration on one place tells another one apart.
         """
         if not self.pictures:
             return True
-        apart = np.linalg.norm(self._pictures - pooled(features), axis=1)
-        return float(apart.min()) > self._farthest
+        own, seen = self._halves, pooled(features).reshape(2, 1, -1)
+        apart = np.linalg.norm(own - seen, axis=-1).min(1)
+        return bool((apart > self._farthest).any())
 
     @cached_property
-    def _pictures(self) -> Floats:
-        return np.array(self.pictures)
+    def _halves(self) -> Floats:
+        """(2, m, D): means and maxima of the pictures."""
+        halves = np.array(self.pictures).reshape(len(self.pictures), 2, -1)
+        return np.asarray(halves.swapaxes(0, 1))
 
     @cached_property
-    def _farthest(self) -> float:
-        pictures = self._pictures
-        if len(pictures) < 2:
-            return 0.0
-        apart = np.linalg.norm(pictures[:, None] - pictures[None], axis=-1)
-        np.fill_diagonal(apart, np.inf)
-        return float(np.quantile(apart.min(1), FAMILIAR, method="higher"))
+    def _farthest(self) -> Floats:
+        """(2,): how far apart neighbours are, by means and by maxima."""
+        if len(self.pictures) < 2:
+            return np.zeros(2)
+        apart = np.linalg.norm(self._halves[:, :, None] - self._halves[:, None], axis=-1)
+        places = np.arange(len(self.pictures))
+        apart[:, places, places] = np.inf
+        return np.asarray(np.quantile(apart.min(2), FAMILIAR, axis=1, method="higher"))
 
 
 @dataclass(frozen=True)
@@ -304,8 +310,12 @@ def _problems(found: Calibration) -> Iterator[str]:
         yield "a label in wrong is neither true nor false"
     sizes = {len(row) if isinstance(row, list) else -1 for row in found.pictures}
     flat = [v for row in found.pictures if isinstance(row, list) for v in row]
-    if len(sizes) > 1 or -1 in sizes or not all(is_number(v, -1e9, 1e9) for v in flat):
-        yield "pictures must be lists of numbers, all of one length"
+    if (
+        len(sizes) > 1
+        or any(size % 2 for size in sizes)
+        or not all(is_number(v, -1e9, 1e9) for v in flat)
+    ):
+        yield "pictures must be lists of numbers, all of one even length"
     if found.delta is not None and not (is_number(found.delta, 0, 1) and 0 < found.delta < 1):
         yield f"delta {found.delta!r}, want a number above 0 and below 1, or null"
     if not is_number(found.threshold, 0, 1):
@@ -316,7 +326,6 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write calibration.json, a value a line. Raises OSError."""
     values = asdict(calibration)
     values["trusts"] = [round(value, 6) for value in calibration.trusts]
-    values["pictures"] = [[round(value, 3) for value in row] for row in calibration.pictures]
     lines = (f'  "{name}": {json.dumps(value)}' for name, value in sorted(values.items()))
     with replacing(path) as partial:
         partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from clue_ros.dialogue.candidates import Candidate, in_reading_order, unite
 from clue_ros.dialogue.inflection import is_plural, with_article
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase, read_phrase
-from clue_ros.dialogue.nouns import Tag, tagged
+from clue_ros.dialogue.nouns import THINGS, Tag, tagged
 from clue_ros.dialogue.types import SAME_BOX, Dialogue, Turn
 from clue_ros.dialogue.words import (
     DETERMINERS,
@@ -37,10 +37,6 @@ MOST_NAMED = 4  # things in one sentence
 
 _NO_CONTENT = ENGLISH.openings | ENGLISH.endings | ENGLISH.fillers | ENGLISH.generic | DETERMINERS
 _NO_CONTENT |= {"without", "between", "that", "everything"}
-_THINGS = frozenset((
-    "object", "objects", "thing", "things", "item", "items", "one", "ones", "something",
-    "anything", "everything",
-))  # fmt: skip
 _PLACES = ("on", "in", "at", "inside")  # before a landmark, beside the relations of the table
 _RELATIONS = sorted((*ENGLISH.relations, *_PLACES), key=len, reverse=True)
 _RELATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _RELATIONS))})\b", re.I)
@@ -196,7 +192,7 @@ def _own(noun: str, before: Container[str]) -> str:
 def _head(phrase: Phrase) -> str:
     """The last word of the noun; nothing where "thing" or the like is the head."""
     before = _RELATION.split(phrase.text)[0]
-    is_bare = phrase.is_generic or not phrase.noun or not _THINGS.isdisjoint(before.split())
+    is_bare = phrase.is_generic or not phrase.noun or not THINGS.isdisjoint(before.split())
     return "" if is_bare else _noun(phrase).split()[-1]
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import COLOR, Candidate, unite
 from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
+from clue_ros.dialogue.helpful import as_question
 from clue_ros.dialogue.noun_phrases import ENGLISH, Phrase
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -297,10 +298,7 @@ def reply_to(
     if best is None:
         return not_found(standing.phrase.name, estimate, another=bool(standing.refused))
     asked = question_for(standing, BaseFinder(base, settings))
-    boxes = tuple(c.box for group in asked.groups for c in group)
-    return Question(
-        asked.text, boxes or tuple(c.box for c in standing.candidates), asked.options, estimate
-    )
+    return as_question(asked, standing.candidates, estimate)
 
 
 def _guess(base: Base, standing: Standing, estimate: AmbiguityEstimate) -> Candidate:

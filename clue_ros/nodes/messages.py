@@ -99,7 +99,7 @@ def find_objects(
     *,
     masks: bool = False,
 ) -> tuple[LocatedObject, ...]:
-    """Return the objects of a reply: a question's candidates, strongest first, or the grounding.
+    """Return the objects of a reply: a question's candidates in its order, or the grounding.
 
     Runs in the worker's thread, because masks take milliseconds.
     """

@@ -29,12 +29,13 @@ from clue_ros.dialogue.candidates import (
     Asked,
     Candidate,
     merge,
+    proposal,
     question_about,
-    question_words,
     unite,
 )
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, not_found, question_for
-from clue_ros.dialogue.noun_phrases import read_phrase
+from clue_ros.dialogue.helpful import as_question, is_one_of, sentence, told
+from clue_ros.dialogue.noun_phrases import described_object, read_phrase
 from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -47,7 +48,6 @@ from clue_ros.dialogue.types import (
     Question,
     clean_text,
 )
-from clue_ros.dialogue.words import named_object
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
@@ -102,6 +102,9 @@ class _Verdict:
         return len(self.left) > 1 and not (self.standing is not None and self.standing.guessed)
 
 
+_Listed = tuple[tuple[str, ...], tuple[Box, ...]]  # the nouns, and what was refused
+
+
 class WrapperView:
     """An image that was looked at. Candidates are found once for each set of nouns."""
 
@@ -109,8 +112,8 @@ class WrapperView:
         self.image = image
         self.found: dict[tuple[str, ...], tuple[Candidate, ...]] = {}
         self.patches: Patches | None = None  # for taught words, once they were needed
-        self.listings: dict[tuple[str, ...], Listing] = {}  # by the nouns
-        self.choices: dict[tuple[tuple[str, ...], str], Choice] = {}  # and the context
+        self.listings: dict[_Listed, Listing] = {}
+        self.choices: dict[tuple[_Listed, str], Choice] = {}  # and by the context
 
     @property
     def width(self) -> int:
@@ -264,12 +267,15 @@ class Wrapper:
         return WrapperView(np.ascontiguousarray(image))
 
     def candidates(self, view: WrapperView, dialogue: Dialogue) -> tuple[Candidate, ...]:
-        """What the detectors find for a dialogue's nouns, with measured colours."""
+        """What the detectors find for a dialogue's nouns, with measured colours.
+
+        Without what the person refused.
+        """
         nouns = self._nouns(dialogue)
         if nouns not in view.found:
             found = gather(self.sources, view.image, nouns)
             view.found[nouns] = with_measured_colors(found, view.image)
-        return view.found[nouns]
+        return tuple(c for c in view.found[nouns] if not is_one_of(c.box, dialogue.refused))
 
     def _nouns(self, dialogue: Dialogue) -> tuple[str, ...]:
         """The nouns that decide what is found; none if the detectors list what they know."""
@@ -319,9 +325,10 @@ class Wrapper:
                 asked = _proposal(verdict.left[0])
             else:
                 asked = self._question(verdict, dialogue)
-        grouped = tuple(c.box for group in asked.groups for c in group)
-        boxes = grouped or tuple(c.box for c in verdict.left)
-        return Question(asked.text, boxes, asked.options, estimate)
+        question = as_question(asked, verdict.left, estimate)
+        by_box = {peak.box: peak for peak in estimate.peaks}
+        peaks = tuple(by_box.get(box, Peak(box, 0.0, box.center)) for box in question.candidates)
+        return replace(question, ambiguity=replace(estimate, peaks=peaks))
 
     def mask(self, view: WrapperView, grounding: Grounding) -> npt.NDArray[np.bool_]:
         """The pixels of a grounding's object, bool (H, W): GrabCut in its box."""
@@ -417,6 +424,7 @@ class Wrapper:
         self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
     ) -> _Verdict:
         size = view.width, view.height
+        dialogue = dialogue.without_refused()
         standing = follow(dialogue, LabelledObjects(_things(candidates, self._told), size))
         sources = {c.source for c in candidates}
         if not standing.candidates and set() < sources & self._told < sources:
@@ -439,11 +447,12 @@ class Wrapper:
             chances = tuple(1.0 for _ in candidates)
             best = candidates[0] if candidates else None
             return _Verdict(0.0 if candidates else 1.0, candidates, chances, candidates, best)
-        nouns, context = self._nouns(dialogue), dialogue.context()
-        if nouns not in view.listings:
+        listed = self._nouns(dialogue), dialogue.refused
+        context = dialogue.without_refused().context()
+        if listed not in view.listings:
             size = view.width, view.height
-            view.listings[nouns] = self.language_model.read(candidates, size)
-        listing, key = view.listings[nouns], (nouns, context)
+            view.listings[listed] = self.language_model.read(candidates, size)
+        listing, key = view.listings[listed], (listed, context)
         if key not in view.choices:
             view.choices[key] = self.language_model.choose(listing, context)
             self.rates.add(view.choices[key].answer.kind)
@@ -493,9 +502,9 @@ class Wrapper:
             best = verdict.candidates[best_scored(verdict.candidates, dialogue)]
         if best is None:  # forced to point, and there is nothing
             whole = Box(0.0, 0.0, float(view.width), float(view.height))
-            return Grounding(whole, named_object(dialogue.turns), 0.0, estimate)
+            return Grounding(whole, described_object(dialogue.turns), 0.0, estimate)
         score = min(max(best.score, 0.0), 1.0)
-        return Grounding(best.box, best.label or named_object(dialogue.turns), score, estimate)
+        return Grounding(best.box, best.label or described_object(dialogue.turns), score, estimate)
 
     def _question(self, verdict: _Verdict, dialogue: Dialogue) -> Asked:
         """What tells the candidates apart, in the rules' words or, checked, in the model's."""
@@ -523,13 +532,17 @@ def _clue_among(sources: Sequence[Source]) -> ClueSource | None:
 
 
 def template_question(left: Sequence[Candidate], dialogue: Dialogue) -> Asked:
-    """The rules' question about candidates; where it is, if that was asked already."""
-    known = [c.known(**{KIND: c.label}) if c.label else c for c in left]
-    asked = question_about(known)
-    if any(turn.speaker == "robot" and turn.text == asked.text for turn in dialogue.turns):
+    """The rules' question about candidates; the surest is shown, if that was asked already."""
+    named = [c.known(**{KIND: c.label}) if c.label else c for c in left]
+    known = told([turn.text for turn in dialogue.turns if turn.speaker == "user"])
+    asked = question_about(named, known=known)
+    earlier = [turn.text for turn in dialogue.turns if turn.speaker == "robot"]
+    if sentence(asked.text) in earlier:
         plain = [Candidate(c.box, score=c.score, source=c.source) for c in left]
-        again = question_about(plain)
-        return again if again.text != asked.text else Asked(question_words("en").where)
+        again = question_about(plain, known=known)
+        if sentence(again.text) in earlier:
+            return proposal(max(named, key=lambda c: c.score), named, known=known)
+        return again
     return asked
 
 
@@ -573,5 +586,6 @@ def _not_found(dialogue: Dialogue, verdict: _Verdict, estimate: AmbiguityEstimat
     name = read_phrase(dialogue.turns[-1].text).name or read_phrase(dialogue.request).name
     if verdict.standing is not None:
         name = verdict.standing.phrase.name
-    refused = verdict.standing is not None and bool(verdict.standing.refused)
+    of_rules = verdict.standing is not None and bool(verdict.standing.refused)
+    refused = of_rules or bool(dialogue.refused)
     return not_found(name, estimate, another=refused)

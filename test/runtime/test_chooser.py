@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clue_ros.dialogue import Box, Dialogue, Turn
-from clue_ros.dialogue.candidates import COLOR, SHADES, Candidate, merge, question_about
+from clue_ros.dialogue.candidates import (
+    COLOR,
+    SHADES,
+    Candidate,
+    merge,
+    properties_of,
+    question_about,
+)
 from clue_ros.dialogue.chooser import LabelledObjects, Standing, follow, question_for
 from clue_ros.dialogue.noun_phrases import read_phrase
 
@@ -37,11 +44,15 @@ def say(*said: str, objects: Sequence[Candidate] = TABLE) -> tuple[Standing, str
     finder = LabelledObjects(objects, SIZE)
     dialogue = Dialogue(said[0])
     for answer in said[1:]:
-        dialogue.add_question(question_for(follow(dialogue, finder), finder).text)
+        dialogue.add_question(next_question(follow(dialogue, finder), finder))
         dialogue.add_answer(answer)
     standing = follow(dialogue, finder)
-    text = question_for(standing, finder).text if standing.candidates else ""
-    return standing, text
+    return standing, next_question(standing, finder)
+
+
+def next_question(standing: Standing, finder: LabelledObjects) -> str:
+    """What the robot says next."""
+    return question_for(standing, finder).text if standing.candidates else "I don't see that."
 
 
 def where(standing: Standing) -> list[tuple[float, float]]:
@@ -128,10 +139,10 @@ def test_each_of_three_candidates_is_named_in_few_words() -> None:
     assert text == "the left one or the right one?"
 
 
-def test_the_same_set_after_an_answer_is_asked_where() -> None:
+def test_the_same_set_after_an_answer_is_asked_about_again() -> None:
     standing, text = say("the mug", "hmm that one over there maybe")
     assert len(standing.candidates) == 3
-    assert text == "where is it?"
+    assert text == "the left one, the middle one or the right one?"
     standing, _ = say("the mug", "the nice one", "on the left")
     assert where(standing) == [(100, 240)]
 
@@ -179,9 +190,9 @@ def test_many_candidates_are_asked_about_by_colour_or_by_place() -> None:
     row = [
         at(60 + 100 * n, 200, f"{c} pen") for n, c in enumerate(("red", "blue", "green", "pink"))
     ]
-    assert say("the pen", objects=row)[1] == "which color?"
+    assert say("the pen", objects=row)[1] == "the red one, the blue one or the green one?"
     row = [at(60 + 100 * n, 200, "pen") for n in range(5)]
-    assert say("the pen", objects=row)[1] == "where is it?"
+    assert say("the pen", objects=row)[1] == "the left one, the middle one or the right one?"
     assert where(say("the pen", "the second from the right", objects=row)[0]) == [(360, 200)]
 
 
@@ -190,6 +201,34 @@ def test_options_and_candidates_of_a_question_are_in_one_order() -> None:
     asked = question_about(LabelledObjects(row, SIZE).objects)
     assert asked.options == ("the blue one", "the red one")
     assert [group[0].box.center[0] for group in asked.groups] == [100, 500]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ("the left mug", "the big one or the small one?"),  # side by side: no side is asked for
+        ("the pink mug", "the left one or the right one?"),
+        ("the small pink mug on the left", "do you mean this one?"),
+        ("the mug at the top", "the left one or the right one?"),
+    ],
+)
+def test_what_was_said_is_not_asked_for(request_: str, text: str) -> None:
+    pair = (at(100, 100, "pink mug", side=100), at(160, 100, "pink mug"))
+    asked = question_about(
+        LabelledObjects(pair, SIZE).objects, known=properties_of(read_phrase(request_))
+    )
+    assert asked.text == text
+    assert asked.confirm == (text == "do you mean this one?")
+
+
+def test_a_name_that_fits_several_shows_one_and_the_surest_first() -> None:
+    pair = (at(100, 100, "red mug", score=0.8), at(160, 100, "red mug"))
+    said = properties_of(read_phrase("the left one"))
+    asked = question_about(LabelledObjects(pair, SIZE).objects, known=said)
+    assert (asked.text, asked.confirm) == ("do you mean this one?", True)
+    assert [c.score for c in asked.groups[0]] == [0.9]
+    one = question_about(LabelledObjects(pair[:1], SIZE).objects, known=said)
+    assert one.text == "do you mean the red mug?"
 
 
 def test_boxes_of_one_thing_are_merged_and_the_surer_stays() -> None:

@@ -86,9 +86,9 @@ def test_a_dialogue_by_typing(demo: Demo, new_page: NewPage) -> None:
     page.locator(".found").wait_for()
     assert last_turns(page, 4) == [
         "You: pick up the mug",
-        "Robot: the pink one, the purple one or the black one?",
+        "Robot: The pink one, the purple one or the black one?",
         "You: the pink one",
-        "Robot: I see the mug.",
+        "Robot: I see the pink mug.",
     ]
     box = [float(n) for n in re.findall(r"\d+", page.locator("#object").inner_text())[2:6]]
     assert Box(*box).iou(Box(126, 194, 233, 297)) > 0.5
@@ -103,7 +103,7 @@ def test_a_dialogue_by_clicking(demo: Demo, new_page: NewPage) -> None:
     page.locator(".mark", has_text=number).locator(".hit").click()
     wait_for_turn(page, f"You chose {number}, in words: “the pink one”")
     page.locator(".found").wait_for()
-    assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the mug."]
+    assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the pink mug."]
 
 
 def test_the_color_of_the_overlay_is_an_answer(demo: Demo, new_page: NewPage) -> None:
@@ -127,7 +127,7 @@ def test_a_dialogue_about_a_dropped_photograph_and_back(demo: Demo, new_page: Ne
     page.locator("#source", has_text="desk.jpg").wait_for()
     type_in(page, "take the banana")
     page.get_by_role("button", name="the green one", exact=True).click()
-    wait_for_turn(page, "I see the banana")
+    wait_for_turn(page, "I see the green banana")
     assert page.locator("#picture").evaluate("c => [c.width, c.height]") == [640, 480]
     drop(page, "no.png", b"no picture at all")
     page.get_by_role("alert").filter(has_text="not a picture").wait_for()
@@ -159,7 +159,7 @@ def test_two_pages_see_the_same_dialogue_and_either_answers(demo: Demo, new_page
     two.locator(".candidate:enabled", has_text="the pink one").click()
     for page in (one, two):
         page.locator(".found").wait_for()
-        assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the mug."]
+        assert last_turns(page, 2) == ["You: the pink one", "Robot: I see the pink mug."]
 
 
 def test_a_dialogue_by_keyboard_alone(demo: Demo, new_page: NewPage) -> None:

@@ -125,7 +125,7 @@ def test_saying_that_there_is_none_is_a_reply_of_its_own(
     reply = clue.reply(view, Dialogue("pick up the block"))
     assert isinstance(reply, NotFound)
     assert isinstance(reply, Question), "whoever knows questions alone asks on"
-    assert (reply.text, reply.missing, reply.candidates) == (said, "a block", ())
+    assert (reply.text, reply.missing, reply.candidates) == ("I don't see a block.", "a block", ())
     forced = clue.reply(view, Dialogue("pick up the block"), force_grounding=True)
     assert isinstance(forced, Grounding)
 
@@ -294,7 +294,7 @@ def test_a_question_that_says_the_same_twice_is_not_asked(
     monkeypatch.setattr(clue.checkpoint, "words", lambda _said: "the red one or the red one?")
     reply = clue.reply(view, Dialogue("the block"))
     assert isinstance(reply, Question)
-    assert (reply.text, reply.suggested_answers) == ("where is it?", ())
+    assert (reply.text, reply.suggested_answers) == ("Do you mean this one?", ("yes", "no"))
 
 
 def test_special_tokens_in_the_text_are_words(clue: Clue, view: View) -> None:

@@ -5,8 +5,6 @@ import pytest
 from clue_ros.dialogue.noun_phrases import read_phrase
 from clue_ros.dialogue.types import Dialogue
 from clue_ros.dialogue.words import (
-    ASKS_WHERE,
-    asked_well,
     missing_thing,
     named_object,
     noun_phrase,
@@ -75,34 +73,6 @@ def test_courtesy_names_no_thing(request_text: str) -> None:
 )
 def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
     assert offered_answers(question) == answers
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "the red one or the red one?",
-        "the left one, the red one or the left one?",
-        "do you mean the Red mug or the red mug?",
-        "which one, the red or the red?",
-    ],
-)
-def test_a_question_that_offers_the_same_twice_asks_where(question: str) -> None:
-    assert asked_well(question) == ASKS_WHERE
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "the red one or the blue one?",
-        "where is it?",
-        "is it the red one?",
-        "which color?",
-        "",
-        "or",
-    ],
-)
-def test_any_other_question_stays_as_it_is(question: str) -> None:
-    assert asked_well(question) == question
 
 
 def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:

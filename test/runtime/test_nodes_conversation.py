@@ -452,7 +452,7 @@ def test_a_click_beside_the_candidates_leaves_the_question_open(index: int) -> N
     assert conversation.phase is Phase.WAITING
 
 
-@pytest.mark.parametrize("text", ["no", "neither"])
+@pytest.mark.parametrize("text", ["no", "neither", "the other one"])
 def test_no_to_a_confirmation_leaves_that_box_out_and_goes_on(text: str) -> None:
     conversation = Conversation("pick up the block", 2)
     conversation.reply(bound(confirm=True))
@@ -467,6 +467,19 @@ def test_no_to_a_confirmation_leaves_that_box_out_and_goes_on(text: str) -> None
     end = conversation.reply(bound())
     assert isinstance(end, Outcome)
     assert end.code == "MAX_TURNS"
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [("no, the left one", (GROUNDING.box,)), ("the left one", ())]
+)
+def test_a_no_with_more_leaves_that_box_out_and_the_words_count(
+    text: str, refused: tuple[Box, ...]
+) -> None:
+    conversation = Conversation("pick up the block")
+    conversation.reply(bound(confirm=True))
+    assert conversation.answer(text) == Think()
+    assert conversation.dialogue.refused == refused
+    assert text in conversation.dialogue.without_refused().context()
 
 
 def test_yes_to_a_confirmation_points_at_the_box_that_was_shown() -> None:

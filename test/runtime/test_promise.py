@@ -34,7 +34,7 @@ def calibrate(tmp_path_factory: pytest.TempPathFactory, plate: Any) -> Callable[
     path = tmp_path_factory.mktemp("model") / "calibration.json"
     clue = Clue.load(calibration=path)
     seen = pooled(clue.look(plate).features)
-    pictures = tuple(map(tuple, (seen, seen + 0.1)))
+    pictures = tuple(map(tuple, (seen, seen + 0.3)))
     labels = (0.9, *[0.95] * 50), (True, *[False] * 50)
     own = Calibration(*labels, pictures, **clue.decision())
 

@@ -148,14 +148,17 @@ def test_trust_is_the_lesser_of_score_and_certainty() -> None:
 def test_a_picture_far_from_all_others_is_unknown() -> None:
     rng = np.random.default_rng(0)
     table = rng.normal(size=(30, 16, 8)) * 0.2 + 3.0
-    calibration = Calibration((), (), tuple(map(tuple, (pooled(one) for one in table))))
+    calibration = Calibration((), (), tuple(tuple(pooled(one[None])) for one in table))
     near, far = table[0] + 0.01, table[0] - 3.0
     assert not calibration.is_unknown(near[None])
     assert calibration.is_unknown(far[None])
+    spot = near.copy()
+    spot[0] += 9.0  # one thing that is unlike all others: the means hardly change
+    assert calibration.is_unknown(spot[None])
     assert Calibration((), ()).is_unknown(near[None])
     fresh = rng.normal(size=(400, 16, 8)) * 0.2 + 3.0
     share = np.mean([calibration.is_unknown(one[None]) for one in fresh])
-    assert share <= 0.15, "most pictures of the same table are familiar"
+    assert share <= 0.2, "most pictures of the same table are familiar"
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
@@ -175,15 +178,15 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
         ({"trusts": [2, 0.1]}, "a trust is no number"),
         ({"trusts": "all"}, "must be lists"),
         ({"wrong": [1, 0]}, "neither true nor false"),
-        ({"pictures": [[1.0], [1.0, 2.0]]}, "all of one length"),
-        ({"pictures": [3]}, "all of one length"),
+        ({"pictures": [[1.0], [1.0, 2.0]]}, "all of one even length"),
+        ({"pictures": [3]}, "all of one even length"),
         ({"delta": 0}, "delta 0"),
         ({"threshold": "high"}, "threshold"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
     path = tmp_path / "calibration.json"
-    save_calibration(Calibration((0.5, -1.0), (True, False), ((1.0,),)), path)
+    save_calibration(Calibration((0.5, -1.0), (True, False), ((1.0, 2.0),)), path)
     path.write_text(json.dumps(json.loads(path.read_text()) | changes), encoding="utf-8")
     with pytest.raises(ModelError, match=reason) as refused:
         load_calibration(path)

@@ -84,7 +84,7 @@ def test_without_a_language_model_the_rules_ask_and_point() -> None:
     view = wrapper.look(scene())
     asked = wrapper.reply(view, Dialogue("pick up the mug"))
     assert isinstance(asked, Question)
-    assert asked.text == "the red one or the blue one?"
+    assert asked.text == "The red one or the blue one?"
     assert asked.candidates == (RED, BLUE)
     assert len(wrapper.peak_masks(view, asked.ambiguity)) == 2
     pointed = wrapper.reply(view, Dialogue("pick up the red mug"))
@@ -133,7 +133,7 @@ def test_a_misspelt_name_is_confirmed_before_the_robot_points() -> None:
     view, dialogue = wrapper.look(scene()), Dialogue("give me the palte")
     asked = wrapper.reply(view, dialogue)
     assert isinstance(asked, Question)
-    assert asked.text == "do you mean the white plate?"
+    assert asked.text == "Do you mean the white plate?"
     assert asked.candidates == (PLATE,)
     dialogue.add_question(asked.text)
     dialogue.add_answer("yes")
@@ -152,7 +152,7 @@ def test_a_thing_that_is_partly_of_the_colour_is_confirmed_where_no_other_is_of_
     view, dialogue = wrapper.look(image), Dialogue("the orange mug")
     asked = wrapper.reply(view, dialogue)
     assert isinstance(asked, Question)
-    assert asked.text == "do you mean the red mug?"
+    assert asked.text == "Do you mean the red mug?"
     dialogue.add_question(asked.text)
     dialogue.add_answer("yes")
     pointed = wrapper.reply(view, dialogue)
@@ -183,7 +183,7 @@ def test_ask_becomes_a_question_about_those_boxes() -> None:
     reply = wrapper.reply(wrapper.look(scene()), Dialogue("the mug"))
     assert isinstance(reply, Question)
     assert reply.candidates == (RED, BLUE)
-    assert reply.text == "the red one or the blue one?"
+    assert reply.text == "The red one or the blue one?"
     assert [peak.box for peak in reply.ambiguity.peaks] == [RED, BLUE]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clue_ros.dialogue.nouns import Tag, head_noun, nouns_of, tagged
+from clue_ros.dialogue.nouns import Tag, head_noun, in_one_form, named_part, nouns_of, tagged
 from clue_ros.dialogue.types import Dialogue, Turn
 
 DESCRIPTIONS = {
@@ -65,3 +65,34 @@ def test_a_request_for_the_one_next_to_something_names_no_thing() -> None:
 def test_the_robots_words_are_not_looked_for() -> None:
     turns = [Turn("robot", "the cup or the bowl?"), Turn("user", "the bowl")]
     assert nouns_of(Dialogue("give me the dishes", turns)) == ("dishes", "bowl")
+
+
+@pytest.mark.parametrize(
+    ("text", "thing"),
+    [
+        ("the banana", "the banana"),
+        ("pick up the banana", "the banana"),
+        ("hand me the banana, please", "the banana"),
+        ("could you get me the banana", "the banana"),
+        ("grab red block", "the red block"),
+        ("pick up the second mug from the left", "the second mug from the left"),
+        ("bring me the one, not the green one", "the one, not the green one"),
+        ("give me both mugs", "both mugs"),
+        ("i'd like something to eat", "something to eat"),
+        ("rather than the sponge, get the brush", ""),  # what is before it says more
+        ("lettuce, no tomato", ""),
+        ("whatever is in the blue bowl", ""),
+        ("take that", ""),
+    ],
+)
+def test_the_part_that_names_a_thing(text: str, thing: str) -> None:
+    assert named_part(text) == thing
+
+
+def test_a_model_reads_every_form_of_a_request_as_one() -> None:
+    answer = [Turn("robot", "The red one or the blue one?"), Turn("user", "the red one, please")]
+    forms = ("the mug", "pick up the mug", "hand me the mug, please", "could you get me the mug")
+    read = {in_one_form(Dialogue(form, answer)).context() for form in forms}
+    assert len(read) == 1
+    assert read.pop().endswith("user: the red one, please"), "answers stay as they are"
+    assert in_one_form(Dialogue("take that")).request == "take that"

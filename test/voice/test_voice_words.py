@@ -177,6 +177,8 @@ def test_a_question_in_other_words_keeps_its_choices() -> None:
     silent = in_other_words("I do not see a cup. Which one do you mean?", "en-GB", heard=False)
     assert silent.startswith("I did not hear you.")
     assert "Which one do you mean?" in silent
+    shown = in_other_words("Do you mean this one?", "en", heard=False)
+    assert shown == "I did not hear you. Please say yes or no. Do you mean this one?"
     assert "compris" in in_other_words("Le rouge ?", "fr-FR", heard=True)
 
 

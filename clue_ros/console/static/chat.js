@@ -105,10 +105,15 @@ export function percent(score) {
 }
 
 function coordinates({ position }) {
-  return position ? `${position.map((metres) => metres.toFixed(2)).join(", ")} m` : "";
+  return position ? `${position.map(metres).join(", ")} m` : "";
+}
+
+/** A distance with two digits; a small one below zero is 0.00, not -0.00. */
+function metres(value) {
+  return (Math.round(value * 100) / 100 + 0).toFixed(2);
 }
 
 /** Where an object is, in metres; empty where it is not known. */
 export function place({ position }) {
-  return position ? `x ${position[0].toFixed(2)}  y ${position[1].toFixed(2)}  z ${position[2].toFixed(2)} m` : "";
+  return position ? `x ${metres(position[0])}  y ${metres(position[1])}  z ${metres(position[2])} m` : "";
 }

@@ -25,6 +25,7 @@ import numpy as np
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
+from clue_ros.lab.data.labels import SUFFIXES
 from clue_ros.lab.data.photographs import Photograph, load_requests
 from clue_ros.lab.evaluation.options import OutputOptions, PolicyOptions, note
 from clue_ros.lab.evaluation.photos import POINTS, PhotoReply, reply_to_photographs
@@ -73,7 +74,7 @@ def calibrated(
             view = clue.look(load_image(photograph.path))
         except BadImageError:  # it has no replies either
             continue
-        pictures.append(tuple(pooled(view.features).round(3).tolist()))
+        pictures.append(tuple(pooled(view.features).tolist()))
     return Calibration(
         tuple(round(trust_of(reply), 6) for reply in replies),
         tuple(reply.wrong for reply in replies),
@@ -149,14 +150,25 @@ def kept_in_splits(
     return {"max_risk": max_risk, **means}
 
 
+def unknown_pictures(calibration: Calibration, clue: Clue, folder: Path) -> dict[str, Any]:
+    """How many pictures of a folder are unlike all that it was calibrated on."""
+    paths = [path for path in sorted(folder.glob("*")) if path.suffix.lower() in SUFFIXES]
+    if not paths:
+        raise ClueError(f"--elsewhere {folder}: there are no pictures")
+    features = (clue.look(load_image(path)).features for path in paths)
+    unknown = sum(calibration.is_unknown(found) for found in features)
+    return {"folder": folder.name, "pictures": len(paths), "unknown": unknown}
+
+
 def as_text(
     found: Sequence[dict[str, Any]],
     n: int,
     halves: Sequence[dict[str, float]] = (),
+    elsewhere: Sequence[dict[str, Any]] = (),
     *,
     markdown: bool = False,
 ) -> str:
-    """The tables of `rows`, and of `kept_in_splits`.
+    """The tables of `rows`, of `kept_in_splits` and of `unknown_pictures`.
 
     A dash where nothing is promised and every box is confirmed.
     """
@@ -180,9 +192,13 @@ def as_text(
         for row in found
     ]
     blocks = [f"{n} labelled requests", table(heads, cells, markdown=markdown)]
-    if halves:
-        names = "max risk", "kept on the other half", "half was enough", "wrong", "pointed at"
-        blocks.append(table(names, [list(row.values()) for row in halves], markdown=markdown))
+    more = (
+        (("max risk", "kept on the other half", "half was enough", "wrong", "pointed at"), halves),
+        (("other pictures", "number", "unknown"), elsewhere),
+    )
+    for names, lines in more:
+        if lines:
+            blocks.append(table(names, [list(row.values()) for row in lines], markdown=markdown))
     return "\n\n".join(blocks)
 
 
@@ -213,6 +229,14 @@ class CalibrateOptions:
         "also calibrate on so many random halves of the photographs, and count how often the other"
         " half keeps the promise",
         type=at_least(0),
+    )
+    elsewhere: tuple[Path, ...] = option(
+        (),
+        "folders of pictures of other places: also count those that are taken for unknown, where"
+        " every box is shown",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
     )
 
 
@@ -260,10 +284,18 @@ def run(args: argparse.Namespace) -> int:
         for risk in risks
         if options.splits
     ]
+    others = [unknown_pictures(made, clue, folder) for folder in options.elsewhere]
     written = None if out is None else str(out)
     options.output.show(
-        {"n": made.n, "delta": delta, "out": written, "risks": found, "splits": halves},
-        lambda markdown: as_text(found, made.n, halves, markdown=markdown),
+        {
+            "n": made.n,
+            "delta": delta,
+            "out": written,
+            "risks": found,
+            "splits": halves,
+            "elsewhere": others,
+        },
+        lambda markdown: as_text(found, made.n, halves, others, markdown=markdown),
     )
     if wanted is None:
         least = math.ceil(supported(made.n, delta) * 1000) / 1000

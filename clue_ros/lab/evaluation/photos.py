@@ -26,6 +26,7 @@ from clue_ros.errors import BadImageError, ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import (
     FIRM,
     MIN_IOU,
@@ -55,7 +56,8 @@ class PhotoReply:
     (pixels) and hit (whether the box has an IoU of 0.5 with a true one): None unless it points or
     confirms; score (0..1): None unless it points. forced_*: the same when a question is forbidden,
     for clear requests only. questions: of the whole dialogue. unconfirmed: whether the dialogue
-    ended in a wrong box without a confirmation.
+    ended in a wrong box without a confirmation. offers, new, confirm: what is judged of a question
+    (`clue_ros.lab.evaluation.questions`); None of any other reply.
     """
 
     image: str
@@ -72,6 +74,9 @@ class PhotoReply:
     forced_hit: bool | None = None
     questions: int = 0
     unconfirmed: bool = False
+    offers: bool | None = None
+    new: bool | None = None
+    confirm: bool | None = None
 
     @property
     def right(self) -> bool:
@@ -124,6 +129,9 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
         found = {"did": NOT_THERE if isinstance(reply, NotFound) else ASKS, "said": reply.text}
         if reply.confirm:
             found |= {"did": CONFIRMS, **_shown(reply.candidates[0], request)}
+        if not isinstance(reply, NotFound):
+            judged = judge_question(reply, [request.text], request.boxes)
+            found |= {name: judged[name] for name in ("offers", "new", "confirm")}
     else:
         found |= _pointed(reply, request)
     found |= _dialogue(clue, view, request)
@@ -233,6 +241,7 @@ def measure(replies: Sequence[PhotoReply]) -> dict[str, dict[str, float | int]]:
     "all" and each truth: `behaviour`. "score" (boxes of replies), "forced_score" (boxes of clear
     requests when a question is forbidden): `trust` in the score of the box, for an IoU of 0.5.
     "ambiguity": `trust` in the probability of ambiguity, for clear and ambiguous requests.
+    "questions": `share_of_helpful`.
     """
     figures = {"all": behaviour(replies)}
     figures |= {truth: behaviour([r for r in replies if r.truth == truth]) for truth in TRUTHS}
@@ -247,7 +256,8 @@ def measure(replies: Sequence[PhotoReply]) -> dict[str, dict[str, float | int]]:
     }
     for name, rows in pairs.items():
         figures[name] = trust([c or 0.0 for c, _ in rows], [bool(label) for _, label in rows])
-    return figures
+    asked = [asdict(r) for r in replies if r.did == ASKS]
+    return figures | {"questions": share_of_helpful(asked)}
 
 
 def summary(figures: Mapping[str, Mapping[str, float | int]]) -> dict[str, dict[str, Any]]:
@@ -274,6 +284,7 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
     of_score = "score of the box", "n", "IoU 0.5", "mean if so", "mean if not", "ECE", "AUROC"
     asked: list[list[Cell]] = [["clear and ambiguous", *figures["ambiguity"].values()]]
     of_ambiguity = "probability of ambiguity", "n", "ambiguous", *of_score[3:]
+    questions = figures["questions"]
     blocks = (
         table(heads, done, markdown=markdown),
         f"firm (score {FIRM} or more) and wrong: {wrong} of {n}, "
@@ -282,6 +293,7 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
         f"{unconfirmed / n:.3f}; questions a request: {everything['questions']:.2f}",
         table(of_score, scores, markdown=markdown),
         table(of_ambiguity, asked, markdown=markdown),
+        table(("questions", *questions), [["", *questions.values()]], markdown=markdown),
     )
     return "\n\n".join(blocks)
 

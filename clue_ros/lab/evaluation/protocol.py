@@ -28,9 +28,11 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
 )
+from clue_ros.dialogue.words import current_turns
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
-from clue_ros.lab.metrics import FIRM, Counts, count, ratio, rounded, wilson
+from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
+from clue_ros.lab.metrics import FIRM, MIN_IOU, Counts, count, ratio, rounded, wilson
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.report import Cell, table, with_progress
 
@@ -50,13 +52,24 @@ class ClearRequest:
 class DialogueRequest:
     """An ambiguous request, its target, and the user who answers questions about it.
 
-    ``answer`` returns the user's answer to a question. ``about``: more fields of its record.
+    ``answer`` returns the user's answer to a question's text. ``about``: more fields of its record.
+    ``meant`` returns the boxes, in pixels, of what all that the user has said can mean; None: not
+    known. ``declines`` returns the answer to "do you mean this one?" where the box shows another
+    thing: by default a no and what is answered to "which one?". The grades say what a box shows.
     """
 
     text: str
     grades: Mapping[str, Grade]
     answer: Callable[[str], str]
     about: Mapping[str, Any] = field(default_factory=dict)
+    meant: Callable[[], Sequence[Box]] | None = None
+    declines: Callable[[Box], str] | None = None
+
+    def confirms(self, shown: Box) -> str:
+        """The answer to "do you mean this one?"."""
+        if any(grade(shown) for grade in self.grades.values()):
+            return "yes"
+        return self.declines(shown) if self.declines else f"no, {self.answer('which one?')}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,8 @@ class EvaluationReport:
     was given). Held out: "unknown", whether the robot says so, and "firm", of its box.
     Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
     Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
-    questions that separated no candidates, where the user counts them.
+    questions that separated no candidates, where the user counts them. "judged": each question
+    that was asked, where the data tell what is meant (`clue_ros.lab.evaluation.questions`).
     """
 
     records: list[Record] = field(default_factory=list)
@@ -124,8 +138,11 @@ class EvaluationReport:
         if absent:
             scores["absent"] = {**_shares(absent), "n": len(absent)}
         if held_out := self.of("held out"):
-            shares = {key: _mean_of(held_out, key) for key in ("unknown", "firm")}
-            scores["held_out"] = {**shares, "n": len(held_out)}
+            known = {key: _mean_of(held_out, key) for key in ("unknown", "firm")}
+            scores["held_out"] = {**known, "n": len(held_out)}
+        if judged := [row for record in self.records for row in record.get("judged", ())]:
+            shares = share_of_helpful(judged)
+            scores["questions"] = {k: v if k == "n" else rounded(v) for k, v in shares.items()}
         return scores
 
     def text(self, *, markdown: bool = False) -> str:
@@ -152,9 +169,11 @@ class EvaluationReport:
             table(header, lines, markdown=markdown),
             table(["ambiguity", *counts], [["", *counts.values()]], markdown=markdown),
         ]
-        if held_out := self.summary().get("held_out"):
-            header = ["held-out nouns", *held_out]
-            tables.append(table(header, [["", *held_out.values()]], markdown=markdown))
+        summary = self.summary()
+        for key, title in (("held_out", "held-out nouns"), ("questions", "questions")):
+            if columns := summary.get(key):
+                row: list[Cell] = ["", *columns.values()]
+                tables.append(table([title, *columns], [row], markdown=markdown))
         return "\n\n".join(tables)
 
 
@@ -192,16 +211,15 @@ def evaluate(
         except (OSError, ValueError, BadImageError) as error:
             problem(f"{sample.name}: left out, {error}")
             continue
-        found = [_measure_clear(clue, view, request) for request in sample.clear]
+        found = [_measure_clear(clue, view, request, sample) for request in sample.clear]
         for text in sample.ambiguous:
             right = _asks(clue, view, text)
             found.append({"part": "ambiguous", "text": text, "right": right, "box": None})
         for text in sample.absent:
-            right = isinstance(clue.reply(view, Dialogue(text)), NotFound)
-            grades = {"accuracy": right}
-            found.append(
-                {"part": "absent", "text": text, "right": right, "box": None, "grades": grades}
-            )
+            reply = clue.reply(view, Dialogue(text))
+            right = isinstance(reply, NotFound)
+            row = {"part": "absent", "text": text, "right": right, "box": None}
+            found.append(row | {"grades": {"accuracy": right}} | _judged(reply, text, sample))
         found += [_measure_held_out(clue, view, text) for text in sample.held_out]
         for dialogue in sample.interactive:
             try:
@@ -233,7 +251,17 @@ def _measure_held_out(clue: Grounder[Any], view: Any, text: str) -> Record:
     }  # fmt: skip
 
 
-def _measure_clear(clue: Grounder[Any], view: Any, request: ClearRequest) -> Record:
+def _judged(reply: Question | Grounding, text: str, sample: EvalSample) -> Record:
+    """A first reply's question, judged by the boxes that the record of its request has."""
+    truth = sample.about(text).get("truth")
+    if truth is None or not isinstance(reply, Question) or isinstance(reply, NotFound):
+        return {}
+    return {"judged": [judge_question(reply, [text], [Box(*box) for box in truth])]}
+
+
+def _measure_clear(
+    clue: Grounder[Any], view: Any, request: ClearRequest, sample: EvalSample
+) -> Record:
     reply = forced = clue.reply(view, Dialogue(request.text))
     if isinstance(reply, Question):
         forced = clue.reply(view, Dialogue(request.text), force_grounding=True)
@@ -246,6 +274,7 @@ def _measure_clear(clue: Grounder[Any], view: Any, request: ClearRequest) -> Rec
         "box": _corners(forced),
         "grades": grades,
         "grades_forced": _graded(forced, request.grades),
+        **_judged(reply, request.text, sample),
     }
 
 
@@ -259,15 +288,29 @@ def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
 def _measure_dialogue(
     clue: Grounder[Any], view: Any, request: DialogueRequest, conversation: Conversation
 ) -> Record:
-    outcome = converse(clue, view, conversation, lambda asked: request.answer(asked.text))
+    judged = []
+
+    def answer(question: Question) -> str:
+        if request.meant is not None and not isinstance(question, NotFound):
+            refused = conversation.dialogue.refused
+            meant = [box for box in request.meant() if all(box.iou(no) < MIN_IOU for no in refused)]
+            turns = current_turns(conversation.dialogue.turns)
+            said = [turn.text for turn in turns if turn.speaker == "user"]
+            judged.append(judge_question(question, said, meant))
+        if question.confirm:
+            return request.confirms(question.candidates[0])
+        return request.answer(question.text)
+
+    outcome = converse(clue, view, conversation, answer)
     assert outcome is not None  # the user answers every question
     dialogue, reached = conversation.dialogue, outcome.grounding
     forced: Question | Grounding | None = reached
     if outcome.code not in ("NONE", "CANCELED"):  # who refused wants no box, a forced one neither
         forced = clue.reply(view, dialogue, force_grounding=True)
-    return _dialogue_record(
+    record = _dialogue_record(
         request, outcome.code, reached, forced, conversation.questions, dialogue.context()
     )
+    return record | ({"judged": judged} if request.meant is not None else {})
 
 
 def _dialogue_record(

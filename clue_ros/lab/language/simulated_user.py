@@ -76,6 +76,19 @@ class RichUser:
             self._last, self.candidates = said
         return self._last
 
+    def declines(self, shown: int | None) -> str:
+        """Answer "do you mean this one?" about another object than the target, None: about none."""
+        self.questions += 1
+        proposed = (shown,) if shown in self.candidates else ()
+        question = ClarifyingQuestion("this one ?", "yes", {"this": proposed})
+        respondent = Respondent(
+            self.target, self.candidates, self.objects, self._grammar.phrasing, self._rng
+        )
+        said = respondent.answer(question, unsure=0.0)
+        assert said is not None, "a no is always an answer"
+        text, self.candidates = said
+        return text
+
 
 def read_question(
     text: str, candidates: Candidates, objects: Objects, grammar: RichGrammar
