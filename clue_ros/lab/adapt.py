@@ -30,13 +30,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from clue_ros.dialogue.types import Box, Dialogue
-from clue_ros.dialogue.words import named_object
+from clue_ros.dialogue.types import Box
 from clue_ros.drawing import draw
 from clue_ros.engine import Clue
-from clue_ros.errors import BadBoxError, BadImageError, BadNameError, ClueError
+from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
-from clue_ros.lab.data.photographs import LabelledObject, Photograph, load_requests
+from clue_ros.lab.data.photographs import Photograph, load_requests
+from clue_ros.lab.data.shown import Shown, examples_of, know
 from clue_ros.lab.evaluation.calibrate import calibrated, outcomes
 from clue_ros.lab.evaluation.photos import PhotoReply, measure, reply_to_photographs
 from clue_ros.lab.options import add_options, option, read_options, required
@@ -48,15 +48,13 @@ from clue_ros.model.fusion import Fusion, log_odds, save_fusion
 from clue_ros.model.load_options import check_max_risk
 from clue_ros.model.loading import DEFAULT_MODEL, find_model, read_json, write_json
 from clue_ros.model.risk import DELTA, FILE, Calibration, Promise, save_calibration
-from clue_ros.model.taught import WORDS, make_example
-from clue_ros.model.word_memory import Example, WordMemory
+from clue_ros.model.taught import WORDS
+from clue_ros.model.word_memory import WordMemory
 
 JOURNAL = ".adapt.jsonl"
 """In the model's folder while a run goes on: a line for each photograph that was answered."""
 MISTAKES = 12  # pictures of the report
 _PARTS = (DETECTOR, IVG, JOINT)
-Shown = tuple[int, str, Example]
-"""A photograph's position, and an object of it as an example of a name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +112,6 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError(f"{options.out} cannot be written: {error.strerror or error}") from error
     print(f"{options.out / 'report.md'}\n\n{adapted.text}")
     return 0
-
-
-def named_objects(photograph: Photograph) -> tuple[LabelledObject, ...]:
-    """The labels of a photograph; without any, what its requests call the objects they mean."""
-    if photograph.objects:
-        return photograph.objects
-    found: dict[Box, LabelledObject] = {}
-    for request in photograph.requests:
-        name = named_object(Dialogue(request.text).turns)
-        for box in request.boxes if name else ():
-            found.setdefault(box, LabelledObject(name, box))
-    return tuple(found.values())
 
 
 class Journal:
@@ -215,33 +201,7 @@ def use(clue: Clue, fusion: Fusion | None, shown: Iterable[Shown]) -> None:
     """Let a model decide by a fit, and know these examples and no others."""
     clue.checkpoint.fusion = fusion
     clue.policy = clue.policy
-    for name in [*clue.memory.words]:
-        clue.memory.forget(name)
-    for _, name, example in shown:
-        clue.memory.add(name, example)
-
-
-def examples_of(
-    clue: Clue, photographs: Sequence[Photograph], problem: Callable[[str], None]
-) -> tuple[Shown, ...]:
-    """An example of each labelled object; `problem` is told what cannot be taught, and why."""
-    found: list[Shown] = []
-    trial = WordMemory(None, clue.memory.tower)
-    for n, photograph in enumerate(photographs):
-        try:
-            view = clue.look(load_image(photograph.path))
-        except BadImageError as error:
-            problem(f"left out, {error}")
-            continue
-        for labelled in named_objects(photograph):
-            try:
-                example = make_example(view.patches, view.image, labelled.box)
-                word = trial.add(labelled.name, example)
-            except (BadBoxError, BadNameError) as error:
-                problem(f"not taught, {photograph.path.name}: {error}")
-                continue
-            found.append((n, word.name, example))
-    return tuple(found)
+    know(clue.memory, shown)
 
 
 # How detector and decoder decide together.

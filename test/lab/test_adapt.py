@@ -12,8 +12,9 @@ from test_eval_photos import REQUESTS, write_photos
 from clue_ros.cli import main
 from clue_ros.dialogue.types import Box
 from clue_ros.engine import Clue
-from clue_ros.lab.adapt import Journal, named_objects
+from clue_ros.lab.adapt import Journal
 from clue_ros.lab.data.photographs import LabelledObject, load_photographs
+from clue_ros.lab.data.shown import named_objects
 from clue_ros.lab.evaluation.photos import PhotoReply
 from clue_ros.model.loading import demo_folder
 from clue_ros.model.risk import load_calibration

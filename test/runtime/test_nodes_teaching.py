@@ -81,9 +81,7 @@ def test_an_object_is_taught_named_in_the_result_and_forgotten(
 def test_what_was_pointed_at_gets_a_name(client: Client, grounder: CommandGrounder) -> None:
     client.transition("deactivate")
     client.transition("activate")
-    with pytest.raises(
-        GroundingError, match="nothing has been pointed at yet"
-    ) as error:
+    with pytest.raises(GroundingError, match="nothing has been pointed at yet") as error:
         grounder.teach("tape")
     assert refused(error) == "BAD_BOX"
     found = client.ground("the block", image=client.image(picture(120, 90)), force=True)

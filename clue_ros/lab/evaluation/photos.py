@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
+from clue_ros.lab.data.shown import Shown, examples_of, know
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
 from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import (
@@ -312,6 +314,66 @@ class PhotosOptions:
     data: Path | None = option(
         None, "folder with photos.json; default: clue_ros's own", metavar="DIR"
     )
+    teach: Path | None = option(
+        None,
+        "folder with photos.json whose objects are taught before; of --data itself, each photograph"
+        " is replied to with what the others show",
+        metavar="DIR",
+    )
+    shots: int | None = option(
+        None, "with --teach, examples of a word at most, drawn anew for each", metavar="N"
+    )
+    split: int | None = option(
+        None,
+        "with --teach of --data itself, teach so many photographs and reply to the others",
+        metavar="N",
+    )
+    seed: int = option(0, "of the photographs and examples that are drawn")
+
+
+def reply_after_teaching(
+    clue: Any,
+    photographs: Sequence[Photograph],
+    options: PhotosOptions,
+    problem: Callable[[str], None],
+) -> list[PhotoReply]:
+    """Reply to photographs once other ones have shown their objects.
+
+    Those of the folder `teach`; where that has the photographs themselves, the others of them, or
+    with `split` so many that are drawn. Raises ClueError.
+    """
+    assert options.teach is not None
+    rng, data = random.Random(options.seed), options.data or default_folder()
+    same = options.teach.resolve() == data.resolve()
+    teachers = list(photographs) if same else load_photographs(options.teach)
+    shown = examples_of(clue, teachers, problem)
+
+    def knows(taught: Collection[int]) -> None:
+        drawn = [row for row in shown if row[0] in taught]
+        know(clue.memory, drawn if options.shots is None else _fewer(drawn, options.shots, rng))
+
+    everything = range(len(teachers))
+    if not same:
+        knows(everything)
+        return reply_to_photographs(clue, with_progress(photographs), problem=problem)
+    if options.split is not None:
+        taught = rng.sample(everything, options.split)
+        knows(taught)
+        rest = [photograph for n, photograph in enumerate(photographs) if n not in taught]
+        return reply_to_photographs(clue, with_progress(rest), problem=problem)
+    replies = []
+    for n, photograph in enumerate(with_progress(photographs)):
+        knows([other for other in everything if other != n])
+        replies += reply_to_photographs(clue, [photograph], problem=problem)
+    return replies
+
+
+def _fewer(shown: Sequence[Shown], shots: int, rng: random.Random) -> list[Shown]:
+    """At most so many examples of each word, drawn."""
+    kept: dict[str, list[Shown]] = {}
+    for row in rng.sample(shown, len(shown)):
+        kept.setdefault(row[1], []).append(row)
+    return [row for rows in kept.values() for row in rows[:shots]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -324,9 +386,11 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(PhotosOptions, args)
     photographs = load_photographs(options.data or default_folder())
     lost: list[str] = []
-    replies = reply_to_photographs(
-        options.model.load(), with_progress(photographs), problem=lost.append
-    )
+    clue = options.model.load()
+    if options.teach is None:
+        replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
+    else:
+        replies = reply_after_teaching(clue, photographs, options, lost.append)
     note(lost)
     if not replies:
         raise ClueError(f"none of {len(photographs)} photographs can be read")
