@@ -42,7 +42,7 @@ from clue_ros.model.word_memory import Word, WordMemory
 SOURCE = "taught"
 # Probabilities that a box holds the thing: from SEEN it is worth a question, from SURE it is
 # pointed at without one. BESIDE: share of the likeliest from which another may be meant as well.
-SEEN, SURE, BESIDE = 0.15, 0.6, 0.5
+SEEN, SURE, BESIDE = 0.2, 0.6, 0.5
 
 
 class TaughtFinder:
