@@ -48,8 +48,8 @@ SOURCE = "taught"
 # scenes as it leaves out of those of absent things (0.83).
 FOUND, SEEN, SURE, BESIDE = 0.1, 0.4, 0.6, 0.5
 # Log odds that a box gains where the model's own box agrees with it, and loses where the two are
-# apart and the model finds the request clear; the lowest IoU at which they agree. On five photographs, agreeing boxes were right 14 times
-# of 14, and others 9 times of 33.
+# apart and the model finds the request clear; the lowest IoU at which they agree. On five
+# photographs, boxes that agreed were right 14 times of 14, and others 9 times of 33.
 AGREED, APART = 1.5, 1.0
 AGREES = 0.5
 
