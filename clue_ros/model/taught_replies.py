@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import KIND, Candidate, unite
+from clue_ros.dialogue.candidates import KIND, Candidate
 from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
 from clue_ros.dialogue.narrowing import Finder
 from clue_ros.dialogue.noun_phrases import Phrase, read_phrase, slip_of
@@ -52,6 +52,7 @@ FOUND, SEEN, SURE, BESIDE = 0.1, 0.4, 0.6, 0.5
 # photographs, boxes that agreed were right 14 times of 14, and others 9 times of 33.
 AGREED, APART = 1.5, 1.0
 AGREES = 0.5
+PART = 0.5  # share of the smaller of two boxes from which they are of one thing
 
 
 class TaughtFinder:
@@ -82,7 +83,7 @@ class TaughtFinder:
         if not (phrase.noun and self.memory.meant(phrase.noun)):
             return self.others.find(phrase)
         found = [self.candidate(s) for s in self.sightings(phrase.noun) if s.probability >= FOUND]
-        return with_measured_colors(unite((), found, SAME_BOX), self.image)
+        return with_measured_colors(_apart(found), self.image)
 
     def candidate(self, seen: Sighting) -> Candidate:
         """A sighting with its box fitted to the picture."""
@@ -143,6 +144,16 @@ class TaughtWords:
         finder = TaughtFinder(self.memory, self._recogniser, patches(), image, others())
         names = tuple(word.name for word in words)
         return judge(finder, dialogue, threshold, grid, names, own)
+
+
+def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate for each thing, the likeliest: large things have several high places."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda c: -c.score):
+        area = candidate.box.area
+        if all(candidate.box.shared(k.box) < PART * min(area, k.box.area) for k in kept):
+            kept.append(candidate)
+    return kept
 
 
 def taught_words(memory: WordMemory, dialogue: Dialogue) -> tuple[Word, ...]:
