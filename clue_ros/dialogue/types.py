@@ -8,6 +8,7 @@ one vocabulary.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -172,7 +173,8 @@ class Question:
     parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
     that each of the suggested answers means, parallel to those. Both are () where they are not
     known. confirm: one candidate is shown, and yes or no settles whether it is meant. written: what
-    the model wrote, where the robot asks to confirm instead.
+    the model wrote, where the robot asks to confirm instead. max_risk and taught: as of a
+    `Grounding`.
 
     Raises ValueError where these do not fit one another.
     """
@@ -185,6 +187,8 @@ class Question:
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     confirm: bool = field(default=False, kw_only=True)
     written: str = field(default="", kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -206,10 +210,12 @@ class NotFound(Question):
     """The robot says that it sees no such thing, and could be told of another one.
 
     A question to whoever only tells questions from groundings. `missing`: what it does not see, or
-    has no word for, "a banana". Candidates and answers, if any, are what it sees instead.
+    has no word for, "a banana". Candidates and answers, if any, are what it sees instead. unknown:
+    the name that it has no word for, "stapler"; empty where it only does not see the thing.
     """
 
     missing: str = ""
+    unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,9 @@ class Grounding:
     that found another thing.
     intermediate_boxes: boxes that the reply went through before the last one, in order: the first
     and the second mug of "the third mug from the left".
+    confirmed: the person was shown this very box and said yes, or chose it. max_risk: the bound in
+    force on wrong boxes without a confirmation, 0..1 (`clue_ros.model.risk`); NaN: none is. taught:
+    the words of the request that a person taught (`clue_ros.model.word_memory`), by their names.
     """
 
     box: Box
@@ -229,9 +238,27 @@ class Grounding:
     score: float
     ambiguity: AmbiguityEstimate
     intermediate_boxes: tuple[Box, ...] = ()
+    confirmed: bool = field(default=False, kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 Reply = Question | Grounding
+
+
+def asked_about(found: Grounding, text: str) -> Question:
+    """The question, in these words, whether this very box is meant: yes or no."""
+    return Question(
+        text,
+        (found.box,),
+        ("yes", "no"),
+        found.ambiguity,
+        answer_candidates=((0,), ()),
+        labels=(found.label,),
+        confirm=True,
+        max_risk=found.max_risk,
+        taught=found.taught,
+    )
 
 
 class Dialogue:

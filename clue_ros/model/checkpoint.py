@@ -9,6 +9,7 @@ detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "bot
 ivg/        adapter B, ivg.json
 joint/      one adapter for both, with all of these files; where it is, neither of them is needed
 mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
+box_head.safetensors       boxes of objects without words (`box_head`), may be missing
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT, Array, Attention, Backbone, grid_side
+from clue_ros.model.box_head import SIDE, BoxHead, BoxMap, load_box_head
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
@@ -38,7 +41,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
-from clue_ros.model.details import detailed_pictures, details_in
+from clue_ros.model.details import detailed_picture, detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -148,6 +151,14 @@ class Checkpoint:
     stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
+    judging: Path | None = None  # the folder of adapter A
+    box_head: BoxHead | None = None
+
+    @cached_property
+    def adapters_digest(self) -> str:
+        """Hex SHA-256 of both adapters' weights, one after the other; empty where there is none."""
+        folders = (self.judging, self.dialogue)
+        return "".join(weights_digest(folder) for folder in folders if folder is not None)
 
     @property
     def is_joint(self) -> bool:
@@ -185,6 +196,13 @@ class Checkpoint:
     def look(self, *images: npt.NDArray[np.uint8]) -> Array:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
         return look_at(self.backbone, self.processor, images)
+
+    def box_map(self, image: npt.NDArray[np.uint8]) -> BoxMap | None:
+        """Boxes of all objects in an image, uint8 RGB (H, W, 3); None without a box head."""
+        head = self.box_head
+        if head is None:
+            return None
+        return head(self.backbone.stages(detailed_picture(image, SIDE), head.stages))
 
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
@@ -324,7 +342,8 @@ class Checkpoint:
         cnn = judge.reader.cnn if judge is not None else None
         head = sum(array.nbytes for array in cnn.values()) if cnn else 0
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
-        return self.backbone.memory_bytes() + head + masks
+        boxes = self.box_head.nbytes() if self.box_head else 0
+        return self.backbone.memory_bytes() + head + masks + boxes
 
 
 def _finite(chance: float, attention: Array) -> float:
@@ -404,6 +423,8 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         stale,
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
+        trained,
+        load_box_head(base, backbone.config.vision_config),
     )
 
 

@@ -450,6 +450,18 @@ class OpenVinoBackbone:
             found.append(np.array(graph(feed)["details"]))
         return np.concatenate(found)
 
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
+        """See `Backbone`."""
+        from clue_ros.model.openvino_graphs import Weights, stages_graph
+
+        if getattr(self.config.vision_config, "conv_stem", None) is None:
+            raise ValueError("this model has no stem whose stages could be read")
+        graph = self._graph(
+            ("stages", *stages), lambda: stages_graph(Weights(self._stored), self.config, stages)
+        )
+        found = graph({"picture": picture[None]})
+        return [found[f"stage{place}"][0] for place in range(len(stages))]
+
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""
         feed = self._feed(features, prompts)

@@ -44,7 +44,7 @@ class PromptFormat:
     the root of the area, as "bigger" then compares one number. units: of corners, centres and
     sizes, "pixels" with one decimal as in the paper, or whole "percent" of the image's sides.
     scores: whether each line has the detector's score. colors: whether the colour of a candidate
-    stands before its label; detectors do not tell it, so it is measured (`clue_ros.wrapper.colors`)
+    stands before its label; detectors do not tell it, so it is measured (`clue_ros.model.colors`)
     and the paper has none. order: of the lines, as the candidates are "given", as in the paper, or
     by the boxes' centres from "left-to-right", so that the answer does not depend on the given one.
     """

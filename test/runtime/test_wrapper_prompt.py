@@ -5,7 +5,7 @@ import pytest
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
-from clue_ros.wrapper.colors import color_name, with_measured_colors
+from clue_ros.model.colors import color_name, with_measured_colors
 from clue_ros.wrapper.prompt import (
     AnswerKind,
     AnswerRates,
