@@ -147,6 +147,7 @@ class Checkpoint:
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
     judging: Path | None = None  # the folder of adapter A
+    folder: Path | None = None  # the model's
 
     @cached_property
     def adapters_digest(self) -> str:
@@ -410,6 +411,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
         trained,
+        folder,
     )
 
 
