@@ -13,7 +13,7 @@
     clue calibrate DATA --out M                    bound wrong boxes without a confirmation
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
-    clue train base|average|detector|ivg|joint     train a stage of a model
+    clue train base|average|boxes|detector|ivg|joint   train a stage of a model
     clue train oracle|policy|views|wrapper|full    train the rest, or all of it
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
@@ -111,6 +111,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "joint": Command("clue_ros.lab.training.joint", "one adapter that judges and replies"),
+        "boxes": Command("clue_ros.lab.training.box_head", "the box head: extents of objects"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "views": Command("clue_ros.lab.training.views", "when a box needs further views"),

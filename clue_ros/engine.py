@@ -523,4 +523,5 @@ class Clue:
         # The peaks are those of the candidates, as of every question's (`peak_masks`).
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in boxes)
         estimate = replace(estimate, peaks=peaks) if peaks else estimate
-        return NotFound(text, boxes, answers, estimate, unknown.thing)
+        name = unknown.thing.removeprefix("an ").removeprefix("a ")
+        return NotFound(text, boxes, answers, estimate, unknown.thing, name)

@@ -101,6 +101,12 @@ def run(args: argparse.Namespace) -> int:
     clue = load_grounder(options)
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)
+    for named in conversation.named:
+        try:
+            clue.teach(view, named.box, named.name, instead=True)
+            print(f"clue: note: {named.name!r} is known now", file=sys.stderr)
+        except ClueError as error:
+            print(f"clue: note: {named.name!r} is not learned: {error}", file=sys.stderr)
     if args.save is not None:
         masks = _masks(clue, view, reply) if args.masks else ()
         _save(args.save, image, reply, conversation, masks)

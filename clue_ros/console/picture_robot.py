@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from clue_ros.dialogue.conversation import (
     in_words,
 )
 from clue_ros.dialogue.grounder import RobotGrounder
+from clue_ros.dialogue.inflection import with_article
+from clue_ros.dialogue.naming import Named
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import MAX_QUESTIONS, Grounding, Question, clean_text
 from clue_ros.engine import Clue
@@ -208,6 +211,10 @@ class PictureRobot:
             self._jobs.put(lambda: self._think(conversation, step))
 
     def _finish(self, outcome: Outcome) -> None:
+        conversation, view = self._conversation, self._view
+        if conversation is not None and view is not None:
+            for named in conversation.named:
+                self._jobs.put(partial(self._learn, view, named))
         self._conversation = self._question = None
         self._status("ended", error="" if outcome.code == "NONE" else outcome.code,
                      message=outcome.message)  # fmt: skip
@@ -217,6 +224,19 @@ class PictureRobot:
             self._page.show_grounding(
                 ShownObject(found.box, found.label, found.score, no_pose_reason=_NO_CAMERA)
             )
+
+    def _learn(self, view: Any, named: Named) -> None:
+        """Learn what the person called a thing in the picture. In the model's thread."""
+        clue = self._clue
+        if clue is None:
+            return
+        try:
+            name = clue.teach(view, named.box, named.name, instead=True).name
+        except ClueError as error:
+            self._page.show_notice(f"{named.name!r} is not learned: {error}")
+            return
+        said = say(Saying.LEARNED, "en", label=with_article(name))
+        self._page.show_turn("robot", said, time.time())
 
     def _look_at(self, image: Image) -> None:
         """Show a picture; an open dialogue was about another one and ends."""

@@ -35,6 +35,8 @@ from enum import Enum
 from typing import Any
 
 from clue_ros.dialogue.grounder import Replier
+from clue_ros.dialogue.naming import Named, Naming, read_naming
+from clue_ros.dialogue.object_names import same_noun
 from clue_ros.dialogue.reading import (
     Kind,
     Reading,
@@ -143,7 +145,8 @@ class Conversation:
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
     turn, in seconds since the epoch. language: of what the robot says by itself. reading: the
     request as `wanted` read it; None: it is read here.
-    heard: all that the person said, as it was read.
+    heard: all that the person said, as it was read. named: what the person called things in the
+    picture; who has the model teaches it (`clue_ros.engine.Clue.teach`).
 
     Raises (on construction): EmptyExpressionError, BadExpressionError or NothingWantedError from
     the request's text.
@@ -159,6 +162,7 @@ class Conversation:
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
     heard: list[Heard] = field(init=False, default_factory=list)
+    named: list[Named] = field(init=False, default_factory=list)
     _stamps: list[float] = field(init=False, default_factory=list)  # of each turn
     _earlier: tuple[Turn, ...] = field(init=False, default=())  # about an earlier request
     _open: Question | None = field(init=False, default=None)
@@ -166,6 +170,7 @@ class Conversation:
     _waits: int = field(init=False, default=0)
     _in_doubt: bool = field(init=False, default=False)  # whether anything is wanted
     _held: Grounding | None = field(init=False, default=None)  # until it is confirmed
+    _unknown: str = field(init=False, default="")  # the name that the model does not know
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
@@ -182,7 +187,11 @@ class Conversation:
         """
         if isinstance(reply, Question) and reply.confirm and language_of(self.language) != "en":
             return replace(reply, text=this_one("".join(reply.labels), self.language))
-        if not self._in_doubt or not isinstance(reply, Grounding):
+        if not isinstance(reply, Grounding):
+            return reply
+        if self._unknown and not self._in_doubt:
+            return asked_about(replace(reply, label=""), this_one("", self.language))
+        if not self._in_doubt:
             return reply
         self._held = reply
         label = f"the {reply.label}" if reply.label else "that"
@@ -227,6 +236,8 @@ class Conversation:
         self.dialogue.add_question(reply.text)
         self._stamps.append(self.clock())
         self._open, self._asked_again, self._waits = reply, False, 0
+        if isinstance(reply, NotFound) and reply.unknown:
+            self._unknown = reply.unknown
         self.phase = Phase.WAITING
         return Ask(reply)
 
@@ -240,6 +251,9 @@ class Conversation:
             ClueError: the text is empty or unreadable; the dialogue still waits.
         """
         question = self._awaited()
+        naming = read_naming(clean_text(text)) if question.confirm else None
+        if naming is not None:
+            return self._renamed(question, naming, text)
         offered = question.suggested_answers or offered_answers(question.text)
         about = named_object(self.dialogue.turns)
         said = read(clean_text(text), offered, about)
@@ -268,8 +282,30 @@ class Conversation:
         self._stamps.append(self.clock())
         self._in_doubt = said.confirm
         if said.kind is Kind.YES and len(question.candidates) == 1:
-            return self.end(Outcome("NONE", grounding=_chosen(question, 0, held)))
+            return self._settled(_chosen(question, 0, held))
         return self.think()
+
+    def _renamed(self, question: Question, naming: Naming, text: str) -> Step:
+        """The person names the one thing that was shown: as what is wanted, or as another one."""
+        box, about = question.candidates[0], self._unknown or named_object(self.dialogue.turns)
+        self.named.append(Named(box, naming.name))
+        self._note(text, Reading(Kind.ANSWER, text), about, question.suggested_answers)
+        held, self._held = self._held, None
+        if same_noun(naming.name, about) and not naming.corrects:
+            self.dialogue.add_answer(text)
+            self._stamps.append(self.clock())
+            return self.end(Outcome("NONE", grounding=_chosen(question, 0, held)))
+        self.phase = Phase.THINKING
+        self.dialogue.refuse(box, text, bare=True)
+        self._stamps.append(self.clock())
+        return self.think()
+
+    def _settled(self, found: Grounding) -> Outcome:
+        """End with what the person has settled; a name that nobody knew is now its name."""
+        if self._unknown:
+            self.named.append(Named(found.box, self._unknown))
+            found = replace(found, label=self._unknown)
+        return self.end(Outcome("NONE", grounding=found))
 
     def choose(self, index: int) -> Outcome:
         """Point at a candidate of the open question, counted from 0: the person clicked on it.
@@ -291,7 +327,7 @@ class Conversation:
         self.dialogue.add_answer(text)
         self._stamps.append(self.clock())
         self._note(text, Reading(Kind.OFFERED, text), about, question.suggested_answers)
-        return self.end(Outcome("NONE", grounding=_chosen(question, index, held)))
+        return self._settled(_chosen(question, index, held))
 
     def _awaited(self) -> Question:
         """The open question."""
@@ -306,7 +342,7 @@ class Conversation:
     def _begin(self, said: Reading) -> None:
         self.dialogue = Dialogue(said.text)
         self.request = self.dialogue.request  # cleaned
-        self._in_doubt = said.confirm
+        self._in_doubt, self._unknown = said.confirm, ""
         self._stamps.append(self.clock())
 
     def _wait(self, question: Question) -> Step:

@@ -23,6 +23,7 @@ class Saying(Enum):
     SHOULD_I = "should i"
     THIS_ONE = "this one"
     THIS = "this"
+    LEARNED = "learned"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -37,6 +38,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.SHOULD_I: "Should I take {label}?",
         Saying.THIS_ONE: "Do you mean this one, the {label}?",
         Saying.THIS: "Do you mean this one?",
+        Saying.LEARNED: "All right, now I know what this is: {label}.",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -49,6 +51,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
         Saying.THIS_ONE: "Voulez-vous dire celui-ci : {label} ?",
         Saying.THIS: "Voulez-vous dire celui-ci ?",
+        Saying.LEARNED: "D'accord, je sais maintenant ce que c'est : {label}.",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.

@@ -208,10 +208,12 @@ class NotFound(Question):
     """The robot says that it sees no such thing, and could be told of another one.
 
     A question to whoever only tells questions from groundings. `missing`: what it does not see, or
-    has no word for, "a banana". Candidates and answers, if any, are what it sees instead.
+    has no word for, "a banana". Candidates and answers, if any, are what it sees instead. unknown:
+    the name that it has no word for, "stapler"; empty where it only does not see the thing.
     """
 
     missing: str = ""
+    unknown: str = ""
 
 
 @dataclass(frozen=True)

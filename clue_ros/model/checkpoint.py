@@ -9,6 +9,7 @@ detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "bot
 ivg/        adapter B, ivg.json
 joint/      one adapter for both, with all of these files; where it is, neither of them is needed
 mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
+box_head.safetensors       boxes of objects without words (`box_head`), may be missing
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT, Array, Attention, Backbone, grid_side
+from clue_ros.model.box_head import SIDE, BoxHead, BoxMap, load_box_head
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
@@ -39,7 +41,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
-from clue_ros.model.details import detailed_pictures, details_in
+from clue_ros.model.details import detailed_picture, detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -148,6 +150,7 @@ class Checkpoint:
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
     judging: Path | None = None  # the folder of adapter A
     folder: Path | None = None  # the model's
+    box_head: BoxHead | None = None
 
     @cached_property
     def adapters_digest(self) -> str:
@@ -191,6 +194,13 @@ class Checkpoint:
     def look(self, *images: npt.NDArray[np.uint8]) -> Array:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
         return look_at(self.backbone, self.processor, images)
+
+    def box_map(self, image: npt.NDArray[np.uint8]) -> BoxMap | None:
+        """Boxes of all objects in an image, uint8 RGB (H, W, 3); None without a box head."""
+        head = self.box_head
+        if head is None:
+            return None
+        return head(self.backbone.stages(detailed_picture(image, SIDE), head.stages))
 
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
@@ -330,7 +340,8 @@ class Checkpoint:
         cnn = judge.reader.cnn if judge is not None else None
         head = sum(array.nbytes for array in cnn.values()) if cnn else 0
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
-        return self.backbone.memory_bytes() + head + masks
+        boxes = self.box_head.nbytes() if self.box_head else 0
+        return self.backbone.memory_bytes() + head + masks + boxes
 
 
 def _finite(chance: float) -> float:
@@ -412,6 +423,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         load_zero_shot(base),
         trained,
         folder,
+        load_box_head(base, backbone.config.vision_config),
     )
 
 

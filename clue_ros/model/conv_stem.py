@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clue_ros.model.details import averaging, detailed_size, details_of, fine_stages, has_patches
+from clue_ros.model.details import averaging, detailed_size, details_of, has_patches
 
 EFFICIENTNET_LITE0: dict[str, Any] = {
     "first": 32,
@@ -141,7 +141,6 @@ class ConvStem(nn.Conv2d):
         self._folds = folds
         self._patch, self._grid = patch_size, grid
         self._own, self._details = own, details
-        self._fine = fine_stages(sizes)
         self._held: torch.Tensor | None = None
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
@@ -190,6 +189,12 @@ class ConvStem(nn.Conv2d):
         """Pictures (3, h, w) in -1..1, each of its own aspect, to features (B, C, g, g)."""
         return torch.cat([self._detail(picture[None]) for picture in pictures])
 
+    def stage_features(self, picture: torch.Tensor, stages: Sequence[int]) -> list[torch.Tensor]:
+        """(B, 3, h, w) in -1..1 to (B, C, h', w') for each of some stages, cells of unit size."""
+        picture = picture.contiguous(memory_format=torch.channels_last)
+        outputs = list(self._outputs(picture))
+        return [_unit(outputs[stage]) for stage in stages]
+
     def _detail(self, picture: torch.Tensor) -> torch.Tensor:
         assert self._details is not None
         picture = picture.contiguous(memory_format=torch.channels_last)
@@ -203,12 +208,6 @@ class ConvStem(nn.Conv2d):
             level = rows @ features @ columns.T
             levels.append(_unit(functional.pixel_unshuffle(level, fold)))
         return torch.cat(levels, dim=1)
-
-    def fine_maps(self, picture: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """A picture (3, h, w) in -1..1 to the maps (C, h / stride, w / stride) of some stages."""
-        picture = picture[None].contiguous(memory_format=torch.channels_last)
-        stages = list(self._outputs(picture))
-        return tuple(stages[stage][0] for stage in self._fine)
 
     def _outputs(self, picture: torch.Tensor) -> Iterator[torch.Tensor]:
         """Each stage's output."""

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
-from clue_ros.model.details import averaging, details_in, fine_stages, stage_stride
+from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
@@ -426,17 +426,17 @@ class OpenVinoBackbone:
             found.append(np.array(graph(feed)["details"]))
         return np.concatenate(found)
 
-    def fine_maps(self, picture: Array) -> tuple[Array, ...]:
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
         """See `Backbone`."""
-        from clue_ros.model.openvino_graphs import Weights, fine_maps_graph
+        from clue_ros.model.openvino_graphs import Weights, stages_graph
 
-        stages = fine_stages(getattr(self.config.vision_config, "conv_stem", None))
-        if not stages:
-            return ()
-        weights = self._stored
-        graph = self._graph(("fine",), lambda: fine_maps_graph(Weights(weights), self.config))
+        if getattr(self.config.vision_config, "conv_stem", None) is None:
+            raise ValueError("this model has no stem whose stages could be read")
+        graph = self._graph(
+            ("stages", *stages), lambda: stages_graph(Weights(self._stored), self.config, stages)
+        )
         found = graph({"picture": picture[None]})
-        return tuple(np.array(found[f"stage{stage}"][0]) for stage in stages)
+        return [found[f"stage{place}"][0] for place in range(len(stages))]
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""

@@ -23,7 +23,7 @@ import openvino
 from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
-from clue_ros.model.details import details_in, fine_stages, has_patches
+from clue_ros.model.details import details_in, has_patches
 from clue_ros.model.tensors import SCALE, Mapped
 
 Node = Any  # an output of the graph
@@ -239,16 +239,16 @@ def details_graph(weights: Weights, config: Any) -> openvino.Model:
     return openvino.Model([_result("details", op.concat(levels, 1))], inputs, "details")
 
 
-def fine_maps_graph(weights: Weights, config: Any) -> openvino.Model:
-    """A picture (1, 3, h, w) in -1..1 -> `stage2`, ... (1, C, h / stride, w / stride) each.
+def stages_graph(weights: Weights, config: Any, stages: Sequence[int]) -> openvino.Model:
+    """A picture (1, 3, h, w) in -1..1 -> `stage0`, `stage1`, ...: outputs of the stem's stages.
 
-    Of the stages in `details.fine_stages`.
+    (1, C, h', w') each, of unit size.
     """
     picture = _input("picture", 1, 3, -1, -1)
-    path, sizes = f"{TOWER}embeddings.patch_embedding.", config.vision_config.conv_stem
-    outputs = list(_stages(weights, path, sizes, picture))
-    found = [_result(f"stage{stage}", outputs[stage]) for stage in fine_stages(sizes)]
-    return openvino.Model(found, [picture], "fine_maps")
+    path = f"{TOWER}embeddings.patch_embedding."
+    outputs = list(_stages(weights, path, config.vision_config.conv_stem, picture))
+    results = [_result(f"stage{i}", _unit(outputs[stage], 1)) for i, stage in enumerate(stages)]
+    return openvino.Model(results, [picture], "stages")
 
 
 def _linear(weights: Weights, name: str, hidden: Node) -> Node:

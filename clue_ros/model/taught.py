@@ -33,7 +33,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
-from clue_ros.model.details import detailed_picture, fine_side
+from clue_ros.model.details import detailed_picture, fine_side, fine_stages
 from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.word_memory import (
@@ -115,7 +115,7 @@ def patches_of(
         tokens = look(image)[0].reshape(checkpoint.grid, checkpoint.grid, -1)
         return _with_colors(_unit(tokens.astype(np.float32)), image)
     picture = detailed_picture(image, fine_side(sizes))
-    maps = checkpoint.backbone.fine_maps(picture)
+    maps = checkpoint.backbone.stages(picture, fine_stages(sizes))
     middle = min(1, len(maps) - 1)  # the resolution of the features: stride 16
     size = maps[middle].shape[2:0:-1]
     parts = []

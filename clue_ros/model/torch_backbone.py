@@ -26,7 +26,7 @@ from clue_ros.model.adapters import Adapters
 from clue_ros.model.attention import attention_map, min_max
 from clue_ros.model.backbone import Array, Attention, Reader
 from clue_ros.model.config import read_config
-from clue_ros.model.conv_stem import has_stem, holding
+from clue_ros.model.conv_stem import ConvStem, holding
 from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.export import check_no_export
@@ -363,15 +363,14 @@ class TorchBackbone:
         assert details is not None
         return _array(torch.cat([levels, details], dim=1))
 
-    @with_room(2)
     @torch.inference_mode()
-    def fine_maps(self, picture: Array) -> tuple[Array, ...]:
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
         """See `Backbone`."""
-        if not has_stem(self.config.vision_config):
-            return ()
         stem = self.model.model.model.vision_tower.embeddings.patch_embedding
-        taken = torch.from_numpy(picture).to(self.model.device, self.model.dtype)
-        return tuple(_array(found) for found in stem.fine_maps(taken))
+        if not isinstance(stem, ConvStem):
+            raise ValueError("this model has no stem whose stages could be read")
+        seen = torch.from_numpy(picture[None]).to(self.model.device, self.model.dtype)
+        return [_array(level[0]) for level in stem.stage_features(seen, stages)]
 
     @with_room(2)
     @torch.inference_mode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
@@ -25,6 +26,7 @@ from std_msgs.msg import String
 
 from clue_ros import memory
 from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
@@ -318,6 +320,7 @@ class PerceptionNode(ManagedNode):
         self._ended(self._states, session, outcome)
         self._health.ended["GROUNDED" if outcome.grounding is not None else outcome.code] += 1
         recorded.ended(session, outcome)
+        await self._learn(self._teaching.jobs(session.view, session.conversation.named))
         return outcome
 
     def _ended(self, states: StatePublisher, session: Session, outcome: Outcome) -> None:
@@ -345,6 +348,10 @@ class PerceptionNode(ManagedNode):
         except ClueError as error:
             self._refuse(Outcome(error.code, str(error)))
             return
+        job = self._teaching.hear(message.data) if session is None else None
+        if job is not None:
+            self.spinner.create_task(self._learn([job]))
+            return
         opened = self._slot.open(uuid.uuid4().hex, message.data, None, self._limits())
         if isinstance(opened, Outcome):
             self._refuse(opened)
@@ -366,6 +373,13 @@ class PerceptionNode(ManagedNode):
             await self._converse(session)
         except Exception as error:  # noqa: BLE001 - logged; the next request finds the node up
             self.get_logger().error(f"dialogue {session.id}: {type(error).__name__}: {error}")
+
+    async def _learn(self, jobs: Sequence[Callable[[], str]]) -> None:
+        """Learn what a person called things, and say so."""
+        for job in jobs:
+            name = await self._teaching.learned(job)
+            if name:
+                self._outputs.say(say(Saying.LEARNED, self._language(), label=with_article(name)))
 
     def _refuse(self, outcome: Outcome) -> None:
         if outcome.quiet:

@@ -1,15 +1,17 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The services `teach`, `forget` and `list_objects` of perception: objects that a person shows.
+"""Objects that a person shows to perception: the services `teach`, `forget` and `list_objects`.
 
+What a person calls things in a dialogue, or what the robot pointed at, is learned too.
 The model's thread does the work, between two replies. Without an image an object is shown in the
 newest one of the camera; without a box it is the one that the robot pointed at last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -18,6 +20,7 @@ from clue_msgs.srv import ForgetObject, ListObjects, TeachObject
 from rclpy.executors import Executor
 
 from clue_ros.dialogue.conversation import Outcome
+from clue_ros.dialogue.naming import Named, read_naming
 from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.nodes import messages
@@ -58,6 +61,30 @@ class Teaching:
     def clear(self) -> None:
         """Forget what the robot pointed at."""
         self._pointed = None
+
+    def hear(self, text: str) -> Callable[[], str] | None:
+        """What a person says while no question is open, if it names what was pointed at.
+
+        Returns the job that learns it (`learned`), None for anything else. "No, that is the tape"
+        takes the box away from the word that it was found by.
+        """
+        naming = read_naming(text) if self._pointed is not None else None
+        if naming is None or self._pointed is None:
+            return None
+        frame, box = self._pointed
+        return lambda: self._teach(self._clue().look(frame.pixels()), Named(box, naming.name))
+
+    def jobs(self, view: Any, named: Sequence[Named]) -> list[Callable[[], str]]:
+        """The jobs that learn what a person called things in a view during a dialogue."""
+        return [partial(self._teach, view, each) for each in named]
+
+    def _teach(self, view: Any, named: Named) -> str:
+        """Learn a name, and return it."""
+        return str(self._clue().teach(view, named.box, named.name, instead=True).name)
+
+    async def learned(self, job: Callable[[], str]) -> str:
+        """Run one of the jobs in the model's thread; the name, "" where it could not be learned."""
+        return str(await self._done(job, TeachObject.Response()) or "")
 
     async def _on_teach(
         self, request: TeachObject.Request, response: TeachObject.Response

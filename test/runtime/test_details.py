@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,20 +85,6 @@ def test_both_backbones_read_the_same_details(
     alone, mixed = ours.look(pictures[1]), ours.look(image(0, 50, 90), pictures[1])
     assert np.allclose(alone[0], features[1], atol=CLOSE)
     assert np.allclose(mixed[1], features[1], atol=CLOSE)
-
-
-@pytest.mark.parametrize("stem", [SMALL_STEM, DETAILED_STEM, None])
-def test_both_backbones_make_the_same_fine_maps(
-    stem: dict[str, Any] | None, tmp_path: Path, fresh_seed: int
-) -> None:
-    ours, theirs = by_both(write_random_model(tmp_path / "model", conv_stem=stem))
-    picture = detailed_picture(image(fresh_seed, 90, 120), 128)
-    found, expected = (each.backbone.fine_maps(picture) for each in (ours, theirs))
-    assert [a.shape for a in found] == [a.shape for a in expected]
-    assert (len(found) > 0) == (stem is not None)
-    for a, b in zip(found, expected, strict=True):
-        assert a.shape[1] / a.shape[2] == pytest.approx(96 / 128, abs=0.3)
-        assert np.abs(a - b).max() < CLOSE * max(1.0, float(np.abs(b).max()))
 
 
 def test_details_show_what_squeezing_hides(detailed: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_name_that_is_none_is_refused(name: str, words: str, memory: WordMemor
 )
 def test_any_name_has_a_file_of_its_own(name: str, tmp_path: Path) -> None:
     words = WordMemory(tmp_path / "words", "tower")
-    names = (name, "a", "a-b")
+    names = (name, "q", "q-b")
     taught = [words.add(each, shown(1, 3, 4, n)).name for n, each in enumerate(names, start=1)]
     assert set(WordMemory(tmp_path / "words", "tower").words) == set(taught)
     assert [path.name for path in tmp_path.iterdir()] == ["words"]
@@ -239,7 +239,7 @@ def test_a_taught_thing_is_found_where_it_lies_now(memory: WordMemory) -> None:
         best, *others = recogniser.find(patches, memory.meant(name))
         assert best.box.iou(box_of(*place)) > 0.5
         assert best.probability > 0.5
-        assert all(other.probability < 0.3 for other in others)
+        assert all(other.score < best.score - 0.2 for other in others)
 
 
 def test_two_hundred_words_cost_little(tmp_path: Path) -> None:
