@@ -52,8 +52,8 @@ from clue_ros.model.load_options import (
     check_threshold,
     check_views,
 )
-from clue_ros.model.loading import DEFAULT_MODEL
-from clue_ros.model.risk import FILE, Calibration, Promise, load_calibration
+from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL
+from clue_ros.model.risk import Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
@@ -245,7 +245,7 @@ class Clue:
             return load_calibration(Path(self._calibration).expanduser())
         places = self.memory.folder, self._folder
         folders = [folder for folder in places if folder is not None]
-        paths = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+        paths = [folder / CALIBRATION for folder in folders if (folder / CALIBRATION).is_file()]
         return load_calibration(paths[0]) if paths else None
 
     @property
@@ -263,7 +263,7 @@ class Clue:
             "threshold": self.threshold,
             "num_views": self.num_views,
             "doubtful_score": self.doubtful_score,
-            "adapters": self._checkpoint.adapters_digest,
+            "weights": self._checkpoint.digest,
         }
 
     @cached_property

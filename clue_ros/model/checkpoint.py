@@ -153,10 +153,10 @@ class Checkpoint:
     box_head: BoxHead | None = None
 
     @cached_property
-    def adapters_digest(self) -> str:
-        """Hex SHA-256 of both adapters' weights, one after the other; empty where there is none."""
-        folders = (self.judging, self.dialogue)
-        return "".join(weights_digest(folder) for folder in folders if folder is not None)
+    def digest(self) -> str:
+        """Hex SHA-256 of the files of the base and of both adapters' weights."""
+        judging = "" if self.judging is None else weights_digest(self.judging)
+        return hashlib.sha256(f"{self.fingerprint()} {judging}".encode()).hexdigest()
 
     @property
     def is_joint(self) -> bool:

@@ -33,10 +33,9 @@ from clue_ros.lab.evaluation.photos import POINTS, PhotoReply, reply_to_photogra
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.model.load_options import check_max_risk
-from clue_ros.model.loading import find_model
+from clue_ros.model.loading import CALIBRATION, find_model
 from clue_ros.model.risk import (
     DELTA,
-    FILE,
     Calibration,
     Promise,
     needed,
@@ -329,4 +328,4 @@ def calibration_path(out: Path | None) -> Path | None:
         if not out.resolve().parent.is_dir():
             raise ClueError(f"--out {out}: there is no folder {out.parent}")
         return out
-    return (out if out.is_dir() else find_model(out)) / FILE
+    return (out if out.is_dir() else find_model(out)) / CALIBRATION
