@@ -468,7 +468,17 @@ class Clue:
             lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
             self.threshold,
             self.grid,
+            lambda: self._own_box(view, dialogue.without_refused()),
         )
+
+    def _own_box(self, view: View, dialogue: Dialogue) -> Grounding | None:
+        """Where the model would point without its memory; None where it lacks a word."""
+        from clue_ros.model.unknown_words import unknown_words
+
+        if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
+            return None
+        found = self._policy.decide(view, dialogue, force_grounding=True)
+        return found if isinstance(found, Grounding) else None
 
     def _other(
         self,

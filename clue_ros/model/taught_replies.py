@@ -4,8 +4,9 @@
 
 The candidates are the recogniser's (`clue_ros.model.taught`), each with a probability; words and
 geometry choose among them (`clue_ros.dialogue.chooser`), as in policy "zero-shot". A noun that
-nobody taught, such as a landmark's, is left to the base model. The model's own policy has no say:
-it was trained without the word.
+nobody taught, such as a landmark's, is left to the base model. Where the model knows all words of a
+request, its own box joins the candidates: two opinions that agree are sure, and one that stands
+alone is less so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.candidates import KIND, Candidate, unite
+from clue_ros.dialogue.candidates import KIND, Candidate
 from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
 from clue_ros.dialogue.narrowing import Finder
 from clue_ros.dialogue.noun_phrases import Phrase, read_phrase, slip_of
@@ -36,13 +37,22 @@ from clue_ros.dialogue.types import (
 from clue_ros.dialogue.words import current_turns
 from clue_ros.model.backbone import Array
 from clue_ros.model.colors import with_measured_colors
+from clue_ros.model.fusion import log_odds
 from clue_ros.model.taught import Patches, Recogniser, Sighting, refined
 from clue_ros.model.word_memory import Word, WordMemory
 
 SOURCE = "taught"
-# Probabilities that a box holds the thing: from SEEN it is worth a question, from SURE it is
-# pointed at without one. BESIDE: share of the likeliest from which another may be meant as well.
-SEEN, SURE, BESIDE = 0.2, 0.6, 0.5
+# Probabilities that a box holds the thing: from FOUND it is looked at closely, from SEEN it is
+# worth a question, from SURE it is pointed at without one. BESIDE: share of the likeliest from
+# which another may be meant as well. SEEN keeps as large a share of the right boxes in rendered
+# scenes as it leaves out of those of absent things (0.83).
+FOUND, SEEN, SURE, BESIDE = 0.1, 0.4, 0.6, 0.5
+# Log odds that a box gains where the model's own box agrees with it, and loses where the two are
+# apart and the model finds the request clear; the lowest IoU at which they agree. On five
+# photographs, boxes that agreed were right 14 times of 14, and others 9 times of 33.
+AGREED, APART = 1.5, 1.0
+AGREES = 0.5
+PART = 0.5  # share of the smaller of two boxes from which they are of one thing
 
 
 class TaughtFinder:
@@ -69,11 +79,11 @@ class TaughtFinder:
         return self.recogniser.find(self.patches, words) if words else ()
 
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
-        """The places of a taught noun that are worth a question."""
+        """The places of a taught noun that are worth a closer look."""
         if not (phrase.noun and self.memory.meant(phrase.noun)):
             return self.others.find(phrase)
-        found = [self.candidate(s) for s in self.sightings(phrase.noun) if s.probability >= SEEN]
-        return with_measured_colors(unite((), found, SAME_BOX), self.image)
+        found = [self.candidate(s) for s in self.sightings(phrase.noun) if s.probability >= FOUND]
+        return with_measured_colors(_apart(found), self.image)
 
     def candidate(self, seen: Sighting) -> Candidate:
         """A sighting with its box fitted to the picture."""
@@ -118,11 +128,13 @@ class TaughtWords:
         others: Callable[[], Finder],
         threshold: float,
         grid: int,
+        own: Callable[[], Grounding | None] = lambda: None,
     ) -> Judged | None:
         """What a dialogue that names a taught word leaves in an image (H, W, 3); None for others.
 
         patches, others: of the image, asked for when they are needed. threshold, grid: of the
-        estimate. Raises WordMemoryError.
+        estimate. own: where the model itself would point; None where it lacks a word. Raises
+        WordMemoryError.
         """
         words = taught_words(self.memory, dialogue) if self.memory.refresh() else ()
         if not words:
@@ -130,7 +142,18 @@ class TaughtWords:
         if self._recogniser is None or self._recogniser.changes != self.memory.changes:
             self._recogniser = Recogniser(self.memory)
         finder = TaughtFinder(self.memory, self._recogniser, patches(), image, others())
-        return judge(finder, dialogue, threshold, grid, tuple(word.name for word in words))
+        names = tuple(word.name for word in words)
+        return judge(finder, dialogue, threshold, grid, names, own)
+
+
+def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate for each thing, the likeliest: large things have several high places."""
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda c: -c.score):
+        area = candidate.box.area
+        if all(candidate.box.shared(k.box) < PART * min(area, k.box.area) for k in kept):
+            kept.append(candidate)
+    return kept
 
 
 def taught_words(memory: WordMemory, dialogue: Dialogue) -> tuple[Word, ...]:
@@ -159,9 +182,17 @@ class Judged:
 
 
 def judge(
-    finder: TaughtFinder, dialogue: Dialogue, threshold: float, grid: int, taught: tuple[str, ...]
+    finder: TaughtFinder,
+    dialogue: Dialogue,
+    threshold: float,
+    grid: int,
+    taught: tuple[str, ...],
+    own: Callable[[], Grounding | None],
 ) -> Judged:
-    """Read a dialogue; threshold, grid: of the estimate. taught: the words that it names."""
+    """Read a dialogue; threshold, grid: of the estimate. taught: the words that it names.
+
+    own: the box that the model itself finds.
+    """
     start = time.perf_counter()
     standing = follow(dialogue.without_refused(), finder)
     kept = tuple(
@@ -169,9 +200,13 @@ def judge(
         for c in standing.candidates
         if not any(c.box.iou(box) >= SAME_BOX for box in dialogue.refused)
     )
-    refused = standing.refused or (
-        standing.candidates if len(kept) < len(standing.candidates) else ()
-    )
+    left_out = tuple(c for c in standing.candidates if c not in kept)
+    refused = (*standing.refused, *left_out)
+    found = None if standing.confirmed else own()
+    if found is not None and all(found.box.iou(box) < SAME_BOX for box in dialogue.refused):
+        first = len(dialogue.turns) == 1
+        kept = _joined(finder, kept, found, standing.phrase.noun if first or not kept else "")
+    kept = tuple(c for c in kept if c.score >= SEEN)
     standing = replace(standing, candidates=kept, refused=refused)
     chance = 0.0 if standing.confirmed else not_exactly_one([c.score for c in kept])
     attention = _map(finder, standing.phrase.noun, grid)
@@ -179,6 +214,32 @@ def judge(
     seconds = time.perf_counter() - start
     estimate = AmbiguityEstimate(chance, threshold, attention, peaks, seconds)
     return Judged(finder, standing, estimate, taught)
+
+
+def _joined(
+    finder: TaughtFinder, candidates: Sequence[Candidate], own: Grounding, noun: str
+) -> tuple[Candidate, ...]:
+    """Candidates with the model's own box, and their chances in its light.
+
+    noun: what the box is of, if it may be one more candidate; "": it may not.
+    """
+    same = max(candidates, key=lambda c: c.box.iou(own.box), default=None)
+    if same is not None and same.box.iou(own.box) < AGREES:
+        same = None
+    joined, clear = [], 1 - own.ambiguity.probability
+    for candidate in candidates:
+        box = own.box if candidate is same and own.score > candidate.score else candidate.box
+        gain = AGREED if candidate is same else -APART * clear
+        joined.append(replace(candidate, box=box, score=_moved(candidate.score, gain)))
+    if same is None and noun:
+        alone = Candidate(own.box, noun, _moved(own.score, -APART), SOURCE).known(**{KIND: noun})
+        joined += with_measured_colors([alone], finder.image)
+    return tuple(joined)
+
+
+def _moved(chance: float, by: float) -> float:
+    """A probability whose log odds are moved."""
+    return 1 / (1 + math.exp(-(log_odds(chance) + by)))
 
 
 def not_exactly_one(chances: Sequence[float]) -> float:
@@ -203,7 +264,7 @@ def reply_to(judged: Judged, *, force_grounding: bool = False) -> Question | Gro
         asked = not_found(name, estimate, another=bool(standing.refused))
         return replace(asked, taught=taught)
     best = found[0] if found else _guess(finder, standing)
-    likely = tuple(c for c in found if c.score >= max(SEEN, BESIDE * best.score))
+    likely = tuple(c for c in found if c.score >= BESIDE * best.score)
     if force_grounding or standing.confirmed or (len(likely) == 1 and best.score >= SURE):
         return Grounding(best.box, name, best.score, estimate, taught=taught)
     if len(likely) == 1:
