@@ -352,7 +352,7 @@ class Clue:
             taught = self._taught(view, expression)
             if taught is not None:
                 return taught.estimate
-            return self._policy.judge(view, in_one_form(expression.without_refused()))
+            return self._policy.judge(view, in_one_form(expression.for_model()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -441,7 +441,7 @@ class Clue:
             from clue_ros.model.taught_replies import reply_to
 
             return reply_to(taught, force_grounding=force_grounding)
-        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.for_model())
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
@@ -468,7 +468,7 @@ class Clue:
             lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
             self.threshold,
             self.grid,
-            lambda: self._own_box(view, dialogue.without_refused()),
+            lambda: self._own_box(view, dialogue.for_model()),
         )
 
     def _own_box(self, view: View, dialogue: Dialogue) -> Grounding | None:
@@ -518,7 +518,8 @@ class Clue:
             return Grounding(question.candidates[0], label, 0.0, estimate)
         size = view.width, view.height
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
-        return replace(question, ambiguity=replace(estimate, peaks=peaks))
+        written = reply.text if question.confirm and isinstance(reply, Question) else ""
+        return replace(question, ambiguity=replace(estimate, peaks=peaks), written=written)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""
