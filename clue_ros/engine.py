@@ -52,8 +52,8 @@ from clue_ros.model.load_options import (
     check_threshold,
     check_views,
 )
-from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.risk import FILE, Calibration, Promise, load_calibration
+from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL
+from clue_ros.model.risk import Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
@@ -89,7 +89,7 @@ class Clue:
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
         self._calibration = options.calibration
-        self._folder = find_model(options.model, options.revision)
+        self._folder = checkpoint.folder or checkpoint.base
         self._memory_folder = options.memory
         self.policy = options.policy
         self.max_risk = options.max_risk
@@ -243,8 +243,9 @@ class Clue:
         """That of the options, else the one beside the taught words, else the model's."""
         if self._calibration is not None:
             return load_calibration(Path(self._calibration).expanduser())
-        folders = [folder for folder in (self.memory.folder, self._folder) if folder is not None]
-        paths = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+        places = self.memory.folder, self._folder
+        folders = [folder for folder in places if folder is not None]
+        paths = [folder / CALIBRATION for folder in folders if (folder / CALIBRATION).is_file()]
         return load_calibration(paths[0]) if paths else None
 
     @property
@@ -262,7 +263,7 @@ class Clue:
             "threshold": self.threshold,
             "num_views": self.num_views,
             "doubtful_score": self.doubtful_score,
-            "adapters": self._checkpoint.adapters_digest,
+            "weights": self._checkpoint.digest,
         }
 
     @cached_property
