@@ -29,7 +29,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import not_found
 from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
-from clue_ros.dialogue.noun_phrases import described_object
+from clue_ros.dialogue.noun_phrases import described_object, read_phrase
 from clue_ros.dialogue.nouns import in_one_form
 from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
@@ -450,6 +450,10 @@ class Clue:
             return replace(reply, text=sentence(reply.text))
         if isinstance(reply, Question) or is_one_of(reply.box, refused):
             reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
+        if isinstance(reply, Grounding) and len(dialogue.turns) == 1 and not force_grounding:
+            phrase = read_phrase(dialogue.request)
+            noun = "" if phrase.is_generic else phrase.noun
+            reply = self._taught_words.checked(reply, noun, lambda: view.patches)
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):

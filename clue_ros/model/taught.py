@@ -30,7 +30,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import Box
+from clue_ros.dialogue.types import SAME_BOX, Box
 from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
 from clue_ros.model.details import detailed_picture, fine_side, fine_stages
@@ -63,6 +63,7 @@ EDGE = 0.5  # score between an object and what is around it
 SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
 OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
+MOST_IN_BOX = 3  # words that are looked for in a box
 NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
 WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
 THUMBNAIL = 96  # pixels of its longer side
@@ -287,6 +288,13 @@ class Recogniser:
         own = np.flatnonzero(self._own == self._place[word.name])
         found = self._each[own] @ seen + self._each_bias[own]
         return word.examples[int(found.argmax())]
+
+    def in_box(self, patches: Patches, box: Box) -> tuple[Sighting, ...]:
+        """What the words that score best in a box (pixels) see there, the likeliest first."""
+        rows, columns = patches.cells(box, shrink=INNER)
+        means = self.scores(patches)[:, rows, columns].mean((1, 2))
+        best = [self.words[place] for place in np.argsort(-means)[:MOST_IN_BOX]]
+        return tuple(s for s in self.find(patches, best) if s.box.iou(box) >= SAME_BOX)
 
     def find(self, patches: Patches, words: Sequence[Word]) -> tuple[Sighting, ...]:
         """Where these words may be in a picture, the likeliest first."""

@@ -22,8 +22,10 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import KIND, Candidate
 from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
+from clue_ros.dialogue.helpful import as_question
 from clue_ros.dialogue.narrowing import Finder
 from clue_ros.dialogue.noun_phrases import Phrase, read_phrase, slip_of
+from clue_ros.dialogue.object_names import name_match
 from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     SAME_BOX,
@@ -33,6 +35,7 @@ from clue_ros.dialogue.types import (
     Grounding,
     Peak,
     Question,
+    asked_about,
 )
 from clue_ros.dialogue.words import current_turns
 from clue_ros.model.backbone import Array
@@ -52,6 +55,7 @@ FOUND, SEEN, SURE, BESIDE = 0.1, 0.4, 0.6, 0.5
 # photographs, boxes that agreed were right 14 times of 14, and others 9 times of 33.
 AGREED, APART = 1.5, 1.0
 AGREES = 0.5
+FIRM = 0.5  # score from which the model is sure of its box
 PART = 0.5  # share of the smaller of two boxes from which they are of one thing
 
 
@@ -139,11 +143,32 @@ class TaughtWords:
         words = taught_words(self.memory, dialogue) if self.memory.refresh() else ()
         if not words:
             return None
-        if self._recogniser is None or self._recogniser.changes != self.memory.changes:
-            self._recogniser = Recogniser(self.memory)
-        finder = TaughtFinder(self.memory, self._recogniser, patches(), image, others())
+        finder = TaughtFinder(self.memory, self._known(), patches(), image, others())
         names = tuple(word.name for word in words)
         return judge(finder, dialogue, threshold, grid, names, own)
+
+    def _known(self) -> Recogniser:
+        if self._recogniser is None or self._recogniser.changes != self.memory.changes:
+            self._recogniser = Recogniser(self.memory)
+        return self._recogniser
+
+    def checked(
+        self, reply: Grounding, noun: str, patches: Callable[[], Patches]
+    ) -> Question | Grounding:
+        """The reply about a noun that nobody taught, unless its box is a taught thing's.
+
+        Such a box is shown first; where the model is not sure of it, the thing is not there.
+        patches: of the image.
+        """
+        if not noun or not self.memory.refresh():
+            return reply
+        seen = self._known().in_box(patches(), reply.box)
+        other = next((s for s in seen if s.probability >= SURE), None)
+        if other is None or any(name_match(noun, name) is not None for name in other.word.names):
+            return reply
+        if reply.score < FIRM:
+            return not_found(noun, reply.ambiguity, another=False)
+        return asked_about(reply, this_one(""))
 
 
 def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -272,14 +297,8 @@ def reply_to(judged: Judged, *, force_grounding: bool = False) -> Question | Gro
             this_one(name), (best.box,), ("yes", "no"), estimate,
             answer_candidates=((0,), ()), labels=(name,), confirm=True, taught=taught,
         )  # fmt: skip
-    asked_which = question_for(replace(standing, candidates=likely), finder)
-    shown = tuple(c for group in asked_which.groups for c in group) or likely
-    places = {id(c): place for place, c in enumerate(shown)}
-    answers = tuple(tuple(places[id(c)] for c in group) for group in asked_which.groups)
-    return Question(
-        asked_which.text, tuple(c.box for c in shown), asked_which.options, estimate,
-        answer_candidates=answers, labels=tuple(c.label for c in shown), taught=taught,
-    )  # fmt: skip
+    which = question_for(replace(standing, candidates=likely), finder)
+    return replace(as_question(which, likely, estimate), taught=taught)
 
 
 def _guess(finder: TaughtFinder, standing: Standing) -> Candidate:
