@@ -292,7 +292,7 @@ def report(
         ("clear requests, right at once", "clear", "right"),
         ("... or after one 'this one?'", "clear", "right_after_yes"),
         ("clear requests, right when it must point", "forced_score", "so"),
-        ("ambiguous requests, asked about", "ambiguous", "asks"),
+        ("ambiguous requests, asked which one", "ambiguous", "asks"),
         ("absent things, recognised", "absent", "right"),
         ("all, wrong box without a confirmation", "all", "unconfirmed"),
         ("all, questions a request", "all", "questions"),
