@@ -254,7 +254,7 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), in_one_form(expression.without_refused()))
+            return self._policy.judge(self._own(view), in_one_form(expression.for_model()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -317,7 +317,7 @@ class Clue:
         """
         from clue_ros.model.unknown_words import UNSURE, unknown_words
 
-        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.for_model())
         with self._lock:
             view = self._own(view)
             unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
@@ -373,7 +373,8 @@ class Clue:
             return Grounding(question.candidates[0], label, 0.0, estimate)
         size = view.width, view.height
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
-        return replace(question, ambiguity=replace(estimate, peaks=peaks))
+        written = reply.text if question.confirm and isinstance(reply, Question) else ""
+        return replace(question, ambiguity=replace(estimate, peaks=peaks), written=written)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

@@ -51,7 +51,7 @@ def helpful(
 ) -> Question | None:
     """A model's question as it is written if it helps, else one that does.
 
-    None without a candidate. dialogue: `Dialogue.without_refused`. refused: boxes that the person
+    None without a candidate. dialogue: `Dialogue.for_model`. refused: boxes that the person
     said no to; a reply that points at one of them is replaced by a question. guesses: returns what
     may be meant, the surest first, where the finder has nothing.
     """
