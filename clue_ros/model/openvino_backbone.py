@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,8 @@ from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
-from clue_ros.model.shapes import EMBEDDINGS, TEXT, weight_shapes
-from clue_ros.model.tensors import Mapped
+from clue_ros.model.shapes import EMBEDDINGS, HEAD, TEXT, weight_shapes
+from clue_ros.model.tensors import Mapped, give_back
 
 CACHE = "CLUE_CACHE"
 STEP = 16
@@ -51,7 +50,9 @@ MERGED_BYTES = 384 * 2**20
 """Size of a decoder, in the type of its products, up to which each adapter is merged into a copy of
 it. A larger one is held once, and the adapters' matrices are inputs of its graphs."""
 GELU = "gelu_pytorch_tanh"
-CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
+PART_BYTES = 256 * 2**20
+"""Size of a graph's weights, as they are stored, from which on the decoder and the head are cut into
+several: while OpenVINO compiles and arranges a graph, it holds its weights several times."""
 _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
 _SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
@@ -226,14 +227,13 @@ that do so at once leave it at "C", and then Python opens text files as ASCII.""
 
 
 class _Compiler:
-    """Compiles graphs, and keeps them in a cache. large: the graphs are OpenVINO's to keep.
+    """Compiles graphs, and keeps them in a cache.
 
     OpenVINO's own cache (CACHE_DIR) wants each graph made and its weights read before it looks:
-    that takes most of a small model's start, and memory that is not given back. But only that one
-    writes a graph that is larger than the memory left.
+    that takes most of a small model's start, and memory that is not given back.
     """
 
-    def __init__(self, precision: str, *, large: bool = False) -> None:
+    def __init__(self, precision: str) -> None:
         self._openvino = import_openvino()
         self._core = self._openvino.Core()
         self._settings: dict[str, Any] = {
@@ -253,7 +253,7 @@ class _Compiler:
             writable = os.access(folder, os.W_OK)
         except OSError:
             writable = False
-        self._cache, self._large = folder if writable else None, large
+        self._cache = folder if writable else None
         if not writable:
             warnings.warn(
                 f"the cache {folder} cannot be written to, so each start compiles the model anew:"
@@ -270,20 +270,19 @@ class _Compiler:
         name = hashlib.sha256(f"{self._made_for} {made_of}".encode()).hexdigest()
         with _ONE_AT_A_TIME:
             if self._cache is None:
-                return _Graph(self._compiled(build(), {}))
-            if self._large:
-                return _Graph(self._compiled(build(), {"CACHE_DIR": str(self._cache / name[:24])}))
+                return _Graph(self._compiled(build()))
             path = self._cache / f"{name}.graph"
             found = self._read(path)
             if found is None:
-                compiled = self._compiled(build(), {})
+                compiled = self._compiled(build())
                 self._write(compiled, path)
-                found = _Graph(compiled)
+                # What was compiled keeps its weights beside those that it arranges.
+                found = self._read(path) or _Graph(compiled)
             return found
 
-    def _compiled(self, model: Any, further: Mapping[str, str]) -> Any:
+    def _compiled(self, model: Any) -> Any:
         try:
-            return self._core.compile_model(model, "CPU", {**self._settings, **further})
+            return self._core.compile_model(model, "CPU", self._settings)
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO cannot compile {model.friendly_name} for this CPU"
@@ -326,14 +325,13 @@ class _Compiler:
 class State:
     """B prompts that were read.
 
-    cut: the block before which the segments are cut, 0: nowhere. keys, values: of each segment of
-    blocks, (blocks, B, K, P, d) with room for P tokens. length:
-    the tokens in use, with the padding of shorter prompts. mask: (B, 1, 1, P), HIDDEN where nothing
-    may look. positions: (B,) of the next token, counted from 1.
+    spans: the segments' first blocks and ends. keys, values: of each segment, (blocks, B, K, P, d)
+    with room for P tokens. length: the tokens in use, with the padding of shorter prompts. mask:
+    (B, 1, 1, P), HIDDEN where nothing may look. positions: (B,) of the next token, counted from 1.
     """
 
     adapter: str | None
-    cut: int
+    spans: list[tuple[int, int]]
     keys: list[Array]
     values: list[Array]
     length: int
@@ -348,8 +346,7 @@ class OpenVinoBackbone:
         self._dtype = choose_precision(dtype)
         self.config, self._text = config, config.text_config
         self._stored: Mapping[str, Mapped] = read_weights(folder)
-        size = sum(tensor.values.nbytes for tensor in self._stored.values())
-        self._compile = _Compiler(PRECISIONS[self._dtype], large=size > CACHED_BYTES)
+        self._compile = _Compiler(PRECISIONS[self._dtype])
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
         self._made_of = fingerprint([*weight_files(folder), folder / "config.json"])
@@ -429,7 +426,7 @@ class OpenVinoBackbone:
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""
         feed = self._feed(features, prompts)
-        for first, end in self._segments(reader.block, reader.block):
+        for first, end in self._spans(0, reader.block):
             feed["hidden"] = self._run(reader.adapter, first, end, feed)["through"]
         return self._attended(feed, prompts, reader)
 
@@ -488,7 +485,8 @@ class OpenVinoBackbone:
     ) -> tuple[Attention | None, State, Array]:
         feed, keys, values, attention = self._feed(features, prompts), [], [], None
         rows, length = prompts.input_ids.shape
-        for first, end in _spans(cut, self._blocks):
+        spans = self._spans(0, cut) + self._spans(cut, self._blocks)
+        for first, end in spans:
             if reader is not None and first == reader.block:
                 attention = self._attended(dict(feed), prompts, reader)
             found = self._run(adapter, first, end, feed)
@@ -499,7 +497,7 @@ class OpenVinoBackbone:
         mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
         mask[..., :length] = feed["mask"][..., :length]
         logits = self._logits(feed["hidden"][np.arange(rows), lengths - 1])
-        state = State(adapter, cut, keys, values, length, mask, lengths + 1)
+        state = State(adapter, spans, keys, values, length, mask, lengths + 1)
         return attention, state, logits
 
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
@@ -512,8 +510,7 @@ class OpenVinoBackbone:
         cos, sin = self._rotary(state.positions[:, None])
         mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
         feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
-        spans = _spans(state.cut, self._blocks)
-        for (first, end), keys, values in zip(spans, state.keys, state.values, strict=True):
+        for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
             found = self._run(state.adapter, first, end, feed, keys, values)
             feed["hidden"] = found["through"]
             keys[:, :, :, state.length] = found["new_keys"][:, :, :, 0]
@@ -527,7 +524,7 @@ class OpenVinoBackbone:
         """See `Backbone`."""
         return State(
             state.adapter,
-            state.cut,
+            state.spans,
             [np.repeat(keys, count, 1) for keys in state.keys],
             [np.repeat(values, count, 1) for values in state.values],
             state.length,
@@ -569,9 +566,12 @@ class OpenVinoBackbone:
 
     # Graphs.
 
-    def _segments(self, cut: int, end: int) -> list[tuple[int, int]]:
-        """The segments of blocks up to `end`: one where adapters are merged, else cut in two."""
-        return _spans(0 if self._merges else cut, end)
+    def _spans(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The segments of blocks first..end - 1: of PART_BYTES at most, or of one block."""
+        name = f"{TEXT}layers.0."
+        each = sum(t.values.nbytes for n, t in self._stored.items() if n.startswith(name))
+        step = max(1, PART_BYTES // each)
+        return [(start, min(start + step, end)) for start in range(first, end, step)]
 
     def _run(
         self,
@@ -596,14 +596,22 @@ class OpenVinoBackbone:
         return graph(feed, hold=follows)
 
     def _logits(self, hidden: Array) -> Array:
-        graph = self._graph(("head",), lambda: self._decoder(None).head())
-        return np.array(graph({"hidden": hidden}, hold=True)["logits"])
+        table = self._stored.get(HEAD, self._stored[EMBEDDINGS]).values
+        step = max(1, PART_BYTES // table[0].nbytes)
+
+        def part(rows: slice) -> Array:
+            graph = self._graph(("head", rows.start), lambda: self._decoder(None).head(rows))
+            return graph({"hidden": hidden}, hold=True)["logits"]
+
+        parts = [part(slice(start, start + step)) for start in range(0, len(table), step)]
+        return np.concatenate(parts, 1)
 
     def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
         """A graph by its key, built when it is needed first. made_of: names further weights."""
         if key not in self._open:
             rank = "" if self._merges else self._rank()
             self._open[key] = self._compile(build, f"{key} {rank} {self._made_of} {made_of}")
+            give_back(self._stored.values())
         return self._open[key]
 
     def _decoder(self, adapter: str | None) -> Any:
@@ -634,12 +642,6 @@ class OpenVinoBackbone:
                 self._stored, PROJECTIONS, self._blocks, self._rank()
             )
         return self._inputs[adapter]
-
-
-def _spans(cut: int, end: int) -> list[tuple[int, int]]:
-    """The segments of blocks up to `end`, cut before a block; 0: not cut."""
-    edges = [0, cut, end] if 0 < cut < end else [0, end]
-    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def _with_room(cache: Array, length: int) -> Array:

@@ -54,34 +54,34 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._stored
 
-    def constant(self, name: str) -> Node:
+    def constant(self, name: str, rows: slice = slice(None)) -> Node:
         """A weight as float32, converted in the graph where the file has 16 or 8 bits."""
-        return self.joined([name])
+        return self.joined([name], rows)
 
-    def joined(self, names: Sequence[str]) -> Node:
-        """Weights (O_i, I) one above the other, as float32.
+    def joined(self, names: Sequence[str], rows: slice = slice(None)) -> Node:
+        """Weights (O_i, I) one above the other, as float32. rows: those of each that are wanted.
 
         They are joined before they are converted: only then OpenVINO keeps 16 and 8 bits.
         """
         kinds = {self._get(name).kind for name in names}
         if len(kinds) > 1:
-            return op.concat([self.constant(name) for name in names], 0)
-        rows = _above([self._constant(name) for name in names])
+            return op.concat([self.constant(name, rows) for name in names], 0)
+        joined = _above([self._constant(name, rows) for name in names])
         if "I8" in kinds:  # OpenVINO knows a product with a scale by itself
-            scales = [op.constant(self._stored[name + SCALE].values) for name in names]
-            return op.multiply(op.convert(rows, "f32"), _above(scales))
-        return rows if "F32" in kinds else _widened(rows)
+            scales = [op.constant(self._stored[name + SCALE].values[rows]) for name in names]
+            return op.multiply(op.convert(joined, "f32"), _above(scales))
+        return joined if "F32" in kinds else _widened(joined)
 
     def _get(self, name: str) -> Mapped:
         return self._merged.get(name) or self._stored[name]
 
-    def _constant(self, name: str) -> Node:
+    def _constant(self, name: str, rows: slice) -> Node:
         stored = self._get(name)
+        values = stored.values[rows]
         if stored.kind == "BF16":
-            shape = openvino.Shape(stored.shape)
-            tensor = openvino.Tensor(stored.values, shape, openvino.Type.bf16)
+            tensor = openvino.Tensor(values, openvino.Shape(values.shape), openvino.Type.bf16)
         else:
-            tensor = openvino.Tensor(stored.values, shared_memory=True)
+            tensor = openvino.Tensor(values, shared_memory=True)
         # What was merged is not kept anywhere else.
         return op.constant(tensor, shared_memory=name not in self._merged)
 
@@ -373,14 +373,22 @@ class Decoder:
             outputs.append(_result("probability", _cnn(stretched, cnn, self.grid, temperature)))
         return openvino.Model(outputs, graph.inputs, f"attend_{block}")
 
-    def head(self) -> openvino.Model:
-        """Hidden (B, D) after the last block -> logits (B, V) of the next token, capped."""
+    def head(self, rows: slice = slice(None)) -> openvino.Model:
+        """Hidden (B, D) after the last block -> logits (B, V) of the next token, capped.
+
+        rows: those of the table that the logits are of.
+        """
         hidden = _input("hidden", -1, self.width)
         normed = self._norm(f"{TEXT}norm", hidden)
+        cap = self.last_cap
+        if cap is not None:  # behind the product, OpenVINO makes a float32 table of it
+            normed = op.multiply(normed, _number(1 / cap))
         name = "language_model.lm_head.weight"
-        table = name if name in self.weights else f"{TEXT}embed_tokens.weight"
-        logits = op.matmul(normed, self.weights.constant(table), False, True)
-        return openvino.Model([_result("logits", _capped(logits, self.last_cap))], [hidden], "head")
+        name = name if name in self.weights else f"{TEXT}embed_tokens.weight"
+        logits = op.matmul(normed, self.weights.constant(name, rows), False, True)
+        if cap is not None:
+            logits = op.multiply(op.tanh(logits), _number(cap))
+        return openvino.Model([_result("logits", logits)], [hidden], "head")
 
     def _norm(self, name: str, hidden: Node) -> Node:
         """Gemma's RMS norm, whose weights count from 1."""

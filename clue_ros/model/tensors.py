@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,19 @@ def read_tensors(path: Path) -> Mapping[str, Mapped]:
             part = data[slice(*entry["data_offsets"])].view(TYPES[entry["dtype"]])
             found[name] = Mapped(entry["dtype"], np.asarray(part).reshape(entry["shape"]))
     return found
+
+
+def give_back(tensors: Iterable[Mapped]) -> None:
+    """Take files out of this process's memory; what is used again is read again."""
+    files = {}
+    for tensor in tensors:
+        array: Any = tensor.values
+        while isinstance(array, np.ndarray):
+            array = array.base
+        if isinstance(array, mmap.mmap):
+            files[id(array)] = array
+    for file in files.values():
+        file.madvise(mmap.MADV_DONTNEED)
 
 
 def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
