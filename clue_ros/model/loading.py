@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
 from clue_ros.model.details import details_of
-from clue_ros.model.tensors import Mapped, read_entries, read_tensors
+from clue_ros.model.tensors import Mapped, read_entries, read_tensors, unpacked
 
 if TYPE_CHECKING:
     import torch
@@ -467,7 +467,9 @@ def read_header(path: Path) -> dict[str, Stored]:
     with reading(path):
         entries, _ = read_entries(path)
         return {
-            published_name(name): Stored(tuple(entry["shape"]), entry["dtype"])
+            published_name(name): Stored(
+                unpacked(tuple(entry["shape"]), entry["dtype"]), entry["dtype"]
+            )
             for name, entry in entries.items()
         }
 

@@ -17,9 +17,11 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ import numpy.typing as npt
 
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
-from clue_ros.model.config import half_depth_block
+from clue_ros.model.config import EXPORTED, half_depth_block
 from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
@@ -51,11 +53,12 @@ MERGED_BYTES = 384 * 2**20
 it. A larger one is held once, and the adapters' matrices are inputs of its graphs."""
 GELU = "gelu_pytorch_tanh"
 PART_BYTES = 256 * 2**20
-"""Size of a graph's weights, as they are stored, from which on the decoder and the head are cut into
-several: while OpenVINO compiles and arranges a graph, it holds its weights several times."""
+"""Size of a graph's weights, as they are stored, from which on the decoder and the head are cut:
+while OpenVINO compiles and arranges a graph, it holds its weights several times."""
 _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
+SUM_BYTES = 4
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
-_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
+_SOURCES = ("openvino_backbone.py", "openvino_graphs.py", "details.py", "lora.py", "tensors.py")
 """The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
@@ -156,7 +159,7 @@ def is_left_to_torch(config: Any, dtype: str) -> bool:
 
     OpenVINO would hold it several times while it compiles. An export has no other engine.
     """
-    if config.is_export:
+    if config.export:
         return False
     return not merged_bytes(weight_shapes(config), choose_precision(dtype))
 
@@ -241,8 +244,9 @@ class _Compiler:
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,  # a robot's other programs need the cores too
         }
-        if precision == "f32":  # else the inputs of products with 8 bits have 8 bits too
-            self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+        # In `mixed` the inputs of products with 8 and 4 bits have 8 bits too, with a scale of their
+        # own for so many values. OpenVINO's own choice, 32, takes 1.4 times the time of 128.
+        self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0 if precision == "f32" else 128
         threads = os.environ.get("OMP_NUM_THREADS", "")
         if threads.isdecimal() and int(threads):
             self._settings["INFERENCE_NUM_THREADS"] = int(threads)
@@ -255,11 +259,9 @@ class _Compiler:
             writable = False
         self._cache = folder if writable else None
         if not writable:
-            warnings.warn(
+            _warn(
                 f"the cache {folder} cannot be written to, so each start compiles the model anew:"
-                f" set {CACHE} to another folder",
-                ClueWarning,
-                stacklevel=2,
+                f" set {CACHE} to another folder"
             )
 
     def __call__(self, build: Callable[[], Any], made_of: str) -> _Graph:
@@ -290,35 +292,52 @@ class _Compiler:
             ) from error
 
     def _read(self, path: Path) -> _Graph | None:
-        """The graph in a file; None where there is none, or it is damaged or cut short."""
-        end = path.stem.encode()
+        """The graph in a file; None where there is none, or it is damaged, which is said."""
         try:
             with path.open("rb") as file:
                 stored = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if stored[-len(end) :] != end:
-                return None
+            size = len(stored) - SUM_BYTES
+            content = np.frombuffer(stored, np.uint8, max(size, 0))
+            if stored[max(size, 0) :] != _checksum(content):
+                raise ValueError("its checksum is wrong")
             with suppress(OSError):  # somebody else's
                 os.utime(path)
-            content = np.frombuffer(stored, np.uint8, len(stored) - len(end))
             tensor = self._openvino.Tensor(content, shared_memory=True)
             return _Graph(self._core.import_model(tensor, "CPU", self._settings), stored)
-        except (OSError, ValueError, RuntimeError):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RuntimeError) as error:
+            _warn(f"the cached graph {path} cannot be used ({first_line(error)}): it is made again")
             return None
 
     def _write(self, compiled: Any, path: Path) -> None:
-        """Write a graph; its name is also its end. Removes what was not used for long."""
+        """Write a graph and its checksum. Removes what was not used for long."""
         partial = path.with_suffix(f".{os.getpid()}")
         try:
             with partial.open("wb") as file:
-                file.write(compiled.export_model().getbuffer())
-                file.write(path.stem.encode())
+                content = compiled.export_model().getbuffer()
+                file.write(content)
+                file.write(_checksum(content))
             partial.replace(path)
             for old in path.parent.glob("*.graph"):
                 if time.time() - old.stat().st_mtime > UNUSED:
                     old.unlink(missing_ok=True)
-        except (OSError, RuntimeError):  # a full disk: the next start compiles anew
+        except (OSError, RuntimeError) as error:
+            _warn(
+                f"the cache {path.parent} does not take a graph ({first_line(error)}), so the next"
+                f" start compiles it anew: make room, or set {CACHE} to another folder"
+            )
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def _checksum(content: Any) -> bytes:
+    """SUM_BYTES bytes that change with any byte of a graph, at 7 GB/s."""
+    return zlib.crc32(content).to_bytes(SUM_BYTES, "little")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ClueWarning, stacklevel=3)
 
 
 @dataclass
@@ -349,11 +368,15 @@ class OpenVinoBackbone:
         self._compile = _Compiler(PRECISIONS[self._dtype])
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
+        if not config.export and any(t.kind in ("I8", "U8") for t in self._stored.values()):
+            raise ModelError(
+                f"{folder} has the weights of an export and the config.json of another model (no"
+                f" {EXPORTED}): write the export again with `clue export`"
+            )
         self._made_of = fingerprint([*weight_files(folder), folder / "config.json"])
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
-        exported = any(tensor.kind == "I8" for tensor in self._stored.values())
-        self._merges = not exported and merged_bytes(found, self._dtype) > 0
+        self._merges = not config.export and merged_bytes(found, self._dtype) > 0
         self._cut = half_depth_block(self._blocks)
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
@@ -599,12 +622,13 @@ class OpenVinoBackbone:
         table = self._stored.get(HEAD, self._stored[EMBEDDINGS]).values
         step = max(1, PART_BYTES // table[0].nbytes)
 
-        def part(rows: slice) -> Array:
-            graph = self._graph(("head", rows.start), lambda: self._decoder(None).head(rows))
+        def part(start: int, end: int) -> Array:
+            rows = slice(start, end)
+            graph = self._graph(("head", start, end), lambda: self._decoder(None).head(rows))
             return graph({"hidden": hidden}, hold=True)["logits"]
 
-        parts = [part(slice(start, start + step)) for start in range(0, len(table), step)]
-        return np.concatenate(parts, 1)
+        edges = [*range(0, len(table), step), len(table)]
+        return np.concatenate([part(*rows) for rows in pairwise(edges)], 1)
 
     def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
         """A graph by its key, built when it is needed first. made_of: names further weights."""

@@ -24,7 +24,8 @@ from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
 from clue_ros.model.details import details_in, has_patches
-from clue_ros.model.tensors import SCALE, Mapped
+from clue_ros.model.shapes import SCALE
+from clue_ros.model.tensors import Mapped
 
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]
@@ -61,16 +62,30 @@ class Weights:
     def joined(self, names: Sequence[str], rows: slice = slice(None)) -> Node:
         """Weights (O_i, I) one above the other, as float32. rows: those of each that are wanted.
 
-        They are joined before they are converted: only then OpenVINO keeps 16 and 8 bits.
+        They are joined before they are converted: only then OpenVINO keeps 16, 8 and 4 bits.
         """
         kinds = {self._get(name).kind for name in names}
         if len(kinds) > 1:
             return op.concat([self.constant(name, rows) for name in names], 0)
+        if "U8" in kinds:
+            return self._of_4_bits(names, rows)
         joined = _above([self._constant(name, rows) for name in names])
         if "I8" in kinds:  # OpenVINO knows a product with a scale by itself
             scales = [op.constant(self._stored[name + SCALE].values[rows]) for name in names]
             return op.multiply(op.convert(joined, "f32"), _above(scales))
         return joined if "F32" in kinds else _widened(joined)
+
+    def _of_4_bits(self, names: Sequence[str], rows: slice) -> Node:
+        """OpenVINO has no concatenation of 4 bits: the bytes are joined before."""
+        packed = np.concatenate([self._stored[name].values[rows] for name in names])
+        scales = np.concatenate([self._stored[name + SCALE].values[rows] for name in names])
+        size, groups = 2 * packed.shape[1], scales.shape[1]
+        shape = openvino.Shape([len(packed), groups, size // groups])
+        tensor = openvino.Tensor(packed, shape, openvino.Type.i4)
+        grouped = op.constant(tensor, shared_memory=False)  # nothing else keeps what was joined
+        scales = op.constant(scales, shared_memory=False)
+        scaled = op.multiply(op.convert(grouped, "f32"), scales)
+        return op.reshape(scaled, _ints(len(packed), size), False)
 
     def _get(self, name: str) -> Mapped:
         return self._merged.get(name) or self._stored[name]

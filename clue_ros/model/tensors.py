@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I8": np.int8}
-SCALE = ".scale"  # behind the name of an int8 matrix: the float32 factor (O, 1) of each row
+TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I8": np.int8, "U8": np.uint8}
 MOST_HEADER = 100_000_000  # bytes, as in the format's own reader
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A tensor in a file. kind: of TYPES; the bits of "BF16" stand in `values` as uint16."""
+    """A tensor in a file. kind: of TYPES.
+
+    The bits of "BF16" stand in `values` as uint16. "U8" are signed values of 4 bits, two in a byte,
+    the first one low.
+    """
 
     kind: str
     values: npt.NDArray[Any]
@@ -38,7 +41,7 @@ class Mapped:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape."""
-        return self.values.shape
+        return unpacked(self.values.shape, self.kind)
 
     def float32(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.float32]:
         """Its rows as float32, copied unless they are so in the file."""
@@ -46,6 +49,11 @@ class Mapped:
         if self.kind == "BF16":
             return (found.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(found, np.float32)
+
+
+def unpacked(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
+    """The shape of the values that a tensor of this shape holds."""
+    return (*shape[:-1], 2 * shape[-1]) if kind == "U8" and shape else shape
 
 
 def read_entries(path: Path) -> tuple[dict[str, Any], int]:
@@ -114,7 +122,7 @@ def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
     begin = 0
     for name, tensor in tensors.items():
         end = begin + tensor.values.nbytes
-        shape = list(tensor.shape)
+        shape = list(tensor.values.shape)
         entries[name] = {"dtype": tensor.kind, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     head = json.dumps(entries).encode()
