@@ -13,13 +13,12 @@ import math
 import mmap
 import os
 import re
-import sys
 import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +35,7 @@ from clue_ros.model.devices import check_dtype
 from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
+from clue_ros.model.quiet_openvino import import_openvino
 from clue_ros.model.shapes import EMBEDDINGS, HEAD, TEXT, weight_shapes
 from clue_ros.model.tensors import Mapped, give_back
 
@@ -55,44 +55,11 @@ GELU = "gelu_pytorch_tanh"
 PART_BYTES = 256 * 2**20
 """Size of a graph's weights, as they are stored, from which on the decoder and the head are cut:
 while OpenVINO compiles and arranges a graph, it holds its weights several times."""
-_NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 SUM_BYTES = 4
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
 _SOURCES = ("openvino_backbone.py", "openvino_graphs.py", "details.py", "lora.py", "tensors.py")
 """The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Keep OpenVINO's import from its telemetry and its converter of other formats.
-
-    The import would write an identifier into the home folder and send an event over the network.
-    The converter is 100 modules that nothing here needs; OpenVINO does without.
-    """
-    known = {name: sys.modules.get(name) for name in _NOT_NEEDED}
-    for name in known:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for name, module in known.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
-
-
-def import_openvino() -> Any:
-    """The package, without its telemetry. Raises ModelError."""
-    try:
-        with _alone():
-            import openvino
-    except ImportError as error:
-        raise ModelError(
-            f"OpenVINO is missing ({first_line(error)}): pip install openvino"
-        ) from error
-    return openvino
 
 
 def cache_folder() -> Path:

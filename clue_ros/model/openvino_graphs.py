@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import openvino
-from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
 from clue_ros.model.details import details_in, has_patches
+from clue_ros.model.quiet_openvino import import_openvino
 from clue_ros.model.shapes import SCALE
 from clue_ros.model.tensors import Mapped
+
+openvino = import_openvino()
+from openvino import opset13 as op  # noqa: E402
 
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]

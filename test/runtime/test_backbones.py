@@ -40,6 +40,7 @@ from clue_ros.model.torch_backbone import TorchBackbone
 
 REQUESTS = ("pick up the red block", "the left one", "the ball on the left of the blue cylinder")
 CLOSE = 1e-4
+ROOT = Path(__file__).resolve().parents[2]
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -290,34 +291,30 @@ def test_a_reply_imports_neither_torch_nor_transformers_nor_peft(random_model: P
     assert out.stdout.strip() == "[]"
 
 
+def python(*words: str) -> None:
+    subprocess.run([sys.executable, *words], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "clue_ros.cli", "ground", "PICTURE", "pick up the mug on the right"),
+        ("-c", "import clue_ros.model.openvino_graphs"),
+    ],
+    ids=["clue ground", "graphs"],
+)
 def test_openvino_writes_nothing_into_the_home_folder_and_asks_nobody(
-    random_model: Path, tmp_path: Path
+    words: tuple[str, ...], asked_by_openvino: Callable[[], list[str]]
 ) -> None:
-    """A proxy that refuses would be asked by a usage event; CI=true would hide it."""
-    home = tmp_path / "home"
-    home.mkdir()
-    script = (
-        "import socket, sys\n"
-        "asked = []\n"
-        "connect = socket.socket.connect\n"
-        "def refuse(self, address):\n"
-        "    asked.append(address)\n"
-        "    raise OSError('refused')\n"
-        "socket.socket.connect = refuse\n"
-        "import numpy, time\n"
-        "from clue_ros.engine import Clue\n"
-        f"clue = Clue.load({str(random_model)!r}, policy='detector')\n"
-        "clue.look(numpy.zeros((60, 80, 3), numpy.uint8))\n"
-        "time.sleep(0.5)\n"
-        "print(asked)\n"
-    )
-    place = {"HOME": str(home), CACHE: str(tmp_path / "cache"), "CI": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True, text=True, check=True, env={**os.environ, **place},
-    )  # fmt: skip
-    assert done.stdout.strip() == "[]"
-    assert [path for path in home.rglob("*") if path.is_file()] == []
+    python(*(str(ROOT / "demo" / "mugs.png") if word == "PICTURE" else word for word in words))
+    assert asked_by_openvino() == []
+
+
+def test_openvinos_own_import_asks(asked_by_openvino: Callable[[], list[str]]) -> None:
+    """Else the test above would prove nothing."""
+    pytest.importorskip("openvino_telemetry")
+    python("-c", "import openvino")
+    assert asked_by_openvino()
 
 
 def test_a_cache_that_cannot_be_written_to_is_said_and_done_without(
