@@ -55,6 +55,7 @@ GELU = "gelu_pytorch_tanh"
 PART_BYTES = 256 * 2**20
 """Size of a graph's weights, as they are stored, from which on the decoder and the head are cut:
 while OpenVINO compiles and arranges a graph, it holds its weights several times."""
+KEPT_BYTES = 2**20  # outputs of a graph up to which its request is kept for a later call
 SUM_BYTES = 4
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
 _SOURCES = ("openvino_backbone.py", "openvino_graphs.py", "details.py", "lora.py", "tensors.py")
@@ -160,14 +161,14 @@ def digest(arrays: Mapping[str, Array]) -> str:
 
 
 class _Graph:
-    """A compiled graph with a request of its own: arrays in, arrays out by their names.
+    """A compiled graph: arrays in, arrays out by their names.
 
     stored: the file that it was read from, mapped into memory.
     """
 
     def __init__(self, compiled: Any, stored: mmap.mmap | None = None) -> None:
         self._compiled, self._stored = compiled, stored
-        self._request = compiled.create_infer_request()
+        self._request: Any = None
         self.inputs = [port.any_name for port in compiled.inputs]
         self._outputs = [port.any_name for port in compiled.outputs]
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
@@ -178,10 +179,14 @@ class _Graph:
         With `hold` the next call overwrites what this one returns.
         """
         taken = {name: inputs[name] for name in self.inputs}
-        found = self._request.infer(taken, share_inputs=True, share_outputs=True)
+        request = self._request or self._compiled.create_infer_request()
+        found = request.infer(taken, share_inputs=True, share_outputs=True)
         named = dict(zip(self._outputs, found.values(), strict=True))
+        size = sum(array.nbytes for array in named.values())
+        self._request = request if hold or size < KEPT_BYTES else None  # it holds what it gave
         if not hold:  # the graphs run one after another, and need not all have activations
             named = {name: array.copy() for name, array in named.items()}
+            del request, found
             self._compiled.release_memory()
         shapes = tuple(array.shape for array in taken.values())
         if self._stored is not None and shapes not in self._shapes:
