@@ -26,7 +26,9 @@ from clue_ros.model.quiet_openvino import import_openvino
 from clue_ros.model.shapes import SCALE
 from clue_ros.model.tensors import Mapped
 
-openvino = import_openvino()
+import_openvino()
+
+import openvino  # noqa: E402
 from openvino import opset13 as op  # noqa: E402
 
 Node = Any  # an output of the graph
