@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
 from clue_ros.model.details import details_of
-from clue_ros.model.tensors import SCALE, Mapped, read_entries, read_tensors
+from clue_ros.model.shapes import SCALE
+from clue_ros.model.tensors import Mapped, read_entries, read_tensors, unpacked
 
 if TYPE_CHECKING:
     import torch
@@ -453,18 +454,10 @@ def check_weights(folder: Path, wanted: Shapes) -> None:
 
 
 def check_scales(place: Path, stored: Mapping[str, Stored | Mapped]) -> None:
-    """Raises ModelError unless each matrix of 8 bits (O, I) has its scale, float32 (O, 1)."""
+    """Raises ModelError for a scale of an export's weights that is not float32."""
     for name, each in stored.items():
-        if each.kind != "I8":
-            continue
-        scale = stored.get(name + SCALE)
-        if scale is None:
-            raise ModelError(f"{place} lacks {name + SCALE}, which {name} of 8 bits needs")
-        if len(each.shape) != 2 or (*scale.shape, scale.kind) != (each.shape[0], 1, "F32"):
-            raise ModelError(
-                f"{place}: {name} has shape {tuple(each.shape)} and the scale"
-                f" {tuple(scale.shape)} of type {scale.kind}, want (O, I) and (O, 1) of type F32"
-            )
+        if name.endswith(SCALE) and each.kind != "F32":
+            raise ModelError(f"{place}: the scale {name} is of type {each.kind}, want F32")
 
 
 def published_name(name: str) -> str:
@@ -501,7 +494,9 @@ def read_header(path: Path) -> dict[str, Stored]:
     with reading(path):
         entries, _ = read_entries(path)
         return {
-            published_name(name): Stored(tuple(entry["shape"]), entry["dtype"])
+            published_name(name): Stored(
+                unpacked(tuple(entry["shape"]), entry["dtype"]), entry["dtype"]
+            )
             for name, entry in entries.items()
         }
 
