@@ -3,14 +3,18 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
+    clue teach IMAGE --box X0 Y0 X1 Y1 --name N    show an object and say what it is called
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue replay BAG "the cup"                      reply to the pictures of a recorded bag
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
+    clue label PHOTOS                              box and name the objects on photographs
+    clue adapt PHOTOS --out M                      fit a model to one table
+    clue calibrate DATA --out M                    bound wrong boxes without a confirmation
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
-    clue train base|average|detector|ivg|joint     train a stage of a model
+    clue train base|average|boxes|detector|ivg|joint   train a stage of a model
     clue train oracle|policy|views|wrapper|full    train the rest, or all of it
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
@@ -52,6 +56,7 @@ class Command:
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
+    "teach": Command("clue_ros.teach", "show an object and say what it is called"),
     "demo-page": Command(
         "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
     ),
@@ -60,6 +65,12 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
+    "adapt": Command("clue_ros.lab.adapt", "fit a model to one table from a few photographs"),
+    "calibrate": Command(
+        "clue_ros.lab.evaluation.calibrate",
+        "from when on a box needs no confirmation",
+    ),
+    "label": Command("clue_ros.lab.data.label_page", "box and name objects on photographs"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
@@ -102,6 +113,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
         "joint": Command("clue_ros.lab.training.joint", "one adapter that judges and replies"),
+        "boxes": Command("clue_ros.lab.training.box_head", "the box head: extents of objects"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
         "views": Command("clue_ros.lab.training.views", "when a box needs further views"),

@@ -14,9 +14,11 @@ the two adapters share one model.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -27,8 +29,9 @@ import numpy.typing as npt
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import not_found
 from clue_ros.dialogue.helpful import helpful, is_one_of, sentence
-from clue_ros.dialogue.noun_phrases import described_object
+from clue_ros.dialogue.noun_phrases import described_object, read_phrase
 from clue_ros.dialogue.nouns import in_one_form
+from clue_ros.dialogue.sayings import this_one
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -36,25 +39,30 @@ from clue_ros.dialogue.types import (
     Grounding,
     NotFound,
     Question,
+    asked_about,
     clean_text,
 )
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import check_image
 from clue_ros.model.load_options import (
     LoadOptions,
+    check_max_risk,
     check_policy,
     check_score,
     check_threshold,
     check_views,
 )
-from clue_ros.model.loading import DEFAULT_MODEL
+from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL
+from clue_ros.model.risk import Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.policies import Policy
+    from clue_ros.model.taught_replies import Judged, TaughtWords
     from clue_ros.model.unknown_words import Unknown
+    from clue_ros.model.word_memory import Word, WordMemory
 
 __all__ = ["Clue", "Image", "View"]
 
@@ -80,16 +88,20 @@ class Clue:
         self._settings = Settings(options.threshold, options.num_views, options.doubtful_score)
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
+        self._calibration = options.calibration
+        self._folder = checkpoint.folder or checkpoint.base
+        self._memory_folder = options.memory
         self.policy = options.policy
+        self.max_risk = options.max_risk
 
     @classmethod
     def load(cls, model: str | Path | LoadOptions = DEFAULT_MODEL, **settings: Any) -> Clue:
         """Load an embedded model by its name, a model folder, or a hub id.
 
         settings: further attributes of `clue_ros.model.load_options.LoadOptions`, such as device,
-        dtype, policy, threshold, num_views, detector, ivg, revision and quantization. For policy
-        "both" a model without a fit (`clue train policy`) takes the detector, with a warning; a
-        model with one adapter alone takes that one, a base without adapters "zero-shot".
+        dtype, policy, threshold, num_views, max_risk, detector, ivg, revision and quantization. For
+        policy "both" a model without a fit (`clue train policy`) takes the detector, with a
+        warning; a model with one adapter alone takes that one, a base without adapters "zero-shot".
 
         Raises ModelError naming the file, the value or the shape that is wrong.
         """
@@ -104,6 +116,8 @@ class Clue:
         unfitted = (options.policy, clue.policy) == ("both", "detector")
         if unfitted and "decoder" in checkpoint.policies:
             warnings.warn(NOT_FITTED, ClueWarning, stacklevel=2)
+        if clue.not_promised:
+            warnings.warn(clue.not_promised, ClueWarning, stacklevel=2)
         return clue
 
     @property
@@ -205,6 +219,86 @@ class Clue:
         check_score(score)
         self._settings.doubtful_score = None if score is None else float(score)
 
+    @property
+    def max_risk(self) -> float | None:
+        """Share of requests that may end in a wrong box without a confirmation, 0..1.
+
+        None: no bound, boxes are as sure as their score says. With a bound the robot shows a box
+        that it trusts too little, and asks "this one?" (a `Question` with `confirm`). It shows all
+        of them where nothing is promised: without a calibration or with one of too few requests,
+        for another policy or adapter than was calibrated, on a picture unlike those of the
+        calibration, and after an answer in words (`clue_ros.model.risk`).
+        """
+        return None if self._promise is None else self._promise.max_risk
+
+    @max_risk.setter
+    def max_risk(self, max_risk: float | None) -> None:
+        check_max_risk(max_risk)
+        self._promise: Promise | None = None
+        if max_risk is None:
+            return
+        self._promise = Promise(float(max_risk), self._own_calibration())
+
+    def _own_calibration(self) -> Calibration | None:
+        """That of the options, else the one beside the taught words, else the model's."""
+        if self._calibration is not None:
+            return load_calibration(Path(self._calibration).expanduser())
+        places = self.memory.folder, self._folder
+        folders = [folder for folder in places if folder is not None]
+        paths = [folder / CALIBRATION for folder in folders if (folder / CALIBRATION).is_file()]
+        return load_calibration(paths[0]) if paths else None
+
+    @property
+    def not_promised(self) -> str:
+        """Why every box is shown although `max_risk` is set, in one line; else empty."""
+        problem = self._promise.problem(self.decision()) if self._promise is not None else ""
+        if not problem:
+            return ""
+        return f"max_risk is not promised, so every box is shown and asked about: {problem}"
+
+    def decision(self) -> dict[str, Any]:
+        """What decides between a question and a box, for which alone a calibration holds."""
+        return {
+            "policy": self.policy,
+            "threshold": self.threshold,
+            "num_views": self.num_views,
+            "doubtful_score": self.doubtful_score,
+            "weights": self._checkpoint.digest,
+        }
+
+    @cached_property
+    def _taught_words(self) -> TaughtWords:
+        from clue_ros.model.taught import open_memory
+        from clue_ros.model.taught_replies import TaughtWords
+
+        return TaughtWords(open_memory(self._memory_folder, self._folder))
+
+    @property
+    def memory(self) -> WordMemory:
+        """The objects that people showed and named (`teach`).
+
+        Raises WordMemoryError for a folder that cannot be read, or was taught with another vision
+        tower.
+        """
+        return self._taught_words.memory
+
+    def teach(
+        self, view: View, box: Box, name: str, *, who: str = "", instead: bool = False
+    ) -> Word:
+        """Learn what the thing in a box (pixels) is called; the word as it is known from now on.
+
+        who: shows it. instead: the box is no longer an example of another word. Raises
+        BadNameError, BadBoxError and WordMemoryError.
+        """
+        from clue_ros.model.taught import make_example
+        from clue_ros.model.word_memory import clean_name
+
+        name = clean_name(name)
+        with self._lock:
+            view = self._own(view)
+            example = make_example(view.patches, view.image, box, who)
+            return self.memory.add(name, example, instead=instead)
+
     def warm_up(self) -> None:
         """Make the first request as quick as the second: judge, ask, and point in all views once.
 
@@ -254,7 +348,11 @@ class Clue:
         if not isinstance(expression, Dialogue):
             expression = Dialogue(clean_text(expression))
         with self._lock:
-            return self._policy.judge(self._own(view), in_one_form(expression.for_model()))
+            view = self._own(view)
+            taught = self._taught(view, expression)
+            if taught is not None:
+                return taught.estimate
+            return self._policy.judge(view, in_one_form(expression.for_model()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -309,31 +407,82 @@ class Clue:
         The dialogue is not changed: add a question to it with `dialogue.add_question(reply.text)`.
 
         With `force_grounding` the robot points whatever the policy says (its questions are used
-        up).
+        up), and whatever `max_risk` says. Else that turns boxes into "this one?".
 
         The model reads every text as a request or an answer, a refusal too. Use
         `clue_ros.dialogue.conversation.Conversation` for what a person says: it ends the dialogue
         at a refusal, and asks again for what names nothing.
         """
-        from clue_ros.model.unknown_words import UNSURE, unknown_words
-
-        refused, dialogue = dialogue.refused, in_one_form(dialogue.for_model())
         with self._lock:
             view = self._own(view)
-            unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
-            if unknown.thing and not force_grounding:
-                return self._ask_instead(view, unknown)
-            reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
-            if isinstance(reply, NotFound):
-                return replace(reply, text=sentence(reply.text))
-            if isinstance(reply, Question) or is_one_of(reply.box, refused):
-                reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
+            reply = self._reply(view, dialogue, force_grounding)
+            promise = None if force_grounding else self._promise
+            return reply if promise is None else self._kept(promise, view, dialogue, reply)
+
+    def _kept(
+        self, promise: Promise, view: View, dialogue: Dialogue, reply: Question | Grounding
+    ) -> Question | Grounding:
+        """The reply under a promise: a box that it trusts too little becomes "this one?"."""
+        in_force = not promise.problem(self.decision()) and promise.is_known(view.features)
+        reply = replace(reply, max_risk=promise.max_risk if in_force else math.nan)
+        if isinstance(reply, Question):
+            return reply
+        # First replies were calibrated: after an answer in words every box is shown.
+        first = len(dialogue.turns) == 1
+        if in_force and first and promise.trusts(reply.score, reply.ambiguity.probability):
+            return reply
+        return asked_about(reply, this_one(reply.label))
+
+    def _reply(self, view: View, dialogue: Dialogue, force_grounding: bool) -> Question | Grounding:
+        from clue_ros.model.unknown_words import UNSURE, unknown_words
+
+        taught = self._taught(view, dialogue)
+        if taught is not None:
+            from clue_ros.model.taught_replies import reply_to
+
+            return reply_to(taught, force_grounding=force_grounding)
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.for_model())
+        unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
+        if unknown.thing and not force_grounding:
+            return self._ask_instead(view, unknown)
+        reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
+        if isinstance(reply, NotFound):
+            return replace(reply, text=sentence(reply.text))
+        if isinstance(reply, Question) or is_one_of(reply.box, refused):
+            reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
+        if isinstance(reply, Grounding) and len(dialogue.turns) == 1 and not force_grounding:
+            phrase = read_phrase(dialogue.request)
+            noun = "" if phrase.is_generic else phrase.noun
+            reply = self._taught_words.checked(reply, noun, lambda: view.patches)
         if not unknown.words:
             return reply
         if isinstance(reply, Grounding):
             label, score = described_object(dialogue.turns), min(reply.score, UNSURE)
             return replace(reply, label=label, score=score)
         return replace(reply, text=f"{unknown.doubt} {reply.text}") if unknown.doubt else reply
+
+    def _taught(self, view: View, dialogue: Dialogue) -> Judged | None:
+        """What a dialogue about taught words leaves; None for one about none."""
+        from clue_ros.model.zero_shot import BaseFinder
+
+        return self._taught_words.judge(
+            dialogue,
+            view.image,
+            lambda: view.patches,
+            lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
+            self.threshold,
+            self.grid,
+            lambda: self._own_box(view, dialogue.for_model()),
+        )
+
+    def _own_box(self, view: View, dialogue: Dialogue) -> Grounding | None:
+        """Where the model would point without its memory; None where it lacks a word."""
+        from clue_ros.model.unknown_words import unknown_words
+
+        if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
+            return None
+        found = self._policy.decide(view, dialogue, force_grounding=True)
+        return found if isinstance(found, Grounding) else None
 
     def _other(
         self,
@@ -389,4 +538,5 @@ class Clue:
         # The peaks are those of the candidates, as of every question's (`peak_masks`).
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in boxes)
         estimate = replace(estimate, peaks=peaks) if peaks else estimate
-        return NotFound(text, boxes, answers, estimate, unknown.thing)
+        name = unknown.thing.removeprefix("an ").removeprefix("a ")
+        return NotFound(text, boxes, answers, estimate, unknown.thing, name)

@@ -85,3 +85,31 @@ class BadCalibrationError(ClueError):
     """A camera's calibration file cannot be used; the message names the file."""
 
     code = "BAD_CALIBRATION"
+
+
+# -------------------------------------------------------------------------------------------------
+# What can go wrong where a person shows an object and names it.
+
+
+class BadNameError(ClueError):
+    """The name of an object is empty, too long, or means another one."""
+
+    code = "BAD_NAME"
+
+
+class BadBoxError(ClueError):
+    """The box around an object is empty, outside the image, or another object's."""
+
+    code = "BAD_BOX"
+
+
+class WordMemoryError(ClueError):
+    """The folder of taught objects cannot be read or written, or belongs to another model."""
+
+    code = "MEMORY_ERROR"
+
+
+class UnknownNameError(ClueError):
+    """Nothing of this name was taught."""
+
+    code = "UNKNOWN_NAME"

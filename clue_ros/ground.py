@@ -101,6 +101,12 @@ def run(args: argparse.Namespace) -> int:
     clue = load_grounder(options)
     view = clue.look(image)
     reply, outcome = _converse(args, clue, view, conversation, answers)
+    for named in conversation.named:
+        try:
+            clue.teach(view, named.box, named.name, instead=True)
+            print(f"clue: note: {named.name!r} is known now", file=sys.stderr)
+        except ClueError as error:
+            print(f"clue: note: {named.name!r} is not learned: {error}", file=sys.stderr)
     if args.save is not None:
         masks = _masks(clue, view, reply) if args.masks else ()
         _save(args.save, image, reply, conversation, masks)
@@ -214,6 +220,7 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
             "text": reply.text,
             "candidates": [_rounded(box.as_list()) for box in reply.candidates],
             "suggested_answers": list(reply.suggested_answers),
+            "confirm": reply.confirm,
         }
         if isinstance(reply, NotFound):
             row["missing"] = reply.missing
@@ -226,6 +233,8 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
             "label": reply.label,
             "score": _number(reply.score),
             "intermediate_boxes": [_rounded(box.as_list()) for box in reply.intermediate_boxes],
+            "confirmed": reply.confirmed,
+            "max_risk": _number(reply.max_risk),
         }
         if masks:
             row["mask"] = run_lengths(masks[0])

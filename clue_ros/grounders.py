@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.errors import ClueError, ModelError
@@ -17,9 +17,21 @@ from clue_ros.model.multi_view import MAX_VIEWS
 from clue_ros.model.quantization import QUANTIZATIONS
 from clue_ros.wrapper import WRAPPER
 
+if TYPE_CHECKING:
+    from clue_ros.model.word_memory import WordMemory
+
 DEFAULT_CANDIDATES = "base:household"
 # What only CLUE's own model takes. A wrapper decides for itself, so it ignores the policy.
-_OF_CLUE = ("revision", "detector", "ivg", "mask_decoder", "num_views", "doubtful_score")
+_OF_CLUE = (
+    "revision",
+    "detector",
+    "ivg",
+    "mask_decoder",
+    "num_views",
+    "doubtful_score",
+    "max_risk",
+    "calibration",
+)
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +75,11 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --model wrapper, who chooses among the boxes: a hub id, a folder, a .gguf file,"
         " or an adapter of `clue train wrapper`, folder or hub id (default: rules)",
     )
+    parser.add_argument(
+        "--memory",
+        metavar="DIR",
+        help="the objects that people showed and named (default: the user's own; '': none)",
+    )
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +99,18 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="number of augmented views of the picture that agree on the box (the model's own)",
+    )
+    parser.add_argument(
+        "--max-risk",
+        type=float,
+        metavar="SHARE",
+        help="share of requests that may end in a wrong box without a confirmation: what is less"
+        " sure is shown first, 'this one?' (no bound; needs `clue calibrate`)",
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE.json",
+        help="the file of `clue calibrate` (calibration.json in the model's folder)",
     )
 
 
@@ -108,8 +137,11 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         policy=given.get("policy", DEFAULT_POLICY),
         threshold=threshold,
         num_views=views,
+        max_risk=given.get("max_risk"),
+        calibration=given.get("calibration"),
         candidates=args.candidates,
         language_model=args.language_model,
+        memory=args.memory,
     )
 
 
@@ -142,7 +174,18 @@ def load_grounder(model: str | Path | LoadOptions, **settings: Any) -> RobotGrou
         dtype=options.dtype,
         quantization=options.quantization,
         threshold=options.threshold,
+        memory=options.memory,
     )
+
+
+def memory_of(options: LoadOptions) -> WordMemory:
+    """The word memory that options mean, without loading the model. Raises ClueError."""
+    from clue_ros.model.loading import DEFAULT_MODEL, find_model
+    from clue_ros.model.taught import open_memory
+
+    of_wrapper = str(options.model) == WRAPPER
+    model = DEFAULT_MODEL if of_wrapper else options.model
+    return open_memory(options.memory, find_model(model, options.revision))
 
 
 def has_checkpoint(grounder: object) -> bool:

@@ -6,6 +6,7 @@
     scripts/demo --image FILE --say TEXT [--answer TEXT]...   your own picture and request
     scripts/demo --interactive [--image FILE]                 you type requests and answers
     scripts/demo --voice                                      spoken dialogues from sound files
+    scripts/demo --teach                                      name an object, and find it elsewhere
 
 Image source, perception, speech (as text) and tts each run as a process. The demo prints what comes
 over their topics and writes one picture per scene to demo_output/. The exit status is 0 only if
@@ -64,6 +65,7 @@ class DemoSettings:
     answer: tuple[str, ...]
     interactive: bool
     voice: bool
+    teach: bool
     scenes: Path | None
     out: Path
     model: str
@@ -84,6 +86,7 @@ def parse(args: list[str] | None) -> DemoSettings:
     )  # fmt: skip
     add("--interactive", action="store_true", help="type requests and answers yourself")
     add("--voice", action="store_true", help="play spoken dialogues from sound files")
+    add("--teach", action="store_true", help="name an object on a photograph, find it on another")
     add("--scenes", type=Path, metavar="YAML", help="scenes file to play instead of the demo's own")
     add(
         "--out", type=Path, default=Path("demo_output"), metavar="DIR",
@@ -117,6 +120,14 @@ def choose_scenes(settings: DemoSettings) -> list[DemoScene]:
 def main(args: list[str] | None = None) -> int:
     """Play the scenes; 0 if all went as expected, 1 if not, 2 if the demo could not start."""
     settings = parse(args)
+    if settings.teach:
+        from demo.teach import play_teach
+
+        try:
+            return play_teach(settings.model, settings.device, settings.out)
+        except (ClueError, OSError) as error:
+            print(f"demo: {error}", file=sys.stderr)
+            return 2
     try:
         from demo.graph import GraphError, Processes, Watcher, stay_on_this_machine
     except ImportError as error:

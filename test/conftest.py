@@ -16,6 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Graphs of random models are of no use to anybody, and stay out of the user's cache.
 os.environ.setdefault("CLUE_CACHE", os.path.join(tempfile.gettempdir(), "clue_ros_test_cache"))
+# What a person taught their robot is none of a test's business, nor the other way round.
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="clue_ros_test_data_")
 # A command reads what its test gives it; the fixture `it2p_photographs` is for tests of these.
 if "CLUE_IT2P" in os.environ:
     os.environ["CLUE_TEST_IT2P"] = os.environ.pop("CLUE_IT2P")
@@ -131,7 +133,7 @@ def settings_as_loaded() -> Iterator[None]:
     for clue, policy, fusion in LOADED:
         clue.checkpoint.fusion = fusion
         clue.policy = policy
-        clue.threshold = clue.num_views = clue.doubtful_score = None
+        clue.threshold = clue.num_views = clue.doubtful_score = clue.max_risk = None
 
 
 @pytest.fixture

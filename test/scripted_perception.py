@@ -30,6 +30,7 @@ class ScriptedClue:
     policy: str
     threshold: float | None
     num_views: int | None
+    max_risk: float | None = None
     question = "the red one or the green one?"
     questions = 1
     asks_each = False  # about each request, until `questions` are asked about all of them

@@ -28,12 +28,14 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from clue_ros.console.access import read_body
 from clue_ros.console.live import LivePage, Viewer, answer, choose
 from clue_ros.console.robot import Robot
-from clue_ros.dialogue.types import Box, clean_text
+from clue_ros.dialogue.types import Box, clean_text, one_line
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import decode_image
 
 MICROPHONE_RATE = 16_000  # samples a second
 MAX_PHOTOGRAPH = 64 * 1024 * 1024  # bytes of the file
+MAX_DECODING = 200_000_000  # bytes that a photograph takes while it is decoded; larger: shrunk
+MAX_UPLOADS = 4  # photographs that are read or decoded at once
 MAX_NAME = 100  # characters of a photograph's name
 MAX_COMMANDS = 8  # of one page that the robot works on at once
 MAX_SOUND = 64  # messages of sound that wait for the robot; beyond that the oldest is dropped
@@ -118,7 +120,7 @@ _COMMAND: TypeAdapter[_Command | Stop | Drawn] = TypeAdapter(
 def live_router(page: LivePage, robot: Robot) -> APIRouter:
     """The routes /live, /ws/live and /api/photograph of a live page and its robot."""
     router = APIRouter()
-    decoding = asyncio.Semaphore(1)  # a photograph takes up to 200 MB while it is decoded
+    uploads, decoding = asyncio.Semaphore(MAX_UPLOADS), asyncio.Semaphore(1)
 
     @router.get("/live")
     def live_page() -> FileResponse:
@@ -130,15 +132,17 @@ def live_router(page: LivePage, robot: Robot) -> APIRouter:
 
     @router.post("/api/photograph")
     async def photograph(request: Request, name: str = "photograph") -> JSONResponse:
-        """Take a picture file as the body."""
-        name = " ".join(name.split())[:MAX_NAME] or "photograph"
-        try:
+        """Take a picture file as the body. One that comes slowly holds no other one up."""
+        name = one_line(name[: 10 * MAX_NAME])[:MAX_NAME] or "photograph"
+        if uploads.locked():
+            raise _BusyError("other photographs are being sent: try again in a moment")
+        async with uploads:
+            content = await _photograph(request)
             async with decoding:
-                content = await _photograph(request)
-                image = await in_thread(lambda: decode_image(content, name))
+                image = await in_thread(
+                    lambda: decode_image(content, name, most_bytes=MAX_DECODING)
+                )
                 await in_thread(lambda: robot.use_photograph(image, name))
-        except _TooLargeError as error:
-            return JSONResponse({"error": str(error), "code": error.code}, 413)
         page.show_photograph(name)
         return JSONResponse({"width": image.shape[1], "height": image.shape[0]})
 
@@ -157,6 +161,15 @@ async def in_thread(job: Callable[[], T]) -> T:
 
 class _TooLargeError(BadImageError):
     """The body is larger than a photograph may be."""
+
+    status = 413
+
+
+class _BusyError(ClueError):
+    """As many photographs as there may be at once are on their way."""
+
+    code = "BUSY"
+    status = 503
 
 
 async def _photograph(request: Request) -> bytes:

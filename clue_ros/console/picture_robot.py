@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from clue_ros.dialogue.conversation import (
     in_words,
 )
 from clue_ros.dialogue.grounder import RobotGrounder
+from clue_ros.dialogue.inflection import with_article
+from clue_ros.dialogue.naming import Named
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Grounding, Question, clean_text
 from clue_ros.engine import Clue
@@ -169,7 +172,11 @@ class PictureRobot:
             elif name == "policy" and isinstance(clue, Clue):
                 clue.policy = value
             elif name == "threshold":
-                clue.threshold = _threshold(value)
+                clue.threshold = _share(name, value)
+            elif name == "max_risk" and isinstance(clue, Clue):
+                clue.max_risk = _share(name, value)
+                if clue.not_promised:
+                    self._page.show_notice(clue.not_promised)
             else:
                 raise ClueError(f"there is no setting {name!r}")
         self._show_options()
@@ -227,6 +234,10 @@ class PictureRobot:
             self._jobs.put(lambda: self._think(conversation, step))
 
     def _finish(self, outcome: Outcome) -> None:
+        conversation, view = self._conversation, self._view
+        if conversation is not None and view is not None:
+            for named in conversation.named:
+                self._jobs.put(partial(self._learn, view, named))
         self._conversation = self._question = None
         self._status("ended", error="" if outcome.code == "NONE" else outcome.code,
                      message=outcome.message)  # fmt: skip
@@ -236,6 +247,19 @@ class PictureRobot:
             self._page.show_grounding(
                 ShownObject(found.box, found.label, found.score, no_pose_reason=_NO_CAMERA)
             )
+
+    def _learn(self, view: Any, named: Named) -> None:
+        """Learn what the person called a thing in the picture. In the model's thread."""
+        clue = self._clue
+        if clue is None:
+            return
+        try:
+            name = clue.teach(view, named.box, named.name, instead=True).name
+        except ClueError as error:
+            self._page.show_notice(f"{named.name!r} is not learned: {error}")
+            return
+        said = say(Saying.LEARNED, "en", label=with_article(name))
+        self._page.show_turn("robot", said, time.time())
 
     def _look_at(self, image: Image) -> None:
         """Show a picture; an open dialogue was about another one and ends."""
@@ -342,6 +366,10 @@ class PictureRobot:
             about = "Ask from this probability on; empty: the model's own."
             value = f"{clue.threshold:g}"
             options.append(Option("threshold", value, about, minimum=0.0, maximum=1.0))
+        if isinstance(clue, Clue):
+            about = "Share of wrong boxes without a confirmation that is allowed; empty: no bound."
+            value = "" if clue.max_risk is None else f"{clue.max_risk:g}"
+            options.append(Option("max_risk", value, about, minimum=0.0, maximum=0.99))
         self._page.show_options(options)
 
     def _show_diagnostics(self) -> None:
@@ -396,8 +424,8 @@ def _scores(question: Question) -> tuple[float, ...]:
     return tuple(float(peaks.get(box, np.nan)) for box in question.candidates)
 
 
-def _threshold(value: str) -> float | None:
+def _share(name: str, value: str) -> float | None:
     try:
         return float(value) if value.strip() else None
     except ValueError as error:
-        raise ClueError(f"the threshold must be a number from 0 to 1, not {value!r}") from error
+        raise ClueError(f"the {name} must be a number from 0 to 1, not {value!r}") from error

@@ -30,7 +30,12 @@ from clue_ros.console.robot import Robot
 from clue_ros.errors import ClueError
 
 STATIC = Path(__file__).parent / "static"
-PAGES = (("/live", "Live"), ("/review", "Review"), ("/pairs", "Two people"))
+PAGES = (
+    ("/live", "Live"),
+    ("/review", "Review"),
+    ("/label", "Label"),
+    ("/pairs", "Two people"),
+)
 """Path and title of each page that a server may have; the navigation bar lists those it has."""
 DEFAULT_PORT = 8484
 MAX_MESSAGE = 256 * 1024  # bytes of one message from a page: half a second of sound is 16 KiB
@@ -75,7 +80,7 @@ def create_app(
     @app.exception_handler(ClueError)
     def refuse(_request: Request, error: Exception) -> JSONResponse:
         code = getattr(error, "code", "CLUE_ERROR")
-        return JSONResponse({"error": str(error), "code": code}, 400)
+        return JSONResponse({"error": str(error), "code": code}, getattr(error, "status", 400))
 
     app.add_middleware(Access, token=token)
     return app

@@ -35,6 +35,8 @@ from enum import Enum
 from typing import Any
 
 from clue_ros.dialogue.grounder import Replier
+from clue_ros.dialogue.naming import Named, Naming, read_naming
+from clue_ros.dialogue.object_names import same_noun
 from clue_ros.dialogue.reading import (
     Kind,
     Reading,
@@ -45,7 +47,7 @@ from clue_ros.dialogue.reading import (
     read,
     wants,
 )
-from clue_ros.dialogue.sayings import Saying, ending, in_other_words, say
+from clue_ros.dialogue.sayings import Saying, ending, in_other_words, language_of, say, this_one
 from clue_ros.dialogue.types import (
     MAX_QUESTIONS,
     Dialogue,
@@ -53,6 +55,7 @@ from clue_ros.dialogue.types import (
     NotFound,
     Question,
     Turn,
+    asked_about,
     clean_text,
 )
 from clue_ros.dialogue.words import named_object, offered_answers
@@ -142,7 +145,8 @@ class Conversation:
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
     turn, in seconds since the epoch. language: of what the robot says by itself. reading: the
     request as `wanted` read it; None: it is read here.
-    heard: all that the person said, as it was read.
+    heard: all that the person said, as it was read. named: what the person called things in the
+    picture; who has the model teaches it (`clue_ros.engine.Clue.teach`).
 
     Raises (on construction): EmptyExpressionError, BadExpressionError or NothingWantedError from
     the request's text.
@@ -158,6 +162,7 @@ class Conversation:
     phase: Phase = field(init=False, default=Phase.THINKING)
     outcome: Outcome | None = field(init=False, default=None)
     heard: list[Heard] = field(init=False, default_factory=list)
+    named: list[Named] = field(init=False, default_factory=list)
     _stamps: list[float] = field(init=False, default_factory=list)  # of each turn
     _earlier: tuple[Turn, ...] = field(init=False, default=())  # about an earlier request
     _open: Question | None = field(init=False, default=None)
@@ -165,6 +170,7 @@ class Conversation:
     _waits: int = field(init=False, default=0)
     _in_doubt: bool = field(init=False, default=False)  # whether anything is wanted
     _held: Grounding | None = field(init=False, default=None)  # until it is confirmed
+    _unknown: str = field(init=False, default="")  # the name that the model does not know
 
     def __post_init__(self) -> None:
         """Open the dialogue with the request."""
@@ -176,9 +182,16 @@ class Conversation:
     def hold(self, reply: Question | Grounding) -> Question | Grounding:
         """Turn the model's box into a question, where it is in doubt whether anything is wanted.
 
-        The box is the question's only candidate. Any other reply is returned as it is.
+        The box is the question's only candidate. A model's "this one?" is put in the language of
+        the dialogue. Any other reply is returned as it is.
         """
-        if not self._in_doubt or not isinstance(reply, Grounding):
+        if isinstance(reply, Question) and reply.confirm and language_of(self.language) != "en":
+            return replace(reply, text=this_one("".join(reply.labels), self.language))
+        if not isinstance(reply, Grounding):
+            return reply
+        if self._unknown and not self._in_doubt:
+            return asked_about(replace(reply, label=""), this_one("", self.language))
+        if not self._in_doubt:
             return reply
         self._held = reply
         return self.confirmation(reply)
@@ -187,15 +200,7 @@ class Conversation:
         """The question whether the model's box is meant. The box is its only candidate."""
         label = f"the {reply.label}" if reply.label else "that"
         text = say(Saying.SHOULD_I, self.language, label=label)
-        return Question(
-            text,
-            (reply.box,),
-            ("yes", "no"),
-            reply.ambiguity,
-            answer_candidates=((0,), ()),
-            labels=(reply.label,),
-            confirm=True,
-        )
+        return asked_about(reply, text)
 
     @property
     def spoken(self) -> list[tuple[Turn, float]]:
@@ -235,6 +240,8 @@ class Conversation:
         self.dialogue.add_question(reply.text, reply.written)
         self._stamps.append(self.clock())
         self._open, self._asked_again, self._waits = reply, False, 0
+        if isinstance(reply, NotFound) and reply.unknown:
+            self._unknown = reply.unknown
         self.phase = Phase.WAITING
         return Ask(reply)
 
@@ -248,6 +255,9 @@ class Conversation:
             ClueError: the text is empty or unreadable; the dialogue still waits.
         """
         question = self._awaited()
+        naming = read_naming(clean_text(text)) if question.confirm else None
+        if naming is not None:
+            return self._renamed(question, naming, text)
         offered = question.suggested_answers or offered_answers(question.text)
         about = named_object(self.dialogue.turns)
         said = read(clean_text(text), offered, about)
@@ -277,8 +287,30 @@ class Conversation:
         self._stamps.append(self.clock())
         self._in_doubt = said.confirm
         if said.kind is Kind.YES and len(question.candidates) == 1:
-            return self.end(Outcome("NONE", grounding=held or _chosen(question, 0)))
+            return self._settled(_chosen(question, 0, held))
         return self.think()
+
+    def _renamed(self, question: Question, naming: Naming, text: str) -> Step:
+        """The person names the one thing that was shown: as what is wanted, or as another one."""
+        box, about = question.candidates[0], self._unknown or named_object(self.dialogue.turns)
+        self.named.append(Named(box, naming.name))
+        self._note(text, Reading(Kind.ANSWER, text), about, question.suggested_answers)
+        held, self._held = self._held, None
+        if same_noun(naming.name, about) and not naming.corrects:
+            self.dialogue.add_answer(text)
+            self._stamps.append(self.clock())
+            return self.end(Outcome("NONE", grounding=_chosen(question, 0, held)))
+        self.phase = Phase.THINKING
+        self.dialogue.refuse(box, text)
+        self._stamps.append(self.clock())
+        return self.think()
+
+    def _settled(self, found: Grounding) -> Outcome:
+        """End with what the person has settled; a name that nobody knew is now its name."""
+        if self._unknown:
+            self.named.append(Named(found.box, self._unknown))
+            found = replace(found, label=self._unknown)
+        return self.end(Outcome("NONE", grounding=found))
 
     def choose(self, index: int) -> Outcome:
         """Point at a candidate of the open question, counted from 0: the person clicked on it.
@@ -300,7 +332,7 @@ class Conversation:
         self.dialogue.add_answer(text)
         self._stamps.append(self.clock())
         self._note(text, Reading(Kind.OFFERED, text), about, question.suggested_answers)
-        return self.end(Outcome("NONE", grounding=held or _chosen(question, index)))
+        return self._settled(_chosen(question, index, held))
 
     def _awaited(self) -> Question:
         """The open question."""
@@ -315,7 +347,7 @@ class Conversation:
     def _begin(self, said: Reading) -> None:
         self.dialogue = Dialogue(said.text)
         self.request = self.dialogue.request  # cleaned
-        self._in_doubt = said.confirm
+        self._in_doubt, self._unknown = said.confirm, ""
         self._stamps.append(self.clock())
 
     def _wait(self, question: Question) -> Step:
@@ -360,10 +392,11 @@ class Conversation:
         return self.outcome
 
 
-def _chosen(question: Question, index: int) -> Grounding:
-    """A candidate that the person has settled; its score is not known."""
+def _chosen(question: Question, index: int, held: Grounding | None) -> Grounding:
+    """A candidate that the person has settled; its score is not known unless it was `held`."""
     label = question.labels[index] if question.labels else ""
-    return Grounding(question.candidates[index], label, math.nan, question.ambiguity)
+    found = held or Grounding(question.candidates[index], label, math.nan, question.ambiguity)
+    return replace(found, confirmed=True, max_risk=question.max_risk, taught=question.taught)
 
 
 def _words_for(question: Question, index: int) -> str:

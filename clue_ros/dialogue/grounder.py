@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Question
+from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, Question
 
 ViewT = TypeVar("ViewT")
 
@@ -46,7 +46,16 @@ class Grounder(Judge[ViewT], Replier, Protocol[ViewT]):
 
 
 class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
-    """What the nodes and the command line need besides: its name, place, threshold and masks."""
+    """What the nodes and the command line need besides: name, place, threshold, masks, words."""
+
+    @property
+    def memory(self) -> Any:
+        """The objects that people showed and named, a `clue_ros.model.word_memory.WordMemory`."""
+
+    def teach(
+        self, view: ViewT, box: Box, name: str, *, who: str = "", instead: bool = False
+    ) -> Any:
+        """Learn what the thing in a box (pixels) is called; the `Word` as it is known now."""
 
     @property
     def threshold(self) -> float:

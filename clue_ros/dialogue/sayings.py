@@ -22,6 +22,9 @@ class Saying(Enum):
     WHAT_THEN = "what then"
     SHOULD_I = "should i"
     CHANGED = "changed"
+    THIS_ONE = "this one"
+    THIS = "this"
+    LEARNED = "learned"
 
 
 _SAYINGS: dict[str, dict[Saying, str]] = {
@@ -35,6 +38,9 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WHAT_THEN: "Then please tell me what you mean.",
         Saying.SHOULD_I: "Should I take {label}?",
         Saying.CHANGED: "Something has moved, so I looked again.",
+        Saying.THIS_ONE: "Do you mean this one, the {label}?",
+        Saying.THIS: "Do you mean this one?",
+        Saying.LEARNED: "All right, now I know what this is: {label}.",
     },
     "fr": {
         Saying.DID_YOU_SAY: "Avez-vous dit : {text} ?",
@@ -46,6 +52,9 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
         Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
         Saying.CHANGED: "Quelque chose a bougé, j'ai regardé de nouveau.",
+        Saying.THIS_ONE: "Voulez-vous dire celui-ci : {label} ?",
+        Saying.THIS: "Voulez-vous dire celui-ci ?",
+        Saying.LEARNED: "D'accord, je sais maintenant ce que c'est : {label}.",
     },
 }
 # How a dialogue ends, by its code; {label} is what was found.
@@ -96,6 +105,13 @@ def language_of(tag: str) -> str:
 def say(saying: Saying, language: str, **filled: str) -> str:
     """The saying in a language, with what its braces name filled in."""
     return _SAYINGS[language_of(language)][saying].format(**filled)
+
+
+def this_one(label: str, language: str = "en") -> str:
+    """The question that shows one candidate. label: what it is called; "": not known."""
+    if not label:
+        return say(Saying.THIS, language)
+    return say(Saying.THIS_ONE, language, label=label.removeprefix("the "))
 
 
 def ending(code: str, language: str, label: str = "") -> str:

@@ -8,6 +8,7 @@ one vocabulary.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -172,7 +173,8 @@ class Question:
     parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
     that each of the suggested answers means, parallel to those. Both are () where they are not
     known. confirm: one candidate is shown, and yes or no settles whether it is meant. written: what
-    the model wrote, where the robot asks to confirm instead.
+    the model wrote, where the robot asks to confirm instead. max_risk and taught: as of a
+    `Grounding`.
 
     Raises ValueError where these do not fit one another.
     """
@@ -185,6 +187,8 @@ class Question:
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     confirm: bool = field(default=False, kw_only=True)
     written: str = field(default="", kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -206,10 +210,12 @@ class NotFound(Question):
     """The robot says that it sees no such thing, and could be told of another one.
 
     A question to whoever only tells questions from groundings. `missing`: what it does not see, or
-    has no word for, "a banana". Candidates and answers, if any, are what it sees instead.
+    has no word for, "a banana". Candidates and answers, if any, are what it sees instead. unknown:
+    the name that it has no word for, "stapler"; empty where it only does not see the thing.
     """
 
     missing: str = ""
+    unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,9 @@ class Grounding:
     that found another thing.
     intermediate_boxes: boxes that the reply went through before the last one, in order: the first
     and the second mug of "the third mug from the left".
+    confirmed: the person was shown this very box and said yes, or chose it. max_risk: the bound in
+    force on wrong boxes without a confirmation, 0..1 (`clue_ros.model.risk`); NaN: none is. taught:
+    the words of the request that a person taught (`clue_ros.model.word_memory`), by their names.
     """
 
     box: Box
@@ -229,9 +238,27 @@ class Grounding:
     score: float
     ambiguity: AmbiguityEstimate
     intermediate_boxes: tuple[Box, ...] = ()
+    confirmed: bool = field(default=False, kw_only=True)
+    max_risk: float = field(default=math.nan, kw_only=True)
+    taught: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 Reply = Question | Grounding
+
+
+def asked_about(found: Grounding, text: str) -> Question:
+    """The question, in these words, whether this very box is meant: yes or no."""
+    return Question(
+        text,
+        (found.box,),
+        ("yes", "no"),
+        found.ambiguity,
+        answer_candidates=((0,), ()),
+        labels=(found.label,),
+        confirm=True,
+        max_risk=found.max_risk,
+        taught=found.taught,
+    )
 
 
 class Dialogue:
@@ -271,9 +298,9 @@ class Dialogue:
 
     def add_question(self, text: str, written: str = "") -> None:
         """The robot asked `text`; written: what a model wrote itself, and reads in its place."""
-        self._turns.append(Turn("robot", _collapse(text)))
+        self._turns.append(Turn("robot", one_line(text)))
         if written:
-            self._read[len(self._turns) - 1] = _collapse(written)
+            self._read[len(self._turns) - 1] = one_line(written)
 
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
@@ -288,7 +315,7 @@ class Dialogue:
         self._refused.append(box)
         last = len(self._turns) - 1
         if rest:
-            self._read[last] = _collapse(rest)
+            self._read[last] = one_line(rest)
         else:
             self._read |= {last: "", last - 1: ""}
 
@@ -325,7 +352,7 @@ def clean_text(text: str) -> str:
     """
     if not isinstance(text, str):
         raise BadExpressionError(f"the text must be a string, not {type(text).__name__}")
-    cleaned = _collapse(text)
+    cleaned = one_line(text)
     if not cleaned:
         raise EmptyExpressionError("the text is empty: say what to do, such as 'pick up the apple'")
     if len(cleaned) > MAX_TEXT:
@@ -338,7 +365,7 @@ def clean_text(text: str) -> str:
     return cleaned
 
 
-def _collapse(text: str) -> str:
-    """One line: controls, invisible formats and broken surrogates become single spaces."""
+def one_line(text: str) -> str:
+    """The text on one line: controls, formats and broken surrogates become single spaces."""
     # Category C: control, format, surrogate, private use, unassigned.
     return " ".join("".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split())

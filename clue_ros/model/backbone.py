@@ -3,6 +3,7 @@
 """What runs a PaliGemma 2: a few calls on numpy arrays, whichever engine computes them.
 
     look(pixels, detailed)              features           vision tower and projector, once an image
+    stages(picture, stages)             levels             a stem's frozen features, at full aspect
     attend(features, prompts, reader)   probability, map   adapter A, blocks 0 .. half; eq. 1, eq. 2
     read(features, prompts, adapter)    state, logits      adapter B reads the prompt
     step(state, tokens)                 logits             one more token a row
@@ -81,6 +82,13 @@ class Backbone(Protocol):
 
         detailed: the same n pictures, (3, h, w) in -1..1 each, for a model whose stem reads details
         (`clue_ros.model.details`).
+        """
+
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
+        """The output of a stem's frozen stages for a picture at its own aspect.
+
+        (3, h, w) in -1..1, sides multiples of 32 -> for each stage (C, h / stride, w / stride),
+        each cell of mean 0 and size 1. Raises ValueError for a model without a stem.
         """
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:

@@ -9,6 +9,7 @@ detector/   adapter A, head.safetensors, detector.json, fusion.json (policy "bot
 ivg/        adapter B, ivg.json
 joint/      one adapter for both, with all of these files; where it is, neither of them is needed
 mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
+box_head.safetensors       boxes of objects without words (`box_head`), may be missing
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT, Array, Attention, Backbone, grid_side
+from clue_ros.model.box_head import SIDE, BoxHead, BoxMap, load_box_head
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
@@ -38,7 +41,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
-from clue_ros.model.details import detailed_pictures, details_in
+from clue_ros.model.details import detailed_picture, detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from clue_ros.model.mask_decoder import MaskDecoder
 
 SETTINGS_FILE = "ivg.json"
+MOST_TOKENS = 1024  # of a reply, and boxes of one
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
 
 
@@ -101,6 +105,8 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
         limit = getattr(settings, name)
         if not is_number(limit, 1) or not isinstance(limit, int):
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
+        if limit > MOST_TOKENS:
+            raise ModelError(f"{path}: {name} {limit!r}, want {MOST_TOKENS} at most")
     if settings.num_views > MAX_VIEWS:
         raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
     if not is_number(settings.doubtful_score, 0, 1):
@@ -145,6 +151,15 @@ class Checkpoint:
     stale_fusion: str = ""  # why the fit in the model's folder cannot be used, or empty
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
+    judging: Path | None = None  # the folder of adapter A
+    folder: Path | None = None  # the model's
+    box_head: BoxHead | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex SHA-256 of the files of the base and of both adapters' weights."""
+        judging = "" if self.judging is None else weights_digest(self.judging)
+        return hashlib.sha256(f"{self.fingerprint()} {judging}".encode()).hexdigest()
 
     @property
     def is_joint(self) -> bool:
@@ -183,13 +198,20 @@ class Checkpoint:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
         return look_at(self.backbone, self.processor, images)
 
+    def box_map(self, image: npt.NDArray[np.uint8]) -> BoxMap | None:
+        """Boxes of all objects in an image, uint8 RGB (H, W, 3); None without a box head."""
+        head = self.box_head
+        if head is None:
+            return None
+        return head(self.backbone.stages(detailed_picture(image, SIDE), head.stages))
+
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
 
         Raises ModelError.
         """
         chances, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
-        return _finite(chances[0]), maps[0]
+        return _finite(chances[0], maps[0]), maps[0]
 
     def judge_and_read(self, features: Array, context: str) -> tuple[float, Array, Prefill | None]:
         """What `judge` gives; and the context as a joint adapter has read it in the same pass."""
@@ -197,7 +219,7 @@ class Checkpoint:
             return *self.judge(features, context), None
         found, prefill = self._joint(features, context)
         assert found.probability is not None
-        return _finite(found.probability[0]), found.map[0], prefill
+        return _finite(found.probability[0], found.map[0]), found.map[0], prefill
 
     def chances(
         self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
@@ -321,12 +343,13 @@ class Checkpoint:
         cnn = judge.reader.cnn if judge is not None else None
         head = sum(array.nbytes for array in cnn.values()) if cnn else 0
         masks = self.mask_decoder.memory_bytes() if self.mask_decoder else 0
-        return self.backbone.memory_bytes() + head + masks
+        boxes = self.box_head.nbytes() if self.box_head else 0
+        return self.backbone.memory_bytes() + head + masks + boxes
 
 
-def _finite(chance: float) -> float:
-    """Raises ModelError for a probability that is none."""
-    if not math.isfinite(chance):
+def _finite(chance: float, attention: Array) -> float:
+    """The probability. Raises ModelError for one that is none, and for a map with such values."""
+    if not math.isfinite(chance) or not np.isfinite(attention).all():
         raise ModelError("the detector's output is not a number: its weights are broken")
     return float(chance)
 
@@ -401,6 +424,9 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         stale,
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
+        trained,
+        folder,
+        load_box_head(base, backbone.config.vision_config),
     )
 
 

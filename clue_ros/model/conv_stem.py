@@ -189,6 +189,12 @@ class ConvStem(nn.Conv2d):
         """Pictures (3, h, w) in -1..1, each of its own aspect, to features (B, C, g, g)."""
         return torch.cat([self._detail(picture[None]) for picture in pictures])
 
+    def stage_features(self, picture: torch.Tensor, stages: Sequence[int]) -> list[torch.Tensor]:
+        """(B, 3, h, w) in -1..1 to (B, C, h', w') for each of some stages, cells of unit size."""
+        picture = picture.contiguous(memory_format=torch.channels_last)
+        outputs = list(self._outputs(picture))
+        return [_unit(outputs[stage]) for stage in stages]
+
     def _detail(self, picture: torch.Tensor) -> torch.Tensor:
         assert self._details is not None
         picture = picture.contiguous(memory_format=torch.channels_last)

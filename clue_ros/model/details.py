@@ -81,6 +81,28 @@ def details_in(vision_config: Any) -> Details | None:
     return details_of(getattr(vision_config, "conv_stem", None))
 
 
+def fine_stages(sizes: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """The stages of a stem's network whose maps of a whole picture are of use, finest first.
+
+    Those of its details, else the last three that it reads; none for a tower without a stem.
+
+    >>> fine_stages({"read": [1, 2, 4, 6]})
+    (2, 4, 6)
+    """
+    if sizes is None:
+        return ()
+    details = details_of(sizes)
+    if details is not None:
+        return tuple(dict.fromkeys(stage for stage, _ in details.read))
+    return tuple(map(int, sizes["read"][-3:]))
+
+
+def fine_side(sizes: Mapping[str, Any]) -> int:
+    """Pixels of the longer side of a picture for `fine_stages`."""
+    details = details_of(sizes)
+    return int(EFFICIENTNET_LITE0_DETAILS["side"]) if details is None else details.side
+
+
 def stage_stride(sizes: Mapping[str, Any], stage: int) -> int:
     """Pixels of a picture for one of a stage's output, each way."""
     return 2 * math.prod(int(row[2]) for row in sizes["stages"][: stage + 1])

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from clue_ros.errors import ClueError, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT
+from clue_ros.model.box_head import WEIGHTS_FILE as BOX_HEAD
 from clue_ros.model.config import EXPORTED, read_config
 from clue_ros.model.loading import (
     WEIGHTS,
@@ -83,7 +84,8 @@ def export_model(model: str, out: Path) -> int:
     with replacing(out / WEIGHTS) as partial:
         write_tensors(tensors, partial)
     for path in base.iterdir():
-        if path.suffix in (".json", ".model") and path.name != "config.json":
+        kept = path.suffix in (".json", ".model") or path.name == BOX_HEAD
+        if kept and path.name != "config.json":
             shutil.copy(path, out / path.name)
     for name in (DETECTOR, IVG, JOINT):
         if (folder / name).is_dir():

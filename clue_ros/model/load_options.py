@@ -44,6 +44,13 @@ class LoadOptions:
         num_views: views of the picture that agree on the box, 1..5; None: the model's own.
         doubtful_score: the first view's score up to which the others are looked at, 0..1; None: the
             model's own.
+        max_risk: share of requests that may end in a wrong box without a confirmation, above 0 and
+            below 1; None: no bound (`clue_ros.model.risk`).
+        calibration: the file of `clue calibrate` that supports it; None: calibration.json beside
+            the taught words, or else in the model's folder, if it is there.
+        memory: the folder of the objects that people showed and named
+            (`clue_ros.model.word_memory`); None: folder words of the model, or
+            else the user's own; "": kept while the program runs.
         candidates: of "wrapper" alone, sources of boxes or lines that name them
             (`clue_ros.wrapper.sources`).
         language_model: of "wrapper" alone, a hub id, a folder or a GGUF file; None: rules choose.
@@ -62,6 +69,9 @@ class LoadOptions:
     threshold: float | None = field(default=None, kw_only=True)
     num_views: int | None = field(default=None, kw_only=True)
     doubtful_score: float | None = field(default=None, kw_only=True)
+    max_risk: float | None = field(default=None, kw_only=True)
+    calibration: str | Path | None = field(default=None, kw_only=True)
+    memory: str | Path | None = field(default=None, kw_only=True)
     candidates: Sequence[Any] = field(default=(), kw_only=True)
     language_model: str | Path | None = field(default=None, kw_only=True)
 
@@ -75,6 +85,7 @@ class LoadOptions:
         check_threshold(self.threshold)
         check_views(self.num_views)
         check_score(self.doubtful_score)
+        check_max_risk(self.max_risk)
 
     @classmethod
     def of(cls, model: str | Path | LoadOptions, settings: dict[str, Any]) -> LoadOptions:
@@ -106,3 +117,11 @@ def check_score(score: float | None) -> None:
     """Raises ModelError unless this is None or a number from 0 to 1."""
     if score is not None and not is_number(score, 0, 1):
         raise ModelError(f"doubtful_score {score!r} is no score: want a number from 0 to 1")
+
+
+def check_max_risk(max_risk: float | None) -> None:
+    """Raises ModelError unless this is None or a number above 0 and below 1."""
+    if max_risk is not None and not (is_number(max_risk, 0, 1) and 0 < max_risk < 1):
+        raise ModelError(
+            f"max_risk {max_risk!r} is no share: want a number above 0 and below 1, such as 0.05"
+        )

@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,14 @@ from clue_ros.model.backbone import Array, Attention, Reader, grid_side
 from clue_ros.model.config import half_depth_block
 from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
-from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
+from clue_ros.model.loading import (
+    Shapes,
+    check_scales,
+    check_shapes,
+    first_line,
+    read_weights,
+    weight_files,
+)
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
 from clue_ros.model.shapes import EMBEDDINGS, TEXT, weight_shapes
@@ -56,6 +64,7 @@ _NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
 _SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
 """The code that a cached graph is of."""
+DIGITS = 8  # of a graph's checksum
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 
@@ -292,10 +301,10 @@ class _Compiler:
 
     def _read(self, path: Path) -> _Graph | None:
         """The graph in a file; None where there is none, or it is damaged or cut short."""
-        end = path.stem.encode()
         try:
             with path.open("rb") as file:
                 stored = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                end = _end_of(path, file, len(stored) - DIGITS)
             if stored[-len(end) :] != end:
                 return None
             with suppress(OSError):  # somebody else's
@@ -307,12 +316,17 @@ class _Compiler:
             return None
 
     def _write(self, compiled: Any, path: Path) -> None:
-        """Write a graph; its name is also its end. Removes what was not used for long."""
+        """Write a graph, its name and checksum at its end. Removes what was not used for long.
+
+        A few bytes that changed in a file would give other answers in silence.
+        """
         partial = path.with_suffix(f".{os.getpid()}")
         try:
-            with partial.open("wb") as file:
-                file.write(compiled.export_model().getbuffer())
+            with partial.open("w+b") as file:
+                size = file.write(compiled.export_model().getbuffer())
                 file.write(path.stem.encode())
+                end = _end_of(path, file, size + len(path.stem))
+                file.write(end[len(path.stem) :])
             partial.replace(path)
             for old in path.parent.glob("*.graph"):
                 if time.time() - old.stat().st_mtime > UNUSED:
@@ -320,6 +334,15 @@ class _Compiler:
         except (OSError, RuntimeError):  # a full disk: the next start compiles anew
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def _end_of(path: Path, file: BinaryIO, size: int) -> bytes:
+    """The end of a graph's file: its name, and the CRC-32 of its first `size` bytes."""
+    found, left = 0, size
+    file.seek(0)
+    while left > 0 and (block := file.read(min(left, 1 << 20))):
+        found, left = zlib.crc32(block, found), left - len(block)
+    return path.stem.encode() + f"{found:0{DIGITS}x}".encode()
 
 
 @dataclass
@@ -352,6 +375,7 @@ class OpenVinoBackbone:
         self._compile = _Compiler(PRECISIONS[self._dtype], large=size > CACHED_BYTES)
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
+        check_scales(folder, self._stored)
         self._made_of = fingerprint([*weight_files(folder), folder / "config.json"])
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
@@ -425,6 +449,18 @@ class OpenVinoBackbone:
                     feed[f"{name}{place}"] = averaging(side // reduced, fold * self._grid)
             found.append(np.array(graph(feed)["details"]))
         return np.concatenate(found)
+
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
+        """See `Backbone`."""
+        from clue_ros.model.openvino_graphs import Weights, stages_graph
+
+        if getattr(self.config.vision_config, "conv_stem", None) is None:
+            raise ValueError("this model has no stem whose stages could be read")
+        graph = self._graph(
+            ("stages", *stages), lambda: stages_graph(Weights(self._stored), self.config, stages)
+        )
+        found = graph({"picture": picture[None]})
+        return [found[f"stage{place}"][0] for place in range(len(stages))]
 
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""

@@ -239,6 +239,18 @@ def details_graph(weights: Weights, config: Any) -> openvino.Model:
     return openvino.Model([_result("details", op.concat(levels, 1))], inputs, "details")
 
 
+def stages_graph(weights: Weights, config: Any, stages: Sequence[int]) -> openvino.Model:
+    """A picture (1, 3, h, w) in -1..1 -> `stage0`, `stage1`, ...: outputs of the stem's stages.
+
+    (1, C, h', w') each, of unit size.
+    """
+    picture = _input("picture", 1, 3, -1, -1)
+    path = f"{TOWER}embeddings.patch_embedding."
+    outputs = list(_stages(weights, path, config.vision_config.conv_stem, picture))
+    results = [_result(f"stage{i}", _unit(outputs[stage], 1)) for i, stage in enumerate(stages)]
+    return openvino.Model(results, [picture], "stages")
+
+
 def _linear(weights: Weights, name: str, hidden: Node) -> Node:
     found = op.matmul(hidden, weights.constant(f"{name}.weight"), False, True)
     return op.add(found, weights.constant(f"{name}.bias"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,16 @@ def read_entries(path: Path) -> tuple[dict[str, Any], int]:
 
     Raises OSError, and ValueError saying what is wrong with the file.
     """
+    entries, begin = _header(path)
+    entries.pop("__metadata__", None)
+    size = path.stat().st_size
+    for name, entry in entries.items():
+        _check_entry(name, entry, size - begin)
+    return entries, begin
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What a file's header says, and where the data begins."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -60,9 +70,6 @@ def read_entries(path: Path) -> tuple[dict[str, Any], int]:
         entries = json.loads(file.read(length))
     if not isinstance(entries, dict):
         raise ValueError("its header is no list of tensors")
-    entries.pop("__metadata__", None)
-    for name, entry in entries.items():
-        _check_entry(name, entry, size - 8 - length)
     return entries, 8 + length
 
 
@@ -94,9 +101,25 @@ def read_tensors(path: Path) -> Mapping[str, Mapped]:
     return found
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts in a safetensors file's header. Raises OSError and ValueError."""
+    found = _header(path)[0].get("__metadata__", {})
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError("its header has no texts")
+    return found
+
+
 def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
     """Write a safetensors file, one tensor after the other."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    with path.open("wb") as file:
+        file.writelines(tensor_bytes(tensors, {"format": "pt"}))
+
+
+def tensor_bytes(
+    tensors: Mapping[str, Mapped], metadata: Mapping[str, str]
+) -> Iterator[bytes | memoryview]:
+    """The content of a safetensors file, piece by piece. metadata: texts for its header."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     begin = 0
     for name, tensor in tensors.items():
         end = begin + tensor.values.nbytes
@@ -105,7 +128,6 @@ def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
         begin = end
     head = json.dumps(entries).encode()
     head += b" " * (-len(head) % 8)
-    with path.open("wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        for tensor in tensors.values():
-            file.write(np.ascontiguousarray(tensor.values).data)
+    yield len(head).to_bytes(8, "little") + head
+    for tensor in tensors.values():
+        yield np.ascontiguousarray(tensor.values).data

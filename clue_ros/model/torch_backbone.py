@@ -26,7 +26,7 @@ from clue_ros.model.adapters import Adapters
 from clue_ros.model.attention import attention_map, min_max
 from clue_ros.model.backbone import Array, Attention, Reader
 from clue_ros.model.config import read_config
-from clue_ros.model.conv_stem import holding
+from clue_ros.model.conv_stem import ConvStem, holding
 from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.devices import choose_device, choose_dtype
 from clue_ros.model.export import check_no_export
@@ -362,6 +362,15 @@ class TorchBackbone:
         details = self.model.details([torch.from_numpy(picture) for picture in detailed])
         assert details is not None
         return _array(torch.cat([levels, details], dim=1))
+
+    @torch.inference_mode()
+    def stages(self, picture: Array, stages: Sequence[int]) -> list[Array]:
+        """See `Backbone`."""
+        stem = self.model.model.model.vision_tower.embeddings.patch_embedding
+        if not isinstance(stem, ConvStem):
+            raise ValueError("this model has no stem whose stages could be read")
+        seen = torch.from_numpy(picture[None]).to(self.model.device, self.model.dtype)
+        return [_array(level[0]) for level in stem.stage_features(seen, stages)]
 
     @with_room(2)
     @torch.inference_mode()

@@ -17,6 +17,7 @@ from clue_ros.model.multi_view import Window, window_features
 if TYPE_CHECKING:
     from clue_ros.model.base_tasks import BaseTasks
     from clue_ros.model.checkpoint import Checkpoint
+    from clue_ros.model.taught import Patches
 
 Image = npt.NDArray[np.uint8]
 
@@ -25,12 +26,14 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later.
+    pixels: a copy, as a caller may write to the image later. patches: for taught words, once they
+    were needed.
     """
 
     pixels: Image
     features: Any
     further: dict[Window, Any] = field(default_factory=dict)
+    patches: Patches | None = None
 
 
 class View:
@@ -70,6 +73,15 @@ class View:
         if not windows:
             return None
         return window_features(self.image, windows, self._encoded.further, self.checkpoint.look)
+
+    @property
+    def patches(self) -> Patches:
+        """Frozen features at full resolution, for taught words (`clue_ros.model.taught`)."""
+        from clue_ros.model.taught import patches_of
+
+        if self._encoded.patches is None:
+            self._encoded.patches = patches_of(self.checkpoint, self.image, lambda _: self.features)
+        return self._encoded.patches
 
     @cached_property
     def base(self) -> BaseTasks:

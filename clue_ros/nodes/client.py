@@ -34,9 +34,17 @@ from clue_msgs.msg import (
     ClarificationQuestion,
     DialogueState,
     GroundingResult,
+    TaughtObject,
     TrackedObject,
 )
-from clue_msgs.srv import AnswerClarification, Ground, Track
+from clue_msgs.srv import (
+    AnswerClarification,
+    ForgetObject,
+    Ground,
+    ListObjects,
+    TeachObject,
+    Track,
+)
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.action import ActionClient
@@ -77,10 +85,10 @@ class GroundingError(Exception):
         self.code, self.message = code, message
 
 
-def error_name(number: int, of: Any = GroundWithDialogue.Result) -> str:
-    """Return the name of an error_code. of: the class of the result or response that has it."""
-    names = [name for name in dir(type(of)) if name.isupper()]
-    return next((n for n in names if getattr(of, n) == number), f"error {number}")
+def error_name(number: int, kind: Any = GroundWithDialogue.Result) -> str:
+    """Return the name of an error_code of a kind of result or response."""
+    names = [name for name in dir(type(kind)) if name.isupper()]
+    return next((n for n in names if getattr(kind, n) == number), f"error {number}")
 
 
 def read_result(status: int, result: GroundWithDialogue.Result) -> GroundingResult | GroundingError:
@@ -376,6 +384,9 @@ class CommandGrounder:
         self._answer = Perception.ANSWER.client(self.node)
         self._track = Perception.TRACK.client(self.node)
         self._tracked: dict[int, TrackedObject] | None = None
+        self._teach = Perception.TEACH.client(self.node)
+        self._forget = Perception.FORGET.client(self.node)
+        self._list = Perception.LIST_OBJECTS.client(self.node)
         self._state = self.node.create_client(GetState, f"{perception}/get_state")
         self._dialogue_state: DialogueState | None = None
         Perception.DIALOGUE_STATE.subscribe(self.node, self._on_dialogue_state)
@@ -497,9 +508,7 @@ class CommandGrounder:
         """
         request = Ground.Request(expression=expression, force_grounding=force)
         _fill(request, image, depth, camera_info)
-        response = self._background.call(self._ground, request, timeout)
-        if response.error_code != response.NONE:
-            raise GroundingError(error_name(response.error_code), response.error_msg)
+        response = self._asked(self._ground, request, timeout)
         return response.question if response.is_question else response.grounding
 
     @property
@@ -522,22 +531,15 @@ class CommandGrounder:
         request = Track.Request(command=Track.Request.START)
         if box is not None:
             request.box = box
-        return int(self._call_track(request, timeout).track_id)
+        return int(self._asked(self._track, request, timeout).track_id)
 
     def unfollow(self, track_id: int = 0, timeout: float = 10.0) -> None:
         """Follow an object no longer; 0: none at all. Raises GroundingError."""
         request = Track.Request(command=Track.Request.STOP, track_id=track_id)
-        self._call_track(request, timeout)
+        self._asked(self._track, request, timeout)
         if self._tracked is not None:
             for number in [track_id] if track_id else list(self._tracked):
                 self._tracked.pop(number, None)
-
-    def _call_track(self, request: Track.Request, timeout: float) -> Track.Response:
-        response: Track.Response = self._background.call(self._track, request, timeout)
-        if response.error_code != response.NONE:
-            code = error_name(response.error_code, Track.Response)
-            raise GroundingError(code, response.error_msg)
-        return response
 
     def answer(self, answer: str | int, dialogue_id: str = "", timeout: float = 10.0) -> bool:
         """Answer the open question of any dialogue; False if none is open.
@@ -552,6 +554,43 @@ class CommandGrounder:
         if response.error_code != response.NONE:
             raise GroundingError(error_name(response.error_code), response.error_msg)
         return bool(response.accepted)
+
+    def teach(
+        self,
+        name: str,
+        box: BoundingBox | None = None,
+        *,
+        image: Image | None = None,
+        teacher: str = "",
+        timeout: float = 30.0,
+    ) -> TaughtObject:
+        """Show an object and say what it is called; the object as perception knows it now.
+
+        box: in pixels of the image; None: of what perception pointed at last. image: None is the
+        camera's newest one. teacher: who shows it. timeout: seconds. Raises GroundingError.
+        """
+        request = TeachObject.Request(name=name, teacher=teacher)
+        for field, value in (("box", box), ("image", image)):
+            if value is not None:
+                setattr(request, field, value)
+        return self._asked(self._teach, request, timeout).object
+
+    def forget(self, name: str, timeout: float = 30.0) -> None:
+        """Let perception forget a taught object and all of its examples. Raises GroundingError."""
+        self._asked(self._forget, ForgetObject.Request(name=name), timeout)
+
+    def list_objects(self, timeout: float = 30.0) -> list[TaughtObject]:
+        """Return the objects that perception was taught, by name. Raises GroundingError."""
+        return list(self._asked(self._list, ListObjects.Request(), timeout).objects)
+
+    def _asked(self, client: Any, request: Any, timeout: float) -> Any:
+        """Return a response without an error. Raises GroundingError."""
+        response = self._background.call(client, request, timeout)
+        if response.error_code != response.NONE:
+            raise GroundingError(
+                error_name(response.error_code, type(response)), response.error_msg
+            )
+        return response
 
 
 def answer_request(answer: str | int, dialogue_id: str) -> AnswerClarification.Request:

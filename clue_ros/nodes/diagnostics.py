@@ -122,7 +122,7 @@ def level(
 
 
 def model_values(clue: Any) -> dict[str, object]:
-    """What diagnostics show of a loaded model; of a wrapper its language model's answers too."""
+    """What diagnostics show of a loaded model; of a wrapper its answers and faults of boxes too."""
     values: dict[str, object] = {
         "device": clue.device,
         "model memory (MB)": f"{clue.memory_bytes() / 1e6:.0f}",
@@ -130,6 +130,9 @@ def model_values(clue: Any) -> dict[str, object]:
     answers = getattr(clue, "answer_counts", None)
     if answers is not None:
         values["answers of the language model"] = _counts(answers)
+    faults = getattr(clue, "faults", None)
+    if faults is not None and faults.counts:
+        values["faults of candidates"] = _counts(faults.counts)
     return values
 
 

@@ -147,7 +147,6 @@ class Session:
         self.view: Any = None
         self.objects: tuple[LocatedObject, ...] = ()  # of the last reply
         self.context = self.conversation.request  # C(k) of the last reply
-        self.confirmed = False  # whether the person was shown this object and said yes, or chose it
         self.latency = 0.0  # seconds from the request or answer to the model's reply
         self.stages: dict[str, float] = {}  # seconds of each stage of the last reply
         self._asked_at = time.monotonic()
@@ -308,7 +307,6 @@ class Session:
             grounding,
             replace(known, label=grounding.label, score=grounding.score),
             judged=self.source,
-            confirmed=self.confirmed,
             request=self.conversation.request,
             context=self.context,
             dialogue_id=self.id if dialogue_id is None else dialogue_id,
@@ -324,7 +322,6 @@ class Session:
         self.conversation.reopen()
         reply = await self._current(chosen, self.conversation.think().force)
         if reply is chosen:
-            self.confirmed = True
             return self.conversation.end(end)
         return self.conversation.reply(reply)
 

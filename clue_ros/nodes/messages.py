@@ -24,7 +24,7 @@ from clue_msgs.msg import (
     GroundedObject,
     GroundingResult,
 )
-from clue_msgs.srv import AnswerClarification
+from clue_msgs.srv import Ground
 from geometry_msgs.msg import Point, Quaternion, Vector3
 from sensor_msgs.msg import Image, RegionOfInterest
 from std_msgs.msg import Header
@@ -277,7 +277,6 @@ def grounding_msg(
     found: LocatedObject,
     *,
     judged: Source,
-    confirmed: bool,
     request: str,
     context: str,
     dialogue_id: str = "",
@@ -285,8 +284,7 @@ def grounding_msg(
 ) -> GroundingResult:
     """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
 
-    judged: the image of the estimate; the object was seen in a newer one, maybe. confirmed: the
-    person was shown this object and said yes, or chose it.
+    judged: the image of the estimate; the object was seen in a newer one, maybe.
     """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(
@@ -303,8 +301,9 @@ def grounding_msg(
             )
             for turn, stamp in turns
         ],
-        confirmed=confirmed,
-        max_risk=math.nan,
+        confirmed=grounding.confirmed,
+        max_risk=grounding.max_risk,
+        taught_names=list(grounding.taught),
     )
 
 
@@ -313,7 +312,7 @@ def fail(response: Any, code: str, message: str) -> Any:
 
     The interfaces share one list of codes; any other (CLUE_ERROR) becomes MODEL_ERROR.
     """
-    unforeseen = AnswerClarification.Response.MODEL_ERROR
+    unforeseen = Ground.Response.MODEL_ERROR
     response.error_code = int(getattr(response, code, unforeseen))
     response.error_msg = message
     return response

@@ -109,6 +109,29 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="1",
     ),
     Parameter(
+        "max_risk",
+        0.0,
+        "Share of requests that may end in a wrong box without a confirmation: what is less sure is"
+        " shown first (this one?). Needs a calibration of this place (docs/risk.md), else every box"
+        " is shown; 0: no bound.",
+        range=(0.0, 0.99),
+        unit="1",
+    ),
+    Parameter(
+        "calibration",
+        "",
+        "The file of `clue calibrate` that supports max_risk; empty: calibration.json in the"
+        " model's folder.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "memory",
+        "",
+        "The folder of the objects that people showed and named (docs/your-table.md); empty: the"
+        " one in the model's folder, else the user's own.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
         "autostart",
         False,
         "Configure and activate at start; the launch file sets it. False: wait for a manager.",

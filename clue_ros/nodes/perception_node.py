@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
@@ -28,6 +28,7 @@ from std_msgs.msg import String
 
 from clue_ros import memory
 from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, Step, in_words
+from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
@@ -48,6 +49,7 @@ from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.publishers import Feedback, Publishers, StatePublisher, TurnLog
 from clue_ros.nodes.recorder import DialogueRecorder, Recorder
+from clue_ros.nodes.teaching import Teaching
 from clue_ros.nodes.topics import Perception
 from clue_ros.wrapper import WRAPPER
 
@@ -118,6 +120,15 @@ class PerceptionNode(ManagedNode):
             result_timeout=RESULT_TIMEOUT,
             **group,
         )
+        self._teaching = Teaching(
+            self,
+            self._worker,
+            executor,
+            clue=lambda: self._clue,
+            newest=lambda: self._camera.newest(self.value("max_image_age")),
+            refusal=self._slot.refusal,
+            **group,
+        )
         Reporter(self, self._slot, self._camera, self._health, self._recorder, lambda: self._clue)
         if self.value("autostart"):
             self.autostart()
@@ -173,6 +184,8 @@ class PerceptionNode(ManagedNode):
                 ivg=self.value("ivg") or None,
                 mask_decoder=self.value("mask_decoder") or None,
                 policy=self.value("policy"),
+                calibration=self.value("calibration") or None,
+                memory=self.value("memory") or None,
                 candidates=self._candidates,
                 language_model=self.value("language_model") or None if wraps else None,
             )
@@ -182,6 +195,8 @@ class PerceptionNode(ManagedNode):
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
+        if wraps:
+            clue.faults.say = self.get_logger().warning
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         memory.trim()  # what the warm-up took
@@ -228,6 +243,7 @@ class PerceptionNode(ManagedNode):
         self._follower.stop()
         self._found = None
         self.destroy_timer(self._follow_timer)
+        self._teaching.clear()
         self._camera.close()
 
     def free(self) -> None:
@@ -280,6 +296,11 @@ class PerceptionNode(ManagedNode):
         if self.value("model") != WRAPPER:  # which decides for itself
             clue.policy = self.value("policy")
             clue.num_views = self.value("num_views") or None
+            max_risk = self.value("max_risk") or None
+            if max_risk != clue.max_risk:
+                clue.max_risk = max_risk
+                if clue.not_promised:
+                    self.get_logger().warning(clue.not_promised)
 
     def _limits(self, max_turns: int = 0, timeout: float = 0.0) -> Limits:
         return Limits(
@@ -327,6 +348,7 @@ class PerceptionNode(ManagedNode):
         if outcome.grounding is not None:
             self._health.groundings += 1
             self._found = session, outcome.grounding
+            self._teaching.pointed(session.frame, outcome.grounding)
             self._outputs.point(session, outcome.grounding)
         else:
             self._note(outcome)
@@ -335,6 +357,7 @@ class PerceptionNode(ManagedNode):
         self._ended(self._states, session, outcome)
         self._health.ended["GROUNDED" if outcome.grounding is not None else outcome.code] += 1
         recorded.ended(session, outcome)
+        await self._learn(self._teaching.jobs(session.view, session.conversation.named))
         return outcome
 
     def _ended(self, states: StatePublisher, session: Session, outcome: Outcome) -> None:
@@ -427,6 +450,10 @@ class PerceptionNode(ManagedNode):
         except ClueError as error:
             self._refuse(Outcome(error.code, str(error)))
             return
+        job = self._teaching.hear(message.data) if session is None else None
+        if job is not None:
+            self.spinner.create_task(self._learn([job]))
+            return
         opened = self._slot.open(uuid.uuid4().hex, message.data, None, self._limits())
         if isinstance(opened, Outcome):
             self._refuse(opened)
@@ -448,6 +475,13 @@ class PerceptionNode(ManagedNode):
             await self._converse(session)
         except Exception as error:  # noqa: BLE001 - logged; the next request finds the node up
             self.get_logger().error(f"dialogue {session.id}: {type(error).__name__}: {error}")
+
+    async def _learn(self, jobs: Sequence[Callable[[], str]]) -> None:
+        """Learn what a person called things, and say so."""
+        for job in jobs:
+            name = await self._teaching.learned(job)
+            if name:
+                self._outputs.say(say(Saying.LEARNED, self._language(), label=with_article(name)))
 
     def _refuse(self, outcome: Outcome) -> None:
         if outcome.quiet:
@@ -541,6 +575,7 @@ class PerceptionNode(ManagedNode):
             question = response.question = session.question_msg(result, one_shot=True)
             self._outputs.objects.show(question.header, question.candidates, candidates=True)
         elif result.grounding is not None:
+            self._teaching.pointed(session.frame, result.grounding)
             grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
             place = session.objects[0].place if session.objects else None
             self._outputs.objects.point(grounding.header, grounding.target, place)

@@ -37,6 +37,7 @@ OFFERED = (
     "policy",
     "threshold",
     "num_views",
+    "max_risk",
     "max_questions",
     "force_grounding",
     "answer_timeout",

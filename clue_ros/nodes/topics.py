@@ -220,6 +220,9 @@ class Perception:
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
     TRACK = Service("track", "clue_msgs/srv/Track", REQUESTS)
+    TEACH = Service("teach", "clue_msgs/srv/TeachObject", REQUESTS)
+    FORGET = Service("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
+    LIST_OBJECTS = Service("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
     GROUND_WITH_DIALOGUE = Action(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 
@@ -49,10 +50,15 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.errors import ModelError
 from clue_ros.images import check_image
+from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
+from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.loading import DEFAULT_MODEL, find_model
+from clue_ros.model.taught import Patches, make_example, open_memory, patches_of
+from clue_ros.model.taught_replies import Judged, TaughtWords, reply_to
+from clue_ros.model.word_memory import Word, WordMemory, clean_name
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
-from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.deciding import (
     ambiguity_of,
     best_scored,
@@ -63,7 +69,7 @@ from clue_ros.wrapper.deciding import (
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
-from clue_ros.wrapper.sources import Source, gather, open_sources
+from clue_ros.wrapper.sources import Faults, Source, gather, open_sources
 from clue_ros.wrapper.wording import worded
 
 LANGUAGE_MODEL, RULES = "language model", "rules"
@@ -105,6 +111,7 @@ class WrapperView:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.found: dict[tuple[str, ...], tuple[Candidate, ...]] = {}
+        self.patches: Patches | None = None  # for taught words, once they were needed
         self.listings: dict[_Listed, Listing] = {}
         self.choices: dict[tuple[_Listed, str], Choice] = {}  # and by the context
 
@@ -123,7 +130,9 @@ class Wrapper:
     """Candidates of one or several detectors, and who chooses among them.
 
     wording: who words a question, "language model" (checked, else the rules' sentence) or "rules".
-    rates: how often the language model's answers could be used.
+    rates: how often the language model's answers could be used. faults: what was wrong with what
+    the sources found. memory: as of `LoadOptions`; taught
+    words are found by the eyes of the embedded model.
     """
 
     def __init__(
@@ -133,6 +142,7 @@ class Wrapper:
         *,
         threshold: float | None = None,
         wording: str = LANGUAGE_MODEL,
+        memory: str | Path | None = "",
     ) -> None:
         if not sources:
             raise ModelError("a wrapper needs at least one source of candidates")
@@ -143,9 +153,10 @@ class Wrapper:
         self.language_model = language_model
         self.wording = wording
         self.rates = AnswerRates()
+        self.faults = Faults()
         self.policy: str = WRAPPER
         self.num_views: int | None = 1
-        self._lock = RLock()
+        self._lock, self._memory_folder = RLock(), memory
         self.threshold = threshold
 
     @classmethod
@@ -159,6 +170,7 @@ class Wrapper:
         quantization: str = "none",
         threshold: float | None = None,
         wording: str = LANGUAGE_MODEL,
+        memory: str | Path | None = None,
     ) -> Wrapper:
         """Open sources (those of lines: `clue_ros.wrapper.sources`) and load the language model.
 
@@ -181,7 +193,7 @@ class Wrapper:
             model = LanguageModel.load(
                 language_model, device=device, dtype=dtype, quantization=quantization
             )
-        return cls(sources, model, threshold=threshold, wording=wording)
+        return cls(sources, model, threshold=threshold, wording=wording, memory=memory)
 
     # What it is.
 
@@ -263,7 +275,7 @@ class Wrapper:
         """
         nouns = self._nouns(dialogue)
         if nouns not in view.found:
-            found = gather(self.sources, view.image, nouns)
+            found = gather(self.sources, view.image, nouns, self.faults)
             view.found[nouns] = with_measured_colors(found, view.image)
         return tuple(c for c in view.found[nouns] if not is_one_of(c.box, dialogue.refused))
 
@@ -287,13 +299,17 @@ class Wrapper:
             opinion = None
             if self.clue is not None and self.clue.knows(expression):
                 opinion = self.clue.ambiguity(view.image, expression)
-            return self._estimate(view, expression, opinion)[0]
+            taught = self._taught(view, expression)
+            return taught.estimate if taught else self._estimate(view, expression, opinion)[0]
 
     def reply(
         self, view: WrapperView, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
         with self._lock:
+            taught = self._taught(view, dialogue)
+            if taught is not None:
+                return reply_to(taught, force_grounding=force_grounding)
             said = self._said_by_clue(view, dialogue, force_grounding)
             estimate, verdict = self._estimate(view, dialogue, said.ambiguity if said else None)
             pointing = not estimate.is_ambiguous and (verdict.best is not None or said is not None)
@@ -329,6 +345,49 @@ class Wrapper:
         from clue_ros.model.masks import grabcut_mask
 
         return tuple(grabcut_mask(view.image, peak.box) for peak in estimate.peaks)
+
+    # Taught words.
+
+    @cached_property
+    def _taught_words(self) -> TaughtWords:
+        return TaughtWords(open_memory(self._memory_folder, find_model(DEFAULT_MODEL)))
+
+    @cached_property
+    def _eyes(self) -> Checkpoint:
+        """The model whose frozen network sees taught words."""
+        return load_checkpoint(DEFAULT_MODEL)
+
+    @property
+    def memory(self) -> WordMemory:
+        """The objects that people showed and named. Raises WordMemoryError and ModelError."""
+        return self._taught_words.memory
+
+    def teach(
+        self, view: WrapperView, box: Box, name: str, *, who: str = "", instead: bool = False
+    ) -> Word:
+        """Learn what the thing in a box is called: see `clue_ros.engine.Clue.teach`."""
+        with self._lock:
+            name, example = (
+                clean_name(name),
+                make_example(self._patches(view), view.image, box, who),
+            )
+            return self.memory.add(name, example, instead=instead)
+
+    def _patches(self, view: WrapperView) -> Patches:
+        if view.patches is None:
+            view.patches = patches_of(self._eyes, view.image, self._eyes.look)
+        return view.patches
+
+    def _taught(self, view: WrapperView, dialogue: Dialogue) -> Judged | None:
+        """What a dialogue about taught words leaves; None for one about none."""
+
+        def others() -> LabelledObjects:
+            things = _things(self.candidates(view, dialogue), self._told)
+            return LabelledObjects(things, (view.width, view.height))
+
+        return self._taught_words.judge(
+            dialogue, view.image, lambda: self._patches(view), others, self.threshold, GRID
+        )
 
     # Choosing.
 
@@ -422,7 +481,7 @@ class Wrapper:
         """The indices of the things that still match; at least two where there are two things."""
         assert self.language_model is not None
         indices = choice.answer.indices
-        if choice.answer.kind is not AnswerKind.ASK:
+        if choice.answer.kind is not AnswerKind.ASK or not indices:
             indices = self.language_model.matching(listing, context)
         kept = distinct(indices, candidates)
         return kept if len(kept) > 1 else still_likely(choice, candidates)

@@ -133,6 +133,7 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
     assert figures["all"] == {
         "n": 8, "right": 0.375, "points": 0.5, "points_firmly": 0.375, "firmly_wrong": 0.25,
         "firmly_one_of_several": 0.125, "asks": 0.375, "not_there": 0.125, "unsure": 0.5,
+        "confirms": 0.0, "right_after_yes": 0.375, "unconfirmed": 0.375, "questions": 0.5,
     }  # fmt: skip
     assert figures["ambiguous"]["firmly_wrong"] == 0.5
     assert figures["absent"]["firmly_wrong"] == 0

@@ -390,7 +390,23 @@ def test_a_graph_that_was_cut_short_is_made_again(
     path.write_bytes(whole[:left])
     after = load_checkpoint(random_model, backend="openvino").look(image(1))
     assert np.array_equal(after, before)
-    assert path.stat().st_size == len(whole)
+    assert path.read_bytes() != whole[:left]
+
+
+def test_a_graph_whose_bytes_have_changed_is_made_again(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    before = load_checkpoint(random_model, backend="openvino").look(image(1))
+    (path,) = tmp_path.rglob("*.graph")
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(16) + whole[middle + 16 :])
+    after = load_checkpoint(random_model, backend="openvino").look(image(1))
+    assert np.array_equal(after, before)
+    again = load_checkpoint(random_model, backend="openvino").look(image(1))
+    assert np.array_equal(again, before)
+    assert path.read_bytes()[middle : middle + 16] != bytes(16)
 
 
 def test_graphs_that_were_not_used_for_long_are_removed(

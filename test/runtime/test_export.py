@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from clue_ros.model import openvino_backbone
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.loading import WEIGHTS, read_weights
+from clue_ros.model.tensors import SCALE, Mapped, read_tensors, write_tensors
 
 REQUEST = "pick up the red block"
 
@@ -77,3 +80,53 @@ def test_what_cannot_be_written_is_refused(
 
 def test_an_export_says_what_it_is(export: Path) -> None:
     assert json.loads((export / "config.json").read_text())["clue_weights"] == "int8"
+
+
+Tensors = dict[str, Mapped]
+
+
+def without(tensors: Tensors, name: str) -> None:
+    del tensors[name]
+
+
+def of_one_row(tensors: Tensors, name: str) -> None:
+    tensors[name] = Mapped("F32", tensors[name].values[:1])
+
+
+def flat(tensors: Tensors, name: str) -> None:
+    tensors[name] = Mapped("F32", tensors[name].values[:, 0])
+
+
+def of_16_bits(tensors: Tensors, name: str) -> None:
+    tensors[name] = Mapped("BF16", np.ones(tensors[name].shape, np.uint16))
+
+
+@pytest.mark.parametrize("change", [without, of_one_row, flat, of_16_bits])
+def test_scales_that_were_changed_are_named(
+    export: Path, tmp_path: Path, change: Callable[[Tensors, str], None]
+) -> None:
+    folder = changed(export, tmp_path / "changed", change)
+    with pytest.raises(ModelError, match=r"q_proj\.weight.* scale|lacks .*weight\.scale"):
+        load_checkpoint(folder, device="cpu")
+
+
+def test_scales_that_are_no_numbers_end_a_request_with_the_reason(
+    export: Path, tmp_path: Path
+) -> None:
+    def no_numbers(tensors: Tensors, name: str) -> None:
+        tensors[name].values[:] = np.nan
+
+    loaded = load_checkpoint(changed(export, tmp_path / "changed", no_numbers), device="cpu")
+    features = loaded.look(np.full((64, 64, 3), 99, np.uint8))
+    with pytest.raises(ModelError, match="not a number"):
+        loaded.judge(features, "the block")
+
+
+def changed(export: Path, folder: Path, change: Callable[[Tensors, str], None]) -> Path:
+    """A copy of an export with the first scale of its weights changed."""
+    path = Path(shutil.copytree(export, folder)) / "model.safetensors"
+    stored = read_tensors(path)
+    tensors = {name: Mapped(each.kind, np.array(each.values)) for name, each in stored.items()}
+    change(tensors, next(name for name in tensors if name.endswith(SCALE)))
+    write_tensors(tensors, path)
+    return folder

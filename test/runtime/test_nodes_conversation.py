@@ -22,6 +22,7 @@ from clue_ros.dialogue.conversation import (
     converse,
     in_words,
 )
+from clue_ros.dialogue.naming import Named, Naming, read_naming
 from clue_ros.dialogue.reading import Kind, Reading, read
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
@@ -330,7 +331,8 @@ def test_in_doubt_the_box_is_confirmed_before_the_robot_points() -> None:
     assert asked.suggested_answers == ("yes", "no")
     assert conversation.reply(asked) == Ask(asked)
     assert conversation.questions == 1
-    assert conversation.answer("yes please") == Outcome("NONE", grounding=GROUNDING)
+    confirmed = replace(GROUNDING, confirmed=True)
+    assert conversation.answer("yes please") == Outcome("NONE", grounding=confirmed)
 
 
 def test_no_to_that_ends_the_dialogue() -> None:
@@ -512,3 +514,79 @@ def test_a_request_that_has_been_read_is_not_read_again() -> None:
     conversation = Conversation("leave the cup, take the mug", reading=said)
     assert conversation.request == "take the mug"
     assert conversation.heard[0].text == "leave the cup, take the mug"
+
+
+NO_WORD = NotFound(
+    "I don't know what a stapler is. Say its colour, or where it is.",
+    (), (), ESTIMATE, "a stapler", "stapler",
+)  # fmt: skip
+
+
+def test_what_stands_for_an_unknown_word_is_confirmed_and_then_named() -> None:
+    conversation = Conversation("pick up the stapler")
+    conversation.reply(NO_WORD)
+    assert conversation.answer("the black one on the left") == Think()
+    shown = conversation.hold(GROUNDING)
+    assert isinstance(shown, Question)
+    assert (shown.text, shown.candidates) == ("Do you mean this one?", (GROUNDING.box,))
+    assert shown.confirm
+    conversation.reply(shown)
+    end = conversation.answer("yes")
+    assert isinstance(end, Outcome)
+    assert end.grounding is not None
+    assert (end.grounding.box, end.grounding.label) == (GROUNDING.box, "stapler")
+    assert conversation.named == [Named(GROUNDING.box, "stapler")]
+
+
+def test_what_was_refused_is_not_named() -> None:
+    conversation = Conversation("pick up the stapler")
+    conversation.reply(NO_WORD)
+    conversation.answer("the black one on the left")
+    conversation.reply(conversation.hold(GROUNDING))
+    assert conversation.answer("no") == Think()
+    assert conversation.named == []
+    assert conversation.dialogue.refused == (GROUNDING.box,)
+    other = Conversation("pick up the mug")
+    assert other.hold(GROUNDING) is GROUNDING, "a known word is not asked about"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "ends"),
+    [
+        ("that is the tape", ["tape"], False),
+        ("no, that is the tape", ["tape"], False),
+        ("that is a block", ["block"], True),
+        ("yes, that's the block", ["block"], True),
+        ("yes", [], True),
+    ],
+)
+def test_a_name_settles_or_corrects_what_is_shown(text: str, names: list[str], ends: bool) -> None:
+    conversation = Conversation("pick up the block")
+    conversation.reply(bound(confirm=True))
+    step = conversation.answer(text)
+    assert [named.name for named in conversation.named] == names
+    assert all(named.box == GROUNDING.box for named in conversation.named)
+    assert isinstance(step, Outcome if ends else Think)
+    assert bool(conversation.dialogue.refused) is not ends
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "corrects"),
+    [
+        ("That is a stapler.", "stapler", False),
+        ("this is called the gizmo", "gizmo", False),
+        ("it's my red mug", "red mug", False),
+        ("no, that is the tape", "tape", True),
+        ("No that's a screwdriver!", "screwdriver", True),
+        ("that one is the spatula", "spatula", False),
+        ("that is the left one", None, False),
+        ("that is right", None, False),
+        ("that's a good idea", None, False),
+        ("that is not a stapler", None, False),
+        ("the tape", None, False),
+        ("take the tape", None, False),
+        ("that is the wrong one", None, False),
+    ],
+)
+def test_sentences_that_name_a_thing_are_read(text: str, name: str | None, corrects: bool) -> None:
+    assert read_naming(text) == (None if name is None else Naming(name, corrects))

@@ -7,16 +7,20 @@ would count as the model's mistake.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.episodes import episode_files, read_row
+from clue_ros.dialogue.reviews import read_review, reviewed_row
 from clue_ros.dialogue.types import Box, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import image_size
 
 INDEX = "photos.json"
 FORMAT, VERSION = "clue_photos", 1
+MAX_NAME = 100  # characters of an object's name
 TRUTHS = {"clear": "exactly one", "ambiguous": "two or more", "absent": "none"}  # boxes
 
 
@@ -40,16 +44,34 @@ class PhotoRequest:
 
 
 @dataclass(frozen=True)
+class LabelledObject:
+    """An object that a person boxed and named. box: in pixels, as of a `PhotoRequest`."""
+
+    name: str
+    box: Box
+
+
+@dataclass(frozen=True)
 class Photograph:
-    """A picture file and the requests about it. title: a description of the picture."""
+    """A picture file and the requests about it.
+
+    title: a description of the picture. objects: those that were labelled (`clue label`).
+    """
 
     path: Path
     title: str
     requests: tuple[PhotoRequest, ...]
+    objects: tuple[LabelledObject, ...] = ()
 
 
 def load_photographs(folder: Path) -> list[Photograph]:
     """Read the photographs of a folder. Raises PhotographsError with the reason in one line."""
+    where, rows = folder / INDEX, read_index(folder)
+    return [_photograph(folder, f"{where}: photo {n}", row) for n, row in enumerate(rows, start=1)]
+
+
+def read_index(folder: Path) -> list[Any]:
+    """The rows of a folder's photos.json, which are not checked. Raises PhotographsError."""
     index = folder / INDEX
     if not index.is_file():
         raise PhotographsError(f"{folder} has no {INDEX}: see docs/photographs.md for its layout")
@@ -64,11 +86,11 @@ def load_photographs(folder: Path) -> list[Photograph]:
     rows = content.get("photos")
     if not isinstance(rows, list) or not rows:
         raise PhotographsError(f'{index}: "photos" must be a list that is not empty')
-    return [_photograph(folder, f"{index}: photo {n}", row) for n, row in enumerate(rows, start=1)]
+    return rows
 
 
 def _photograph(folder: Path, where: str, row: Any) -> Photograph:
-    fields = _fields(where, row, need=("file", "requests"), may=("title",))
+    fields = _fields(where, row, need=("file", "requests"), may=("title", "objects"))
     name, title, rows = fields["file"], fields.get("title", ""), fields["requests"]
     if not isinstance(name, str) or not isinstance(title, str) or not isinstance(rows, list):
         raise PhotographsError(f"{where}: file and title must be text, requests a list")
@@ -79,7 +101,31 @@ def _photograph(folder: Path, where: str, row: Any) -> Photograph:
     requests = [_request(f"{where}, request {n}", r, size) for n, r in enumerate(rows, start=1)]
     if not requests:
         raise PhotographsError(f"{where}: there are no requests about it")
-    return Photograph(path, title, tuple(requests))
+    objects = labelled_objects(where, fields.get("objects", []), size)
+    return Photograph(path, title, tuple(requests), objects)
+
+
+def labelled_objects(where: str, rows: Any, size: tuple[int, int]) -> tuple[LabelledObject, ...]:
+    """Labels from JSON, [{"name", "box"}], of a picture of (width, height) pixels.
+
+    Raises PhotographsError, beginning with `where`.
+    """
+    if not isinstance(rows, list):
+        raise PhotographsError(f"{where}: objects must be a list")
+    found = []
+    for n, row in enumerate(rows, start=1):
+        here = f"{where}, object {n}"
+        fields = _fields(here, row, need=("name", "box"), may=())
+        try:
+            name = clean_text(fields["name"])
+        except ClueError as error:
+            raise PhotographsError(f"{here}: {error}") from error
+        if len(name) > MAX_NAME:
+            raise PhotographsError(
+                f"{here}: the name has {len(name)} characters, at most {MAX_NAME} are allowed"
+            )
+        found.append(LabelledObject(name, _box(here, fields["box"], size)))
+    return tuple(found)
 
 
 def _inside(folder: Path, where: str, name: str) -> Path:
@@ -135,3 +181,46 @@ def _fields(where: str, row: Any, *, need: tuple[str, ...], may: tuple[str, ...]
     if unknown:
         raise PhotographsError(f'{where}: unknown field "{unknown[0]}"')
     return row
+
+
+def load_requests(folder: Path, problem: Callable[[str], None]) -> list[Photograph]:
+    """Labelled requests of a folder: of photos.json, or of the episodes that a person reviewed.
+
+    The request of an episode is the first one, a clear one: it meant the box that the dialogue
+    ended in, or the corrected one. problem: called with what is left out, and why. Raises
+    PhotographsError.
+    """
+    files = episode_files(folder) if folder.is_dir() and not (folder / INDEX).is_file() else []
+    if not files:
+        return load_photographs(folder)
+    found = []
+    for path in files:
+        try:
+            photograph = _reviewed(path)
+        except ClueError as error:
+            problem(f"left out, {path.name}: {error}")
+            continue
+        if photograph is not None:
+            found.append(photograph)
+    if not found:
+        raise PhotographsError(
+            f"{folder}: none of {len(files)} episodes was reviewed and has a box: review them with"
+            f" `clue review {folder}`"
+        )
+    return found
+
+
+def _reviewed(path: Path) -> Photograph | None:
+    """An episode's picture with its first request; None where there is nothing to learn."""
+    row, review = read_row(path, replies=False), read_review(path)
+    kept = None if review is None else reviewed_row(row, review)
+    turns = row["clue"].get("turns") or []
+    if kept is None or not turns:
+        return None
+    picture = path.with_suffix(".png")
+    width, height = image_size(picture, str(picture))
+    box = Box(*kept["ref_list"][0]["bbox"]).in_pixels(width, height)
+    request = PhotoRequest(clean_text(turns[0].get("text", "")), "clear", (box,))
+    label = kept["ref_list"][0].get("category")
+    objects = (LabelledObject(clean_text(label), box),) if label else ()
+    return Photograph(picture, "", (request,), objects)

@@ -53,7 +53,7 @@ class ModelOptions:
         """Load the model. Raises ModelError."""
         from clue_ros.engine import Clue
 
-        return Clue.load(**vars(self))
+        return Clue.load(**vars(self), memory="")  # nothing that somebody taught
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,16 @@ class PolicyOptions(DetectorModelOptions):
         "score of the first view's box up to which the other views are looked at, 1: always;"
         " default: the model's",
     )
+    max_risk: float | None = option(
+        None,
+        "share of requests that may end in a wrong box without a confirmation; default: no bound",
+        metavar="SHARE",
+    )
+    calibration: str | None = option(
+        None,
+        "file of `clue calibrate` that supports it; default: the model's",
+        metavar="FILE.json",
+    )
 
     candidates: tuple[str, ...] = option(
         (),
@@ -112,11 +122,18 @@ class PolicyOptions(DetectorModelOptions):
         None, "with --model wrapper, who chooses among boxes; default: rules", metavar="NAME"
     )
 
-    def load(self) -> Any:
-        """Load the model, a `Grounder`. Raises ModelError."""
+    @property
+    def own_words(self) -> str | None:
+        """The `memory` that has the words in the model's folder, if any, and no others."""
+        from clue_ros.model.taught import WORDS
+
+        return None if (Path(self.model).expanduser() / WORDS).is_dir() else ""
+
+    def load(self, memory: str | None = "") -> Any:
+        """Load the model, a `Grounder`; memory: as of `LoadOptions`. Raises ModelError."""
         from clue_ros.grounders import load_grounder
 
-        settings = {**vars(self), "num_views": self.views}
+        settings = {**vars(self), "num_views": self.views, "memory": memory}
         del settings["views"]
         return load_grounder(LoadOptions(**settings))
 

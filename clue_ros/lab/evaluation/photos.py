@@ -5,22 +5,28 @@ an ambiguous one a question, and to a request for an absent object the sentence 
 box is firm when its score is at least 0.5. Two probabilities are evaluated too: the score of a box
 as a prediction that it is right, and the probability of ambiguity as one that the request is
 ambiguous.
+
+Then every dialogue is held to its end with a person who knows the object: yes or no to "this one?",
+the candidate that shows it to "which one?", "none of them" where none does.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from clue_ros.dialogue.conversation import Conversation, Outcome, Step, Think
 from clue_ros.dialogue.grounder import Grounder
-from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
-from clue_ros.errors import BadImageError, ClueError
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.errors import BadImageError, ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
+from clue_ros.lab.data.shown import Shown, examples_of, know
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
 from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import (
@@ -39,7 +45,7 @@ from clue_ros.model.loading import demo_folder
 
 """A box with at least this score counts as firm."""
 
-POINTS, ASKS, NOT_THERE = "points", "asks", "not there"
+POINTS, ASKS, NOT_THERE, CONFIRMS = "points", "asks", "not there", "confirms"
 _RIGHT = {"clear": POINTS, "ambiguous": ASKS, "absent": NOT_THERE}
 
 
@@ -47,11 +53,13 @@ _RIGHT = {"clear": POINTS, "ambiguous": ASKS, "absent": NOT_THERE}
 class PhotoReply:
     """The reply to one request about one photograph.
 
-    did: POINTS, ASKS or NOT_THERE. probability: of ambiguity, 0..1, by the policy. said: the
-    question, or the sentence that nothing was found; "" where it points. box (pixels), score (0..1)
-    and hit (whether the box has an IoU of 0.5 with a true one): None unless it points. forced_*:
-    the same when a question is forbidden, for clear requests only. offers, new, confirm: what is
-    judged of a question (`clue_ros.lab.evaluation.questions`); None of any other reply.
+    did: POINTS, CONFIRMS ("this one?"), ASKS or NOT_THERE. probability: of ambiguity, 0..1, by the
+    policy. said: the question, or the sentence that nothing was found; "" where it points. box
+    (pixels) and hit (whether the box has an IoU of 0.5 with a true one): None unless it points or
+    confirms; score (0..1): None unless it points. forced_*: the same when a question is forbidden,
+    for clear requests only. questions: of the whole dialogue. unconfirmed: whether the dialogue
+    ended in a wrong box without a confirmation. offers, new, confirm: what is judged of a question
+    (`clue_ros.lab.evaluation.questions`); None of any other reply.
     """
 
     image: str
@@ -66,6 +74,8 @@ class PhotoReply:
     forced_box: list[float] | None = None
     forced_score: float | None = None
     forced_hit: bool | None = None
+    questions: int = 0
+    unconfirmed: bool = False
     offers: bool | None = None
     new: bool | None = None
     confirm: bool | None = None
@@ -74,6 +84,16 @@ class PhotoReply:
     def right(self) -> bool:
         """Whether this was the right reply."""
         return self.did == _RIGHT[self.truth] and self.hit is not False
+
+    @property
+    def right_after_yes(self) -> bool:
+        """Whether it was right, or asked "this one?" about an object that is meant."""
+        return self.right or (self.did == CONFIRMS and self.hit is True)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it points, and that is not the right reply."""
+        return self.did == POINTS and not self.right
 
     @property
     def firm(self) -> bool:
@@ -109,11 +129,14 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
     found: dict[str, Any] = {"did": POINTS}
     if isinstance(reply, Question):
         found = {"did": NOT_THERE if isinstance(reply, NotFound) else ASKS, "said": reply.text}
+        if reply.confirm:
+            found |= {"did": CONFIRMS, **_shown(reply.candidates[0], request)}
         if not isinstance(reply, NotFound):
             judged = judge_question(reply, [request.text], request.boxes)
             found |= {name: judged[name] for name in ("offers", "new", "confirm")}
     else:
         found |= _pointed(reply, request)
+    found |= _dialogue(clue, view, request)
     if request.truth == "clear":
         if isinstance(reply, Question):
             forced = clue.reply(view, Dialogue(request.text), force_grounding=True)
@@ -124,19 +147,55 @@ def _reply(clue: Grounder[Any], view: Any, name: str, request: PhotoRequest) -> 
 
 
 def _pointed(reply: Grounding, request: PhotoRequest) -> dict[str, Any]:
+    # A product of shares may exceed 1 by a rounding.
+    return {**_shown(reply.box, request), "score": min(1.0, float(reply.score))}
+
+
+def _shown(box: Box, request: PhotoRequest) -> dict[str, Any]:
     return {
-        "box": [round(side, 1) for side in reply.box.as_list()],
-        "score": min(1.0, float(reply.score)),  # a product of shares may exceed 1 by a rounding
-        "hit": any(reply.box.iou(true) >= MIN_IOU for true in request.boxes),
+        "box": [round(side, 1) for side in box.as_list()],
+        "hit": any(box.iou(true) >= MIN_IOU for true in request.boxes),
     }
+
+
+def _dialogue(clue: Grounder[Any], view: Any, request: PhotoRequest) -> dict[str, Any]:
+    """Hold the dialogue with a person who means the first true box."""
+    target = request.boxes[0] if request.boxes else None
+    try:
+        conversation = Conversation(request.text)
+    except NothingWantedError:  # "stop", say: no robot asks or points
+        return {}
+    step: Step = conversation.think()
+    while not isinstance(step, Outcome):
+        if isinstance(step, Think):
+            reply = clue.reply(view, conversation.dialogue, force_grounding=step.force)
+            step = conversation.reply(conversation.hold(reply))
+        else:
+            step = _answered(conversation, step.question, target)
+    asked, found = conversation.questions, step.grounding
+    if found is None or found.confirmed:
+        return {"questions": asked}
+    guessed = request.truth == "ambiguous" and asked == 0
+    missed = target is None or found.box.iou(target) < MIN_IOU
+    return {"questions": asked, "unconfirmed": guessed or missed}
+
+
+def _answered(conversation: Conversation, question: Question, target: Box | None) -> Step:
+    hits = [0.0 if target is None else box.iou(target) for box in question.candidates]
+    best = max(range(len(hits)), key=hits.__getitem__, default=None)
+    if best is not None and hits[best] >= MIN_IOU:
+        return conversation.answer("yes") if question.confirm else conversation.choose(best)
+    return conversation.answer("no" if question.confirm else "none of them")
 
 
 def behaviour(replies: Sequence[PhotoReply]) -> dict[str, float | int]:
     """Shares of the replies that did something; NaN of no replies.
 
-    points, asks, not_there: the kind of reply. unsure: a question, or "not there". points_firmly: a
+    points, asks, confirms, not_there: the kind of reply. unsure: all but a box. points_firmly: a
     firm box. firmly_wrong: a firm box where it was not the right reply. firmly_one_of_several: a
-    firm box at one of the objects that an ambiguous request means.
+    firm box at one of the objects that an ambiguous request means. right_after_yes: right, or a
+    "this one?" that is answered by yes. unconfirmed: the dialogue ended in a wrong box without a
+    confirmation. questions: mean number of questions of the dialogues.
     """
 
     def share(belongs: Callable[[PhotoReply], bool]) -> float:
@@ -152,6 +211,10 @@ def behaviour(replies: Sequence[PhotoReply]) -> dict[str, float | int]:
         "asks": share(lambda r: r.did == ASKS),
         "not_there": share(lambda r: r.did == NOT_THERE),
         "unsure": share(lambda r: r.did != POINTS),
+        "confirms": share(lambda r: r.did == CONFIRMS),
+        "right_after_yes": share(lambda r: r.right_after_yes),
+        "unconfirmed": share(lambda r: r.unconfirmed),
+        "questions": ratio(sum(r.questions for r in replies), len(replies)),
     }
 
 
@@ -213,6 +276,7 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
     n = int(everything["n"])
     wrong = round(float(everything["firmly_wrong"]) * n)
     low, high = wilson(wrong, n)
+    unconfirmed = round(float(everything["unconfirmed"]) * n)
     done: list[list[Cell]] = [[name, *figures[name].values()] for name in ("all", *TRUTHS)]
     heads = ("requests", *(key.replace("_", " ") for key in everything))
     scores: list[list[Cell]] = [
@@ -227,6 +291,8 @@ def as_text(figures: Mapping[str, Mapping[str, float | int]], *, markdown: bool 
         table(heads, done, markdown=markdown),
         f"firm (score {FIRM} or more) and wrong: {wrong} of {n}, "
         f"{wrong / n:.3f} ({low:.3f} to {high:.3f})",
+        f"dialogues that end in a wrong box without a confirmation: {unconfirmed} of {n}, "
+        f"{unconfirmed / n:.3f}; questions a request: {everything['questions']:.2f}",
         table(of_score, scores, markdown=markdown),
         table(of_ambiguity, asked, markdown=markdown),
         table(("questions", *questions), [["", *questions.values()]], markdown=markdown),
@@ -248,6 +314,66 @@ class PhotosOptions:
     data: Path | None = option(
         None, "folder with photos.json; default: clue_ros's own", metavar="DIR"
     )
+    teach: Path | None = option(
+        None,
+        "folder with photos.json whose objects are taught before; of --data itself, each photograph"
+        " is replied to with what the others show",
+        metavar="DIR",
+    )
+    shots: int | None = option(
+        None, "with --teach, examples of a word at most, drawn anew for each", metavar="N"
+    )
+    split: int | None = option(
+        None,
+        "with --teach of --data itself, teach so many photographs and reply to the others",
+        metavar="N",
+    )
+    seed: int = option(0, "of the photographs and examples that are drawn")
+
+
+def reply_after_teaching(
+    clue: Any,
+    photographs: Sequence[Photograph],
+    options: PhotosOptions,
+    problem: Callable[[str], None],
+) -> list[PhotoReply]:
+    """Reply to photographs once other ones have shown their objects.
+
+    Those of the folder `teach`; where that has the photographs themselves, the others of them, or
+    with `split` so many that are drawn. Raises ClueError.
+    """
+    assert options.teach is not None
+    rng, data = random.Random(options.seed), options.data or default_folder()
+    same = options.teach.resolve() == data.resolve()
+    teachers = list(photographs) if same else load_photographs(options.teach)
+    shown = examples_of(clue, teachers, problem)
+
+    def knows(taught: Collection[int]) -> None:
+        drawn = [row for row in shown if row[0] in taught]
+        know(clue.memory, drawn if options.shots is None else _fewer(drawn, options.shots, rng))
+
+    everything = range(len(teachers))
+    if not same:
+        knows(everything)
+        return reply_to_photographs(clue, with_progress(photographs), problem=problem)
+    if options.split is not None:
+        taught = rng.sample(everything, options.split)
+        knows(taught)
+        rest = [photograph for n, photograph in enumerate(photographs) if n not in taught]
+        return reply_to_photographs(clue, with_progress(rest), problem=problem)
+    replies = []
+    for n, photograph in enumerate(with_progress(photographs)):
+        knows([other for other in everything if other != n])
+        replies += reply_to_photographs(clue, [photograph], problem=problem)
+    return replies
+
+
+def _fewer(shown: Sequence[Shown], shots: int, rng: random.Random) -> list[Shown]:
+    """At most so many examples of each word, drawn."""
+    kept: dict[str, list[Shown]] = {}
+    for row in rng.sample(shown, len(shown)):
+        kept.setdefault(row[1], []).append(row)
+    return [row for rows in kept.values() for row in rows[:shots]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -260,9 +386,11 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(PhotosOptions, args)
     photographs = load_photographs(options.data or default_folder())
     lost: list[str] = []
-    replies = reply_to_photographs(
-        options.model.load(), with_progress(photographs), problem=lost.append
-    )
+    clue = options.model.load("" if options.teach else options.model.own_words)
+    if options.teach is None:
+        replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
+    else:
+        replies = reply_after_teaching(clue, photographs, options, lost.append)
     note(lost)
     if not replies:
         raise ClueError(f"none of {len(photographs)} photographs can be read")

@@ -65,9 +65,9 @@ from clue_ros.lab.language.words import REQUESTS, pick
 from clue_ros.lab.options import add_options, at_least, not_negative, option, read_options, required
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
+from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.loading import fingerprint, local_or_hub
 from clue_ros.model.location_tokens import encode_box
-from clue_ros.wrapper.colors import with_measured_colors
 from clue_ros.wrapper.sources import BaseSource, DetectedObjects
 
 if TYPE_CHECKING:

@@ -1,0 +1,191 @@
+"""Labels of photographs: a box and a name for each object, and the requests that follow from them.
+
+A folder's photos.json keeps the objects of each photograph beside its requests (docs/risk.md), so
+that labelling can go on another day. Requests are made anew whenever labels change: a name of one
+object is clear, of several ambiguous, and of none in this photograph absent.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clue_ros.errors import BadImageError, ClueError
+from clue_ros.files import replace_file
+from clue_ros.images import image_size
+from clue_ros.lab.data.photographs import (
+    FORMAT,
+    INDEX,
+    VERSION,
+    LabelledObject,
+    PhotographsError,
+    labelled_objects,
+    read_index,
+)
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+REQUESTS = ("the {}", "give me the {}", "pick up the {}", "take the {} please")
+"""How an object is asked for, in turn; a robot hears all of them."""
+ABSENT = 2  # requests about a photograph for things that only others show
+
+
+def requests_about(photographs: Sequence[Sequence[LabelledObject]]) -> list[list[dict[str, Any]]]:
+    """The requests about each photograph's labelled objects, as photos.json has them.
+
+    A name means every object of that name, and those whose name ends in it: "mug" a "red mug" too.
+    The last word that several names share is asked for as well. Absent are names of the other
+    photographs that mean nothing here, and whose last words name nothing here: where there is a
+    "mug", a "red mug" may be it.
+    """
+    phrases = [_phrases(objects) for objects in photographs]
+    known = sorted({phrase for found in phrases for phrase in found})
+    made = []
+    for n, objects in enumerate(photographs):
+        requests = [_request(n + i, phrase, _meant(phrase, objects))
+                    for i, phrase in enumerate(phrases[n])]  # fmt: skip
+        names = {named.name.lower() for named in objects}
+        others = [
+            phrase
+            for phrase in known
+            if not _meant(phrase, objects) and not any(_ends(phrase, name) for name in names)
+        ]
+        start = n * ABSENT
+        for i in range(min(ABSENT, len(others))):
+            requests.append(_request(n + i, others[(start + i) % len(others)], []))
+        made.append(requests if objects else [])
+    return made
+
+
+def _phrases(objects: Sequence[LabelledObject]) -> list[str]:
+    """The names of objects, and last words that several different names share; each once."""
+    names = sorted({named.name.lower() for named in objects})
+    lasts = [name.split()[-1] for name in names]
+    shared = sorted({last for last in lasts if lasts.count(last) > 1})
+    return [*names, *(last for last in shared if last not in names)]
+
+
+def _meant(phrase: str, objects: Sequence[LabelledObject]) -> list[LabelledObject]:
+    return [named for named in objects if _ends(named.name.lower(), phrase)]
+
+
+def _ends(name: str, phrase: str) -> bool:
+    return name == phrase or name.endswith(f" {phrase}")
+
+
+def _request(turn: int, phrase: str, meant: Sequence[LabelledObject]) -> dict[str, Any]:
+    truth = ("absent", "clear")[len(meant)] if len(meant) < 2 else "ambiguous"
+    boxes = [[round(side, 1) for side in named.box.as_list()] for named in meant]
+    text = REQUESTS[turn % len(REQUESTS)].format(phrase)
+    return {"text": text, "truth": truth, **({"boxes": boxes} if boxes else {})}
+
+
+class LabelFolder:
+    """The pictures of a folder and their labels. Thread-safe.
+
+    names: of the picture files, in order. problems: of each file that cannot be labelled, why.
+
+    Raises PhotographsError (on construction): no such folder, no picture in it, or a photos.json
+    that cannot be read, which is not overwritten.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise PhotographsError(f"{folder} is not a folder: give one with photographs")
+        self.folder = folder.resolve()
+        self._lock = threading.Lock()
+        self.problems: dict[str, str] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+        for path in sorted(self.folder.iterdir()):
+            if path.suffix.lower() not in SUFFIXES or path.is_symlink() or not path.is_file():
+                continue
+            try:
+                self._sizes[path.name] = image_size(path, path.name)
+            except BadImageError as error:
+                self.problems[path.name] = str(error)
+        self.names = tuple(self._sizes)
+        if not self.names:
+            broken = f" ({len(self.problems)} cannot be read)" if self.problems else ""
+            raise PhotographsError(
+                f"{folder} has no photographs{broken}: want files in {', '.join(SUFFIXES)}"
+            )
+        self._rows = self._read()
+
+    def size(self, name: str) -> tuple[int, int]:
+        """Width and height of a picture in pixels. Raises PhotographsError for an unknown name."""
+        if name not in self._sizes:
+            raise PhotographsError(f"there is no photograph {name!r:.80}")
+        return self._sizes[name]
+
+    def objects(self, name: str) -> tuple[LabelledObject, ...]:
+        """The labels of a picture. Raises PhotographsError for an unknown name."""
+        rows = self._rows.get(name, {}).get("objects", [])
+        return labelled_objects(name, rows, self.size(name))
+
+    def note(self, name: str) -> str:
+        """What a person should know before labelling a picture; mostly nothing."""
+        row = self._rows.get(name, {})
+        if row.get("requests") and not row.get("objects"):
+            return f"It has {len(row['requests'])} requests written by hand: labels replace them."
+        return ""
+
+    def label(self, name: str, rows: Any) -> int:
+        """Replace the labels of a picture, and write photos.json; the number of all requests.
+
+        rows: [{"name", "box"}], as in JSON. Raises PhotographsError for labels that cannot be, and
+        ClueError where the file cannot be written; the labels are then as before.
+        """
+        objects = labelled_objects(name, rows, self.size(name))
+        with self._lock:
+            kept = dict(self._rows)
+            title = kept.get(name, {}).get("title")
+            kept[name] = {
+                "file": name,
+                **({"title": title} if title else {}),
+                "objects": [{"name": o.name, "box": o.box.as_list()} for o in objects],
+                "requests": [],
+            }
+            if not objects:
+                del kept[name]
+            self._write(kept)
+            self._rows = kept
+            return sum(len(row["requests"]) for row in kept.values())
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """The rows of photos.json by their file; those of missing pictures are kept too."""
+        if not (self.folder / INDEX).is_file():
+            return {}
+        rows = {}
+        for n, row in enumerate(read_index(self.folder), start=1):
+            name = row.get("file") if isinstance(row, dict) else None
+            if not isinstance(name, str) or not isinstance(row.get("requests"), list):
+                raise PhotographsError(f"{self.folder / INDEX}: photo {n}: want file and requests")
+            if name in self._sizes:
+                labelled_objects(f"{self.folder / INDEX}: photo {n}", row.get("objects", []),
+                                 self._sizes[name])  # fmt: skip
+            rows[name] = row
+        return rows
+
+    def _write(self, rows: dict[str, dict[str, Any]]) -> None:
+        labelled = [
+            name for name in sorted(rows) if rows[name].get("objects") and name in self._sizes
+        ]
+        found = [labelled_objects(n, rows[n]["objects"], self._sizes[n]) for n in labelled]
+        for name, requests in zip(labelled, requests_about(found), strict=True):
+            rows[name] = {**rows[name], "requests": requests}
+        path = self.folder / INDEX
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "photos": [rows[name] for name in sorted(rows)],
+        }
+        try:
+            if rows:
+                text = json.dumps(content, ensure_ascii=False, indent=1)
+                replace_file(path, f"{text}\n".encode())
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ClueError(f"{path} cannot be written: {error.strerror or error}") from error
