@@ -173,9 +173,9 @@ def test_a_block_that_is_gone_is_not_replaced_by_another_without_a_question(
     time.sleep(0.3)
     client.answer(ANSWER, candidate=candidate)
     question = client.next("question", 2)
-    said = [message.data for message in client.heard["say"]]
-    assert say(Saying.CHANGED, "en") in said
-    assert said.index(say(Saying.CHANGED, "en")) < said.index(question.text)
+    said = client.heard["say"]
+    wait_until(lambda: said[-1].data == question.text, "the question, aloud")
+    assert said[-2].data == say(Saying.CHANGED, "en")
     assert age(client, question) < 2.0
     client.answer("stop")
     assert client.result(goal).result.error_code == Result.CANCELED
