@@ -52,8 +52,8 @@ from clue_ros.model.load_options import (
     check_threshold,
     check_views,
 )
-from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.risk import FILE, Calibration, Promise, load_calibration
+from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL
+from clue_ros.model.risk import Calibration, Promise, load_calibration
 from clue_ros.model.view import Encoded, Image, View
 from clue_ros.requirements import missing
 
@@ -89,7 +89,7 @@ class Clue:
         self._lock = RLock()
         self._last: Encoded | None = None  # the image that was looked at last
         self._calibration = options.calibration
-        self._folder = find_model(options.model, options.revision)
+        self._folder = checkpoint.folder or checkpoint.base
         self._memory_folder = options.memory
         self.policy = options.policy
         self.max_risk = options.max_risk
@@ -243,8 +243,9 @@ class Clue:
         """That of the options, else the one beside the taught words, else the model's."""
         if self._calibration is not None:
             return load_calibration(Path(self._calibration).expanduser())
-        folders = [folder for folder in (self.memory.folder, self._folder) if folder is not None]
-        paths = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+        places = self.memory.folder, self._folder
+        folders = [folder for folder in places if folder is not None]
+        paths = [folder / CALIBRATION for folder in folders if (folder / CALIBRATION).is_file()]
         return load_calibration(paths[0]) if paths else None
 
     @property
@@ -262,7 +263,7 @@ class Clue:
             "threshold": self.threshold,
             "num_views": self.num_views,
             "doubtful_score": self.doubtful_score,
-            "adapters": self._checkpoint.adapters_digest,
+            "weights": self._checkpoint.digest,
         }
 
     @cached_property
@@ -351,7 +352,7 @@ class Clue:
             taught = self._taught(view, expression)
             if taught is not None:
                 return taught.estimate
-            return self._policy.judge(view, in_one_form(expression.without_refused()))
+            return self._policy.judge(view, in_one_form(expression.for_model()))
 
     def peak_masks(
         self, view: View, estimate: AmbiguityEstimate
@@ -440,7 +441,7 @@ class Clue:
             from clue_ros.model.taught_replies import reply_to
 
             return reply_to(taught, force_grounding=force_grounding)
-        refused, dialogue = dialogue.refused, in_one_form(dialogue.without_refused())
+        refused, dialogue = dialogue.refused, in_one_form(dialogue.for_model())
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
@@ -471,7 +472,7 @@ class Clue:
             lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
             self.threshold,
             self.grid,
-            lambda: self._own_box(view, dialogue.without_refused()),
+            lambda: self._own_box(view, dialogue.for_model()),
         )
 
     def _own_box(self, view: View, dialogue: Dialogue) -> Grounding | None:
@@ -521,7 +522,8 @@ class Clue:
             return Grounding(question.candidates[0], label, 0.0, estimate)
         size = view.width, view.height
         peaks = tuple(share_of_map(estimate.attention, box, *size) for box in question.candidates)
-        return replace(question, ambiguity=replace(estimate, peaks=peaks))
+        written = reply.text if question.confirm and isinstance(reply, Question) else ""
+        return replace(question, ambiguity=replace(estimate, peaks=peaks), written=written)
 
     def _ask_instead(self, view: View, unknown: Unknown) -> NotFound:
         """The reply to a thing that the tokenizer has no word for: what the base sees instead."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from types import MappingProxyType
 
 from clue_ros.dialogue.noun_phrases import LAST_ONE, Phrase, read_phrase
-from clue_ros.dialogue.object_names import KIND_NAMES
+from clue_ros.dialogue.object_names import KIND_NAMES, NameMatch, name_match
 from clue_ros.dialogue.places import AXES, COUNTED_FROM, axes_of, row_of_places, spread_axis
 from clue_ros.dialogue.types import Box
 from clue_ros.dialogue.words import base_language, plain
@@ -250,9 +250,11 @@ def _partitions(
     if COLOR not in known:
         colors = [_adjective(c.attributes.get(COLOR), words) for c in ordered]
         found.append(_grouped(colors, ordered))
-    found.append(
-        _grouped([None if k is None else words.the_kind.format(k) for k in kinds], ordered)
-    )
+    different = {kind for kind in kinds if kind is not None}
+    # "the jar or the jars?", "the can or the soup can?" tell nothing apart.
+    if not any(name_match(a, b) is NameMatch.SAME for a, b in permutations(different, 2)):
+        named = [None if kind is None else words.the_kind.format(kind) for kind in kinds]
+        found.append(_grouped(named, ordered))
     found.append(_by_place(ordered, words, known))
     if SIZE not in known:  # boxes tell sizes badly
         found.append(_grouped([_adjective(size, words) for size in sizes], ordered))

@@ -40,7 +40,7 @@ from clue_ros.dialogue.object_names import same_noun
 from clue_ros.dialogue.reading import (
     Kind,
     Reading,
-    begins_with_no,
+    after_no,
     calls_off,
     is_other,
     leaves_open,
@@ -233,7 +233,7 @@ class Conversation:
                     "say it in other words",
                 )
             )
-        self.dialogue.add_question(reply.text)
+        self.dialogue.add_question(reply.text, reply.written)
         self._stamps.append(self.clock())
         self._open, self._asked_again, self._waits = reply, False, 0
         if isinstance(reply, NotFound) and reply.unknown:
@@ -264,7 +264,8 @@ class Conversation:
             return self._wait(question)
         denies = said.kind in (Kind.NO, Kind.NONE)
         bare = denies or is_other(said.text)
-        refuses = question.confirm and (bare or begins_with_no(said.text))
+        rest = "" if bare else after_no(said.text)
+        refuses = question.confirm and (bare or bool(rest))
         if calls_off(said.kind) or (denies and self._held is not None):
             return self.end(_called_off(said))
         if leaves_open(said.kind, offered) and not refuses:
@@ -276,7 +277,7 @@ class Conversation:
             self._begin(said)
             return self.think()
         if refuses:
-            self.dialogue.refuse(question.candidates[0], said.text, bare=bare)
+            self.dialogue.refuse(question.candidates[0], said.text, rest)
         else:
             self.dialogue.add_answer(said.text)
         self._stamps.append(self.clock())
@@ -296,7 +297,7 @@ class Conversation:
             self._stamps.append(self.clock())
             return self.end(Outcome("NONE", grounding=_chosen(question, 0, held)))
         self.phase = Phase.THINKING
-        self.dialogue.refuse(box, text, bare=True)
+        self.dialogue.refuse(box, text)
         self._stamps.append(self.clock())
         return self.think()
 

@@ -34,11 +34,11 @@ from clue_ros.dialogue.nouns import head_noun
 from clue_ros.dialogue.object_names import KNOWN_NAMES, name_match
 from clue_ros.dialogue.places import ACROSS, axes_of
 from clue_ros.dialogue.types import SAME_BOX, AmbiguityEstimate, Box, Dialogue, Question, Reply
-from clue_ros.dialogue.words import asks_yes_or_no, current_turns, offered_answers
+from clue_ros.dialogue.words import asks_yes_or_no, current_turns, offered_answers, offers_twice
 
-# The least product of the probability of ambiguity and the score of the second candidate from which
-# two are offered. Chosen on validation scenes of "rich" and "table", and on photographs.
-LIKELY = 0.42
+# The least product of the probability of ambiguity and the score of a second candidate from which
+# it is offered. Chosen on validation scenes of "rich" and "table", and on photographs.
+LIKELY = 0.6
 _OPEN = {COLOR: r"\bcolou?r\b", SIZE: r"\b(?:size|big)\b", ACROSS: r"\bwhere\b"}
 
 
@@ -51,7 +51,7 @@ def helpful(
 ) -> Question | None:
     """A model's question as it is written if it helps, else one that does.
 
-    None without a candidate. dialogue: `Dialogue.without_refused`. refused: boxes that the person
+    None without a candidate. dialogue: `Dialogue.for_model`. refused: boxes that the person
     said no to; a reply that points at one of them is replaced by a question. guesses: returns what
     may be meant, the surest first, where the finder has nothing.
     """
@@ -63,10 +63,10 @@ def helpful(
     turns = current_turns(dialogue.turns)
     said = [turn.text for turn in turns if turn.speaker == "user"]
     candidates = _of_the_color(known_of(found, standing.phrase, finder), standing.phrase, finder)
-    known, chance = told(said), reply.ambiguity.probability
+    known = told(said)
     # Who has said no to one thing means another: all of the others are asked about.
-    least = LIKELY if not refused else 0.0
-    several = (candidates[0], *(c for c in candidates[1:] if c.score * chance >= least))
+    others = [c for c in candidates[1:] if refused or _is_likely(c, reply.ambiguity)]
+    several = (candidates[0], *others)
     if len(several) == 1:
         asked = proposal(candidates[0], candidates, known=known)
         return as_question(asked, (), reply.ambiguity)
@@ -74,6 +74,13 @@ def helpful(
     if kept is None or asks_again(written, kept.options, said):
         kept = question_about(several, one_by_one=standing.one_by_one, known=known)
     return as_question(kept, several, reply.ambiguity)
+
+
+def _is_likely(candidate: Candidate, estimate: AmbiguityEstimate) -> bool:
+    """Whether a second candidate may be meant: the base is sure, and the map has a peak in it."""
+    peaks = [peak.point or peak.box.center for peak in estimate.peaks]
+    attended = not peaks or any(candidate.box.contains(point) for point in peaks)
+    return attended and candidate.score * estimate.probability >= LIKELY
 
 
 def _of_the_color(
@@ -110,10 +117,10 @@ def _apart(candidates: Sequence[Candidate], refused: Sequence[Box]) -> list[Cand
 def bound(written: str, candidates: Sequence[Candidate], finder: Finder) -> Asked | None:
     """A written question with the candidates that each of its options means.
 
-    None where it does not offer two different ones.
+    None where it does not offer two different ones, or offers the same twice.
     """
     options = offered_answers(written)
-    if asks_yes_or_no(options):
+    if asks_yes_or_no(options) or offers_twice(written):
         return None
     groups = tuple(_meant(option, candidates, finder) for option in options)
     different = {tuple(id(c) for c in group) for group in groups if group}

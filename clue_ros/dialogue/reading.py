@@ -131,9 +131,10 @@ def is_other(text: str) -> bool:
     return _OTHER.fullmatch(" ".join(spoken_words(text))) is not None
 
 
-def begins_with_no(text: str) -> bool:
-    """Whether an answer says no first: "no, the left one"."""
-    return read(text.split()[0]).kind is Kind.NO
+def after_no(text: str) -> str:
+    """What an answer says after a no: "the left one" of "no, the left one"; "" without a no."""
+    first, *rest = text.split()
+    return " ".join(rest).lstrip(" ,.;:!") if read(first).kind is Kind.NO else ""
 
 
 def is_stop(text: str) -> bool:

@@ -172,8 +172,9 @@ class Question:
     candidates: boxes in pixels of the things that it may be about. labels: what each is called,
     parallel to them, "" where nothing is known. answer_candidates: the indices of the candidates
     that each of the suggested answers means, parallel to those. Both are () where they are not
-    known. confirm: one candidate is shown, and yes or no settles whether it is meant. max_risk and
-    taught: as of a `Grounding`.
+    known. confirm: one candidate is shown, and yes or no settles whether it is meant. written: what
+    the model wrote, where the robot asks to confirm instead. max_risk and taught: as of a
+    `Grounding`.
 
     Raises ValueError where these do not fit one another.
     """
@@ -187,6 +188,7 @@ class Question:
     confirm: bool = field(default=False, kw_only=True)
     max_risk: float = field(default=math.nan, kw_only=True)
     taught: tuple[str, ...] = field(default=(), kw_only=True)
+    written: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -272,7 +274,7 @@ class Dialogue:
     def __init__(self, request: str, turns: Iterable[Turn] = ()) -> None:
         self._turns = [Turn("user", clean_text(request))]
         self._refused: list[Box] = []
-        self._bare: set[int] = set()  # the places of the turns that say no and no more
+        self._read: dict[int, str] = {}  # what a model reads in place of a turn; "": nothing
         for turn in turns:
             if turn.speaker == "robot":
                 self.add_question(turn.text)
@@ -294,36 +296,45 @@ class Dialogue:
         """How many questions the robot has asked."""
         return sum(turn.speaker == "robot" for turn in self._turns)
 
-    def add_question(self, text: str) -> None:
-        """The robot asked `text`."""
+    def add_question(self, text: str, written: str = "") -> None:
+        """The robot asked `text`; written: what a model wrote itself, and reads in its place."""
         self._turns.append(Turn("robot", _collapse(text)))
+        if written:
+            self._read[len(self._turns) - 1] = _collapse(written)
 
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
         self._turns.append(Turn("user", clean_text(text)))
 
-    def refuse(self, box: Box, text: str, *, bare: bool = True) -> None:
+    def refuse(self, box: Box, text: str, rest: str = "") -> None:
         """The person said `text`, a no, to the only box that the last question showed.
 
-        bare: the text says nothing else, as "no, the left one" does.
+        rest: what the text says besides, "the left one" of "no, the left one".
         """
         self.add_answer(text)
         self._refused.append(box)
-        if bare:
-            self._bare.add(len(self._turns) - 1)
+        last = len(self._turns) - 1
+        if rest:
+            self._read[last] = _collapse(rest)
+        else:
+            self._read |= {last: "", last - 1: ""}
 
     @property
     def refused(self) -> tuple[Box, ...]:
         """See `Dialogue`."""
         return tuple(self._refused)
 
-    def without_refused(self) -> Dialogue:
-        """The dialogue without the questions about `refused` that were answered by a bare no.
+    def for_model(self) -> Dialogue:
+        """The dialogue as a model reads it, which is told `refused` apart.
 
-        Words cannot say which box was shown, so a model reads the rest and is told the boxes apart.
+        Words cannot say which box was shown: a question about one that was answered by a bare no is
+        left out with its answer, and any other has the words that the model wrote itself.
         """
-        left_out = {place for no in self._bare for place in (no - 1, no)}
-        kept = [turn for place, turn in enumerate(self._turns) if place not in left_out]
+        read = [
+            Turn(turn.speaker, self._read.get(place, turn.text))
+            for place, turn in enumerate(self._turns)
+        ]
+        kept = [turn for turn in read if turn.text]
         return Dialogue(kept[0].text, kept[1:])
 
     def context(self) -> str:

@@ -170,6 +170,12 @@ def offered_answers(question: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_offered(question)))
 
 
+def offers_twice(question: str) -> bool:
+    """Whether a question offers the same answer twice: "the red one or the red one?"."""
+    offered = [answer.lower() for answer in _offered(question)]
+    return len(set(offered)) < len(offered)
+
+
 def _offered(question: str) -> list[str]:
     sentence = re.split(r"(?<=[.!;:])\s+", question.strip().rstrip("?! ."))[-1].strip()
     parts = re.split(r",?\s+or\s+", sentence, flags=re.IGNORECASE)

@@ -46,8 +46,8 @@ from clue_ros.lab.training.views import SceneViews
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion
 from clue_ros.model.load_options import check_max_risk
-from clue_ros.model.loading import DEFAULT_MODEL, find_model, read_json, write_json
-from clue_ros.model.risk import DELTA, FILE, Calibration, Promise, save_calibration
+from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL, find_model, read_json, write_json
+from clue_ros.model.risk import DELTA, Calibration, Promise, save_calibration
 from clue_ros.model.taught import WORDS
 from clue_ros.model.word_memory import WordMemory
 
@@ -292,7 +292,7 @@ def report(
         ("clear requests, right at once", "clear", "right"),
         ("... or after one 'this one?'", "clear", "right_after_yes"),
         ("clear requests, right when it must point", "forced_score", "so"),
-        ("ambiguous requests, asked about", "ambiguous", "asks"),
+        ("ambiguous requests, asked which one", "ambiguous", "asks"),
         ("absent things, recognised", "absent", "right"),
         ("all, wrong box without a confirmation", "all", "unconfirmed"),
         ("all, questions a request", "all", "questions"),
@@ -340,7 +340,7 @@ def write_model(
     memory = WordMemory(out / WORDS, clue.memory.tower)
     for _, name, example in adapted.shown:
         memory.add(name, example)
-    save_calibration(adapted.calibration, out / FILE)
+    save_calibration(adapted.calibration, out / CALIBRATION)
     (out / "report.md").write_text(adapted.text + _pictures(out, adapted), encoding="utf-8")
 
 

@@ -149,13 +149,14 @@ class Checkpoint:
     mask_decoder: MaskDecoder | None = None
     zero_shot: ZeroShotSettings = field(default_factory=ZeroShotSettings)
     judging: Path | None = None  # the folder of adapter A
+    folder: Path | None = None  # the model's
     box_head: BoxHead | None = None
 
     @cached_property
-    def adapters_digest(self) -> str:
-        """Hex SHA-256 of both adapters' weights, one after the other; empty where there is none."""
-        folders = (self.judging, self.dialogue)
-        return "".join(weights_digest(folder) for folder in folders if folder is not None)
+    def digest(self) -> str:
+        """Hex SHA-256 of the files of the base and of both adapters' weights."""
+        judging = "" if self.judging is None else weights_digest(self.judging)
+        return hashlib.sha256(f"{self.fingerprint()} {judging}".encode()).hexdigest()
 
     @property
     def is_joint(self) -> bool:
@@ -421,6 +422,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         open_mask_decoder(options.mask_decoder, vocabulary, folder, base),
         load_zero_shot(base),
         trained,
+        folder,
         load_box_head(base, backbone.config.vision_config),
     )
 

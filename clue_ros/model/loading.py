@@ -363,10 +363,13 @@ def require_files(folder: Path, *names: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of a model folder's configuration, tokenizer and weights; no mask decoder's."""
+    """Hex SHA-256 of a model folder's configuration, tokenizer and weights.
+
+    Without the mask decoder's, and without a calibration, which is of the whole.
+    """
     whole = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
-        if path.name == MASK_DECODER:
+        if path.name in (MASK_DECODER, CALIBRATION):
             continue
         whole.update(f"{path.name}:{path.stat().st_size};".encode())
         hash_file(whole, path)
@@ -385,6 +388,7 @@ def hash_file(whole: hashlib._Hash, path: Path) -> None:
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MASK_DECODER = "mask_decoder.safetensors"  # beside them, if the model has one
+CALIBRATION = "calibration.json"  # as well (`clue calibrate`)
 
 # Files and modules call the same weight by different names, and so do versions of transformers.
 _PUBLISHED = (

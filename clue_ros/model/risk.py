@@ -34,7 +34,6 @@ import numpy.typing as npt
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import is_number, read_settings, replacing
 
-FILE = "calibration.json"
 DELTA = 0.1
 THRESHOLDS = np.linspace(1.0, 0.0, 1001).round(3)
 """Of trust, from the safest to the boldest; fixed before any data are seen, as the test needs."""
@@ -161,8 +160,8 @@ class Calibration:
     trusts: of each request's box, 0..1; of a request without a box -1, which no threshold reaches.
     wrong: whether the box is none of the objects meant, or the request ambiguous or of an absent
     object. pictures: (m, 2 D), `pooled` features of the pictures. delta: None for the promise on
-    average. policy, threshold, num_views, doubtful_score, adapters: of the model, for which alone
-    it holds; a lower threshold only asks more. data, date: where it comes from.
+    average. policy, threshold, num_views, doubtful_score, weights (their hash): of the model, for
+    which alone it holds; a lower threshold only asks more. data, date: where it comes from.
     """
 
     trusts: tuple[float, ...]
@@ -173,7 +172,7 @@ class Calibration:
     threshold: float = 1.0
     num_views: int = 1
     doubtful_score: float = 1.0
-    adapters: str = ""
+    weights: str = ""
     data: str = field(default="", kw_only=True)
     date: str = field(default="", kw_only=True)
 
@@ -267,9 +266,10 @@ class Promise:
         calibration = self.calibration
         if calibration is None:
             return "this model has no calibration: make one with `clue calibrate`"
-        for name in ("policy", "num_views", "doubtful_score", "adapters"):
+        for name in ("policy", "num_views", "doubtful_score", "weights"):
             if getattr(calibration, name) != decision[name]:
-                return f"the calibration was made with another {name}: make a new one"
+                other = "other" if name == "weights" else "another"
+                return f"the calibration was made with {other} {name}: make a new one"
         if decision["threshold"] > calibration.threshold:
             return (
                 f"the calibration was made with threshold {calibration.threshold:g}, and holds up"

@@ -189,7 +189,7 @@ def make_example(
     box = box.clipped(width, height)
     if min(box.width, box.height) < 2:
         raise BadBoxError(f"the box {_spelled(box)} is less than 2 pixels wide or high")
-    picture = hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16]
+    picture = digest_of(image)
     channels = patches.values.shape[2]
     inside = patches.values[patches.cells(box, shrink=INNER)].reshape(-1, channels)
     inside = inside[np.linspace(0, len(inside) - 1, min(len(inside), MOST_INSIDE)).astype(int)]
@@ -207,6 +207,11 @@ def make_example(
         who,
         _thumbnail(image, box),
     )
+
+
+def digest_of(image: npt.NDArray[np.uint8]) -> str:
+    """The start of the SHA-256 of a picture's pixels, which an example keeps."""
+    return hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()[:16]
 
 
 def _thumbnail(image: npt.NDArray[np.uint8], box: Box) -> bytes:

@@ -219,7 +219,7 @@ def judge(
     own: the box that the model itself finds.
     """
     start = time.perf_counter()
-    standing = follow(dialogue.without_refused(), finder)
+    standing = follow(dialogue.for_model(), finder)
     kept = tuple(
         c
         for c in standing.candidates

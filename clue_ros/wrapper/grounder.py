@@ -424,7 +424,7 @@ class Wrapper:
         self, view: WrapperView, dialogue: Dialogue, candidates: tuple[Candidate, ...]
     ) -> _Verdict:
         size = view.width, view.height
-        dialogue = dialogue.without_refused()
+        dialogue = dialogue.for_model()
         standing = follow(dialogue, LabelledObjects(_things(candidates, self._told), size))
         sources = {c.source for c in candidates}
         if not standing.candidates and set() < sources & self._told < sources:
@@ -448,7 +448,7 @@ class Wrapper:
             best = candidates[0] if candidates else None
             return _Verdict(0.0 if candidates else 1.0, candidates, chances, candidates, best)
         listed = self._nouns(dialogue), dialogue.refused
-        context = dialogue.without_refused().context()
+        context = dialogue.for_model().context()
         if listed not in view.listings:
             size = view.width, view.height
             view.listings[listed] = self.language_model.read(candidates, size)

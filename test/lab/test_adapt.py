@@ -90,6 +90,9 @@ def test_the_adapted_model_knows_the_words_and_its_calibration(
     assert adapted.not_promised == ""
     assert load_calibration(out / "calibration.json").n == 4
     assert adapted.policy == "both"
+    assert main(["calibrate", str(photographs), "--model", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ".jpg has taught this model words: calibrate on other" in line
 
 
 @pytest.mark.parametrize(

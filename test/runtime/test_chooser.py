@@ -221,6 +221,16 @@ def test_what_was_said_is_not_asked_for(request_: str, text: str) -> None:
     assert asked.confirm == (text == "do you mean this one?")
 
 
+def test_one_noun_in_two_forms_is_no_choice() -> None:
+    for labels, text in (
+        (("jars", "jar"), "the left one or the right one?"),
+        (("soup can", "can"), "the left one or the right one?"),
+        (("mug", "pen"), "the mug or the pen?"),
+    ):
+        pair = (at(100, 100, labels[0]), at(300, 100, labels[1]))
+        assert question_about(LabelledObjects(pair, SIZE).objects).text == text
+
+
 def test_a_name_that_fits_several_shows_one_and_the_surest_first() -> None:
     pair = (at(100, 100, "red mug", score=0.8), at(160, 100, "red mug"))
     said = properties_of(read_phrase("the left one"))

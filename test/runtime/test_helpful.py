@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import LabelledObjects
 from clue_ros.dialogue.helpful import LIKELY, asks_again, helpful, told
-from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Grounding, Question, Turn
+from clue_ros.dialogue.types import (
+    AmbiguityEstimate,
+    Box,
+    Dialogue,
+    Grounding,
+    Peak,
+    Question,
+    Turn,
+)
 
 SIZE = (640, 480)
 LEFT, RIGHT, BELOW = Box(70, 210, 130, 270), Box(510, 210, 570, 270), Box(290, 370, 350, 430)
@@ -62,6 +71,7 @@ def test_a_question_that_helps_stays_and_its_answers_are_bound() -> None:
         "the big one or the small one?",
         "the mug or the bowl?",
         "is it the blue one?",
+        "the blue one, the red one or the blue one?",
         "",
     ],
 )
@@ -105,6 +115,17 @@ def test_a_second_candidate_in_doubt_is_not_offered() -> None:
     written, request = "the red one or the blue one?", "the mug"
     assert asked(written, request, probability=0.99 * LIKELY / 0.9).candidates == (RIGHT,)
     assert len(asked(written, request, probability=1.01 * LIKELY / 0.9).candidates) == 2
+
+
+def test_a_second_candidate_that_the_words_do_not_attend_to_is_not_offered() -> None:
+    map_, written = np.zeros((4, 4), np.float32), "the red one or the blue one?"
+    for points, count in (([LEFT], 1), ([LEFT, RIGHT], 2), ([], 2)):
+        peaks = tuple(Peak(box, 1.0, box.center) for box in points)
+        reply = Question(written, (), (), AmbiguityEstimate(0.9, 0.5, map_, peaks, 0.0))
+        objects = (replace(OBJECTS[0], score=0.99), OBJECTS[1])
+        found = helpful(reply, Dialogue("the mug"), LabelledObjects(objects, SIZE))
+        assert found is not None
+        assert len(found.candidates) == count
 
 
 def test_one_thing_in_two_boxes_is_no_choice() -> None:

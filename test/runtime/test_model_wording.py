@@ -9,6 +9,7 @@ from clue_ros.dialogue.words import (
     named_object,
     noun_phrase,
     offered_answers,
+    offers_twice,
 )
 
 
@@ -73,6 +74,22 @@ def test_courtesy_names_no_thing(request_text: str) -> None:
 )
 def test_offered_answers(question: str, answers: tuple[str, ...]) -> None:
     assert offered_answers(question) == answers
+
+
+@pytest.mark.parametrize(
+    ("question", "twice"),
+    [
+        ("the red one or the red one?", True),
+        ("the left one, the red one or the left one?", True),
+        ("do you mean the Red mug or the red mug?", True),
+        ("which one, the red or the red?", True),
+        ("the red one or the blue one?", False),
+        ("where is it?", False),
+        ("or", False),
+    ],
+)
+def test_a_question_that_offers_the_same_twice(question: str, twice: bool) -> None:
+    assert offers_twice(question) is twice
 
 
 def test_a_dialogue_is_about_its_request_whatever_is_answered() -> None:

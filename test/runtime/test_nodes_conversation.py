@@ -460,7 +460,7 @@ def test_no_to_a_confirmation_leaves_that_box_out_and_goes_on(text: str) -> None
     assert conversation.answer(text) == Think()
     dialogue = conversation.dialogue
     assert dialogue.refused == (GROUNDING.box,)
-    assert dialogue.without_refused().context() == "pick up the block"
+    assert dialogue.for_model().context() == "pick up the block"
     assert text in dialogue.context()
     assert isinstance(conversation.reply(bound(confirm=True)), Ask)
     conversation.answer(text)
@@ -473,14 +473,17 @@ def test_no_to_a_confirmation_leaves_that_box_out_and_goes_on(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "refused"), [("no, the left one", (GROUNDING.box,)), ("the left one", ())]
 )
-def test_a_no_with_more_leaves_that_box_out_and_the_words_count(
+def test_words_after_a_confirmation_are_read_with_the_question_that_the_model_wrote(
     text: str, refused: tuple[Box, ...]
 ) -> None:
     conversation = Conversation("pick up the block")
-    conversation.reply(bound(confirm=True))
+    conversation.reply(replace(bound(confirm=True), written="which block?"))
     assert conversation.answer(text) == Think()
-    assert conversation.dialogue.refused == refused
-    assert text in conversation.dialogue.without_refused().context()
+    dialogue = conversation.dialogue
+    assert dialogue.refused == refused
+    assert [turn.text for turn in dialogue.turns[1:]] == ["Do you mean the red block?", text]
+    read = "pick up the block assistant: which block? user: the left one"
+    assert dialogue.for_model().context() == read
 
 
 def test_yes_to_a_confirmation_points_at_the_box_that_was_shown() -> None:

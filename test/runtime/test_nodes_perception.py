@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import importlib.util
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -196,6 +197,27 @@ def test_the_number_of_views_may_change_at_any_time(client: Client) -> None:
     assert found[2].box == found[0].box
     assert found[2].score == found[0].score, "the model's own number is one"
     assert found[1].score < found[0].score
+
+
+def test_with_a_bound_and_no_calibration_a_box_is_shown_before_it_is_pointed_at(
+    client: Client, node: Process
+) -> None:
+    plain = client.ground(REQUEST).grounding
+    assert (plain.confirmed, math.isnan(plain.max_risk)) == (False, True)
+    client.clear()
+    assert client.set(max_risk=0.05) == ""
+    try:
+        goal = client.goal(REQUEST)
+        (shown,) = client.next("question").candidates
+        assert client.answer("yes").accepted
+        found = client.result(goal).result.grounding
+    finally:
+        client.set(max_risk=0.0)
+    assert (found.confirmed, math.isnan(found.max_risk)) == (True, True)
+    assert found.target.box == shown.box
+    assert "max_risk is not promised" in node.text()
+    assert client.set(max_risk=1.0) != ""
+    works(client)
 
 
 def test_ground_returns_the_question_and_leaves_no_dialogue_open(

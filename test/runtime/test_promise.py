@@ -113,9 +113,9 @@ def test_on_an_unknown_table_every_box_is_shown(calibrate: Callable[..., Clue]) 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"policy": "detector"}, "another policy"),
+        ({"policy": "detector"}, "with another policy"),
         ({"num_views": 1}, "another num_views"),
-        ({"adapters": "0"}, "another adapters"),
+        ({"weights": "0"}, "with other weights"),
         ({"threshold": 0.3}, "holds up to that, not for 0.44"),
         ({"trusts": (0.9,) * 44, "wrong": (False,) * 44}, "needs 45 labelled requests"),
     ],

@@ -12,6 +12,7 @@ and asked about.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,9 @@ from clue_ros.lab.evaluation.photos import POINTS, PhotoReply, reply_to_photogra
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.model.load_options import check_max_risk
-from clue_ros.model.loading import find_model
+from clue_ros.model.loading import CALIBRATION, find_model
 from clue_ros.model.risk import (
     DELTA,
-    FILE,
     Calibration,
     Promise,
     needed,
@@ -44,6 +44,7 @@ from clue_ros.model.risk import (
     supported,
     trust,
 )
+from clue_ros.model.taught import digest_of
 
 RISKS = (0.02, 0.05, 0.1, 0.2)
 """Values of `max_risk` in the table, beside the one that was asked for."""
@@ -262,9 +263,10 @@ def run(args: argparse.Namespace) -> int:
     asked = sum(len(photograph.requests) for photograph in photographs)
     if wanted is not None and asked < needed(wanted, delta):
         raise ClueError(Calibration((0.0,) * asked, (False,) * asked, delta=delta).shortage(wanted))
-    clue = replace(options.model, max_risk=None).load()
+    clue = replace(options.model, max_risk=None).load(memory=None)
     if not isinstance(clue, Clue):
         raise ClueError("only a model of CLUE can be calibrated: leave out --model wrapper")
+    refuse_own_examples(clue, photographs)
     replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
     note(lost)
     if not replies:
@@ -303,6 +305,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def refuse_own_examples(clue: Clue, photographs: Sequence[Photograph]) -> None:
+    """Raises ClueError where the model was taught words on one of these photographs.
+
+    Its answers about them are better than those about new ones.
+    """
+    taught = {e.picture for word in clue.memory.words.values() for e in word.examples}
+    for photograph in photographs if taught else ():
+        with contextlib.suppress(BadImageError):  # it has no replies
+            if digest_of(load_image(photograph.path)) in taught:
+                raise ClueError(
+                    f"{photograph.path.name} has taught this model words: calibrate on other"
+                    " photographs, or use `clue adapt`, which leaves each one out in turn"
+                )
+
+
 def calibration_path(out: Path | None) -> Path | None:
     """The file to write for `--out`, a model's folder or a .json file. Raises ClueError."""
     if out is None:
@@ -311,4 +328,4 @@ def calibration_path(out: Path | None) -> Path | None:
         if not out.resolve().parent.is_dir():
             raise ClueError(f"--out {out}: there is no folder {out.parent}")
         return out
-    return (out if out.is_dir() else find_model(out)) / FILE
+    return (out if out.is_dir() else find_model(out)) / CALIBRATION

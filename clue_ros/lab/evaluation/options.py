@@ -122,11 +122,18 @@ class PolicyOptions(DetectorModelOptions):
         None, "with --model wrapper, who chooses among boxes; default: rules", metavar="NAME"
     )
 
-    def load(self) -> Any:
-        """Load the model, a `Grounder`. Raises ModelError."""
+    @property
+    def own_words(self) -> str | None:
+        """The `memory` that has the words in the model's folder, if any, and no others."""
+        from clue_ros.model.taught import WORDS
+
+        return None if (Path(self.model).expanduser() / WORDS).is_dir() else ""
+
+    def load(self, memory: str | None = "") -> Any:
+        """Load the model, a `Grounder`; memory: as of `LoadOptions`. Raises ModelError."""
         from clue_ros.grounders import load_grounder
 
-        settings = {**vars(self), "num_views": self.views, "memory": ""}
+        settings = {**vars(self), "num_views": self.views, "memory": memory}
         del settings["views"]
         return load_grounder(LoadOptions(**settings))
 

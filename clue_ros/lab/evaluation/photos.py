@@ -386,7 +386,7 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(PhotosOptions, args)
     photographs = load_photographs(options.data or default_folder())
     lost: list[str] = []
-    clue = options.model.load()
+    clue = options.model.load("" if options.teach else options.model.own_words)
     if options.teach is None:
         replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
     else:
