@@ -16,6 +16,7 @@ from clue_ros.model.multi_view import Window, window_features
 
 if TYPE_CHECKING:
     from clue_ros.model.base_tasks import BaseTasks
+    from clue_ros.model.box_head import BoxMap
     from clue_ros.model.checkpoint import Checkpoint
 
 Image = npt.NDArray[np.uint8]
@@ -25,12 +26,13 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later.
+    pixels: a copy, as a caller may write to the image later. box_map: once it was needed.
     """
 
     pixels: Image
     features: Any
     further: dict[Window, Any] = field(default_factory=dict)
+    box_map: BoxMap | None = None
 
 
 class View:
@@ -70,6 +72,13 @@ class View:
         if not windows:
             return None
         return window_features(self.image, windows, self._encoded.further, self.checkpoint.look)
+
+    @property
+    def box_map(self) -> BoxMap | None:
+        """Boxes of all objects in the image (`clue_ros.model.box_head`); None without a head."""
+        if self._encoded.box_map is None:
+            self._encoded.box_map = self.checkpoint.box_map(self.image)
+        return self._encoded.box_map
 
     @cached_property
     def base(self) -> BaseTasks:
