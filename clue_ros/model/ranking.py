@@ -7,8 +7,9 @@ candidate of the head, and each box that the decoder said, is worth
 
     sum over views (log decoder's score) + QUALITY log (head's score) + SHARE log (share of the map)
 
-where the decoder rates a candidate as if it had said it (`decoding.rate_boxes`), and the map is
-equation 2's. The best one is the answer, and `BoxScore` makes its evidence a probability.
+and one that the decoder said SAID more, as its sides are finer. The decoder rates a candidate as if
+it had said it (`decoding.rate_boxes`); the map is equation 2's. The best one is the answer, and
+`BoxScore` makes its evidence a probability.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from clue_ros.errors import ModelError
 from clue_ros.model.box_head import BoxMap, candidates, overlaps
 from clue_ros.model.loading import is_number, read_settings
 
-# Chosen on the five photographs of photos_dev, and on simulated validation scenes.
-QUALITY, SHARE = 2.0, 2.0  # weights of the head's score and of the map's share in a box
+# Chosen on five photographs (docs/training.md) and on simulated validation scenes.
+QUALITY, SHARE = 1.0, 2.0  # weights of the head's score and of the map's share in a box
+SAID = 1.0  # what a box of the decoder's own is worth more
 RATED = 12  # candidates that the decoder rates
 NOT_SHOWN = float(np.log(1e-3))  # rating of a box that a view does not show
 _LEAST = 1e-3  # added before logarithms
@@ -71,16 +73,21 @@ class BoxScore:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """n boxes that may be meant, in fractions of the picture; logarithms (n,) as in `Evidence`."""
+    """n boxes that may be meant, in fractions of the picture; logarithms (n,) as in `Evidence`.
+
+    said: how many of them, the first ones, the decoder said.
+    """
 
     boxes: list[Box]
+    said: int
     quality: npt.NDArray[np.float64]
     share: npt.NDArray[np.float64]
 
     @property
     def worth(self) -> npt.NDArray[np.float64]:
         """What each is worth before the decoder has rated it, (n,)."""
-        return QUALITY * self.quality + SHARE * self.share
+        own = SAID * (np.arange(len(self.boxes)) < self.said)
+        return np.asarray(QUALITY * self.quality + SHARE * self.share + own, np.float64)
 
     def best(self, rated: npt.NDArray[np.float64]) -> tuple[int, Evidence]:
         """The place of the best one, and what speaks for it. rated: (V, n), of V views."""
@@ -103,12 +110,14 @@ def shortlist(found: BoxMap, attention: Array, own: Sequence[Box]) -> Shortlist:
     every = np.concatenate([said, boxes])
     whole = Shortlist(
         [Box(*map(float, box)) for box in every],
+        len(said),
         np.log(np.concatenate([quality, scores]) + _LEAST),
         np.log(shares(attention, every) + _LEAST),
     )
     best = np.argsort(-whole.worth[len(said) :], kind="stable")[:RATED] + len(said)
     kept = [*range(len(said)), *best.tolist()]
-    return Shortlist([whole.boxes[i] for i in kept], whole.quality[kept], whole.share[kept])
+    listed = [whole.boxes[i] for i in kept]
+    return Shortlist(listed, len(said), whole.quality[kept], whole.share[kept])
 
 
 def shares(attention: Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
