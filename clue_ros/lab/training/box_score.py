@@ -24,11 +24,10 @@ from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import load_photographs
-from clue_ros.lab.evaluation.photos import default_folder
 from clue_ros.lab.metrics import MIN_IOU, auroc, calibration
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.report import with_progress
-from clue_ros.model.loading import DEFAULT_MODEL, write_json
+from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, write_json
 from clue_ros.model.policies import Detector
 from clue_ros.model.ranking import SETTINGS_FILE, BoxScore, Evidence
 
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if options.model == DEFAULT_MODEL:
         raise ClueError(f"{DEFAULT_MODEL} is shipped: name its folder to write into it")
     clue = Clue.load(options.model)
-    pointed = point_everywhere(clue, options.data or (default_folder(),))
+    pointed = point_everywhere(clue, options.data or (demo_folder() / "photos",))
     score = fit_score(pointed)
     notes = {"n": len(pointed), "left_out": left_out(pointed)}
     path = clue.checkpoint.base / SETTINGS_FILE
