@@ -15,7 +15,7 @@
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
     clue train base|average|boxes|detector|ivg|joint   train a stage of a model
-    clue train oracle|policy|views|wrapper|full    train the rest, or all of it
+    clue train oracle|policy|score|views|wrapper|full   train the rest, or all of it
     clue data tabletop|invig                       make simulated scenes, dialogues about them
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
@@ -116,6 +116,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "boxes": Command("clue_ros.lab.training.box_head", "the box head: extents of objects"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
         "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "score": Command("clue_ros.lab.training.box_score", "the score of a box, on photographs"),
         "views": Command("clue_ros.lab.training.views", "when a box needs further views"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
         "wrapper": Command(

@@ -172,6 +172,11 @@ class Clue:
         self._policy: Policy = BY_NAME[policy](self._checkpoint, self._settings)
 
     @property
+    def decides(self) -> Policy:
+        """The object that decides, for evaluations that need more than replies."""
+        return self._policy
+
+    @property
     def threshold(self) -> float:
         """Probability from which a sentence counts as ambiguous, 0..1.
 

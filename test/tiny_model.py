@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.numpy import save_file
 from transformers import GemmaTokenizer
 from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from clue_ros.model.adapters import Adapters, lora_config
 from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.box_head import WEIGHTS_FILE, head_channels, head_shapes
 from clue_ros.model.checkpoint import IvgSettings, save_ivg_settings
 from clue_ros.model.config import half_depth_block, tiny_config
 from clue_ros.model.detector import DetectorSettings
@@ -49,6 +52,8 @@ SMALL_STEM: dict[str, Any] = {
 """Sizes of a convolutional stem that fits the patches of SIZES."""
 DETAILED_STEM: dict[str, Any] = {**SMALL_STEM, "details": {"side": 128, "read": [[2, 2], [3, 1]]}}
 """The same with a second reading of the picture, at 128 pixels."""
+BOX_STEM: dict[str, Any] = {**SMALL_STEM, "stages": [*SMALL_STEM["stages"], [1, 3, 2, 2, 12]]}
+"""SMALL_STEM with a stage of 32 pixels, which a box head reads too."""
 
 
 def write_random_model(
@@ -87,6 +92,17 @@ def write_random_model(
         settings = DetectorSettings(block=block, threshold=threshold)
         save_head(CnnHead(), settings, folder / DETECTOR)
         save_ivg_settings(IvgSettings(max_new_tokens=12), folder / IVG)
+    return folder
+
+
+def write_random_head(folder: Path, seed: int = 0) -> Path:
+    """Write a box head with random weights beside a base with BOX_STEM; returns its folder."""
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in head_shapes(head_channels(BOX_STEM), 16).items():
+        scale = float(np.prod(shape[1:])) ** -0.5
+        weights[name] = (rng.standard_normal(shape) * scale).astype(np.float32)
+    save_file(weights, folder / WEIGHTS_FILE)
     return folder
 
 

@@ -109,7 +109,7 @@ class Backbone(Protocol):
         """One more token (B,) a row -> the logits (B, V) of the next one. Changes the state."""
 
     def repeat(self, state: Any, count: int) -> Any:
-        """The state of one prompt as that of `count` rows; the given one may be used up."""
+        """The state of B prompts with each row `count` times; the given one stays as it is."""
 
     def memory_bytes(self) -> int:
         """Bytes of weights."""

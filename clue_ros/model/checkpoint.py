@@ -10,6 +10,7 @@ ivg/        adapter B, ivg.json
 joint/      one adapter for both, with all of these files; where it is, neither of them is needed
 mask_decoder.safetensors   PaliGemma's mask decoder (`mask_decoder`), may be missing
 box_head.safetensors       boxes of objects without words (`box_head`), may be missing
+box_head.json              their score (`ranking`), fitted on photographs, may be missing
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from clue_ros.model.decoding import (
     Vocabulary,
     forced,
     question_share,
+    rate_boxes,
     read_prompts,
     reply_to,
 )
@@ -68,6 +70,7 @@ from clue_ros.model.prompts import (
     prepare_images,
 )
 from clue_ros.model.quantization import check_quantization
+from clue_ros.model.ranking import BoxScore, load_box_score
 from clue_ros.model.zero_shot import ZeroShotSettings, load_zero_shot
 
 if TYPE_CHECKING:
@@ -154,6 +157,7 @@ class Checkpoint:
     judging: Path | None = None  # the folder of adapter A
     folder: Path | None = None  # the model's
     box_head: BoxHead | None = None
+    box_score: BoxScore | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -235,7 +239,7 @@ class Checkpoint:
 
     def second_opinion(self, features: Array, context: str) -> tuple[float, Prefill]:
         """Probability that adapter B opens with a question, and its prefill, for `speak`."""
-        prefill = self._read(features, context)
+        prefill = self.read(features, context)
         return self.question_share(prefill), prefill
 
     def question_share(self, prefill: Prefill) -> float:
@@ -255,7 +259,7 @@ class Checkpoint:
         else:
             prompts = self.detector.prompts(self.processor, [context] * len(features))
             detector = self.detector(features, prompts)[0].tolist()
-            prefill = self._read(features, context)
+            prefill = self.read(features, context)
         decoder = question_share(self.vocabulary, prefill).tolist()
         return list(zip(detector, decoder, strict=True)), prefill
 
@@ -264,7 +268,8 @@ class Checkpoint:
     ) -> Generation:
         """Decode one reply to `context` through adapter B.
 
-        prefill: this context, if adapter B has read it already; it can be used once.
+        prefill: this context, if adapter B has read it already; without a box head it can be used
+        once.
         """
         return self._speak(features, context, mode, prefill)[0]
 
@@ -280,14 +285,21 @@ class Checkpoint:
     def _speak(
         self, features: Array, context: str, mode: Mode, prefill: Prefill | None
     ) -> list[Generation]:
+        prefill = prefill or self.read(features, context)
+        if self.box_head is not None:  # its candidates will be rated after the same words
+            prefill = Prefill(prefill.logits, self.backbone.repeat(prefill.state, 1))
         return reply_to(
             self.backbone,
             self.vocabulary,
-            prefill or self._read(features, context),
+            prefill,
             mode,
             max_new_tokens=self.ivg.max_new_tokens,
             max_boxes=self.ivg.max_boxes,
         )
+
+    def rate(self, prefill: Prefill, codes: npt.NDArray[np.int64]) -> Array:
+        """How likely adapter B finds N boxes in each of B views: see `decoding.rate_boxes`."""
+        return rate_boxes(self.backbone, self.vocabulary, prefill, codes)
 
     def segment(
         self, features: Array, noun: str, box: Box, width: int, height: int
@@ -303,7 +315,7 @@ class Checkpoint:
         (said,) = reply_to(self.backbone, self.vocabulary, prefill, "segment", box=codes)
         return said.segments
 
-    def _read(self, features: Array, context: str) -> Prefill:
+    def read(self, features: Array, context: str) -> Prefill:
         """A context as adapter B has read it, once for each image of features (n, N, D)."""
         if IVG not in self.backbone.adapters:
             raise ModelError(NO_ADAPTER_B)
@@ -329,7 +341,7 @@ class Checkpoint:
         tokenizer = self.processor.tokenizer
         text = escape(question, tokenizer) + tokenizer.eos_token
         tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-        (likely,), (first,) = forced(self.backbone, self._read(features, context), [tokens])
+        (likely,), (first,) = forced(self.backbone, self.read(features, context), [tokens])
         right = int((first == np.array(tokens)).sum())
         return float(-likely.sum()), right, len(tokens)
 
@@ -427,6 +439,7 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         trained,
         folder,
         load_box_head(base, backbone.config.vision_config),
+        load_box_score(base),
     )
 
 

@@ -50,6 +50,9 @@ PLAUSIBLE = 0.01
 simulated validation scenes."""
 
 
+UNLIKELY = 1e-9  # probability of a side that counts for a box which the decoder rules out
+
+
 @dataclass(frozen=True)
 class Generation:
     """What was decoded for one prompt, without the final <eos>."""
@@ -334,6 +337,28 @@ def forced(
         if place < longest - 1:
             logits = backbone.step(state, tokens)
     return [np.array(row, np.float32) for row in likely], [np.array(row) for row in first]
+
+
+def rate_boxes(
+    backbone: Backbone, vocabulary: Vocabulary, prefill: Prefill, codes: npt.NDArray[np.int64]
+) -> Array:
+    """How likely the decoder finds boxes, (B, N), as the logarithm of `Generation.score`.
+
+    codes: (B, N, 4), N boxes for each of B prompts. The prefill can be used again.
+    """
+    count, first = codes.shape[1], vocabulary.first_location
+    state = backbone.repeat(prefill.state, count)
+    logits = np.repeat(prefill.logits, count, 0)
+    rows, steps = np.arange(len(logits)), codes.reshape(-1, SIDES)
+    total = np.zeros(len(rows))
+    for side in range(SIDES):
+        shares = softmax(logits)[:, first : first + STEPS]
+        sums = np.pad(shares.cumsum(1), ((0, 0), (1, 0)))
+        low, high = np.maximum(steps[:, side] - NEAR, 0), np.minimum(steps[:, side] + NEAR, LAST)
+        total += np.log(np.maximum(sums[rows, high + 1] - sums[rows, low], UNLIKELY))
+        if side < SIDES - 1:
+            logits = backbone.step(state, steps[:, side] + first)
+    return np.asarray(total / SIDES, np.float32).reshape(codes.shape[:2])
 
 
 def question_share(vocabulary: Vocabulary, prefill: Prefill) -> Array:

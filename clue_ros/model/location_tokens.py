@@ -17,6 +17,7 @@ LAST = STEPS - 1
 BETWEEN = ";"  # boxes of one reply
 
 Codes = tuple[int, int, int, int]
+WHOLE: Codes = (0, 0, LAST, LAST)  # all of a picture
 
 
 def encode_box(box: Box, width: int, height: int) -> Codes:

@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
-from clue_ros.model.location_tokens import Codes, decode_box
+from clue_ros.model.location_tokens import Codes, decode_box, encode_box
 
 if TYPE_CHECKING:
     from clue_ros.model.decoding import Generation
+    from clue_ros.model.ranking import Evidence
 
 AGREEING = 0.4  # IoU of two boxes that are of the same thing
 SETTLED = 0.8
@@ -41,6 +42,7 @@ WINDOWS: tuple[tuple[float, float, float, float], ...] = (
 ZOOMED = 2  # the view that is a square around what is attended to, where that is known
 ZOOM_MARGIN = 0.25  # on each side of the attended region, in shares of its longer side
 SMALLEST_ZOOM = 0.7  # side of the square, in shares of the picture's shorter side
+SHOWN = 0.3  # share of a box that a view shows at least if the decoder is to rate it there
 MAX_VIEWS = len(WINDOWS)
 
 
@@ -71,6 +73,15 @@ class Window:
         seen = decode_box(codes, self.x_max - self.x_min, self.y_max - self.y_min)
         box = seen.moved(self.x_min, self.y_min).clipped(float(self.width), float(self.height))
         return box if box.area > 0 else None
+
+    def codes(self, box: Box) -> Codes | None:
+        """A box in the picture's pixels as codes in it; None where it shows less than SHOWN."""
+        width, height = self.x_max - self.x_min, self.y_max - self.y_min
+        moved = box.moved(-self.x_min, -self.y_min)
+        seen = moved.clipped(float(width), float(height))
+        if seen.area < SHOWN * moved.area or seen.area <= 0:
+            return None
+        return encode_box(seen, width, height)
 
 
 def windows(views: int, width: int, height: int, attended: Sequence[Box] = ()) -> list[Window]:
@@ -129,11 +140,13 @@ class Agreement:
     """What the views make of a request: see `agreed`.
 
     box: in the picture's pixels. score: 0..1. via: the boxes on the way, as one view has them.
+    evidence: what speaks for the box, where a box head helped to choose it.
     """
 
     box: Box
     score: float
     via: tuple[Box, ...]
+    evidence: Evidence | None = None
 
 
 def _box(reply: Generation, window: Window) -> Box | None:

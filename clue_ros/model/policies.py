@@ -12,8 +12,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from clue_ros.dialogue.noun_phrases import described_object
 from clue_ros.dialogue.types import (
@@ -28,8 +30,10 @@ from clue_ros.dialogue.words import missing_thing, offered_answers
 from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation, Mode, Prefill
 from clue_ros.model.fusion import Fusion
-from clue_ros.model.multi_view import Agreement, Window, agreed, settled, windows
+from clue_ros.model.location_tokens import WHOLE
+from clue_ros.model.multi_view import ZOOMED, Agreement, Window, agreed, settled, windows
 from clue_ros.model.peaks import find_peaks
+from clue_ros.model.ranking import NOT_SHOWN, shortlist
 from clue_ros.model.zero_shot import judge, reply_to
 
 if TYPE_CHECKING:
@@ -127,12 +131,24 @@ class Detector(Policy):
         context = dialogue.context()
         estimate, read = self._read(view, context)
         mode = "grounding" if force_grounding else self._mode(estimate)
-        said = self.checkpoint.speak(view.features, context, mode, read.first)
+        said, first = self._say(view, context, mode, read)
         if said.codes is None:
             return self._question(said, estimate)
-        found = self._agreement(said, view, context, estimate.peaks, read.further)
+        found = self._agreement(said, view, context, estimate, first, read.further)
         label = described_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
+
+    def point(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Agreement]:
+        """The estimate, and where it points if it has to."""
+        context = dialogue.context()
+        estimate, read = self._read(view, context)
+        said, first = self._say(view, context, "grounding", read)
+        return estimate, self._agreement(said, view, context, estimate, first, read.further)
+
+    def _say(self, view: View, context: str, mode: Mode, read: _Read) -> tuple[Generation, Prefill]:
+        """What adapter B says of the whole image, and the context as it has read it."""
+        first = read.first or self.checkpoint.read(view.features, context)
+        return self.checkpoint.speak(view.features, context, mode, first), first
 
     def warm_up(self, view: View, dialogue: Dialogue) -> None:
         """See `Policy`: judge, ask, and point in all views."""
@@ -181,25 +197,83 @@ class Detector(Policy):
         said: Generation,
         view: View,
         context: str,
-        peaks: Sequence[Peak],
-        prefill: Prefill | None,
+        estimate: AmbiguityEstimate,
+        first: Prefill,
+        further: Prefill | None,
     ) -> Agreement:
         """The box of the first view; where that leaves a doubt, that of two views or of all.
 
-        prefill: the context as all further views read it, None where they did not.
+        With a box head, the best of the decoder's boxes and the head's (`clue_ros.model.ranking`).
+        first: the context as the first view read it. further: as all further views did, None where
+        they did not.
         """
-        through = self._windows(view, peaks)
-        if said.score > self.doubtful_score:
-            return agreed([said], through[:1])
-        found = [said]
-        if prefill is None and len(through) > 2 and self.doubtful_score < 1:
-            found += self.checkpoint.point(view.through(through[1:2]), context)
-            if settled(found, through):
-                return agreed(found, through[:2])
-        further = view.through(through[1:])
-        if further is not None:
-            found += self.checkpoint.point(further[len(found) - 1 :], context, prefill)
-        return agreed(found, through)
+        through = self._windows(view, estimate.peaks)
+        found, read = [said], [first]
+        is_sure = said.score > self.doubtful_score
+        if self.checkpoint.box_head is not None and further is None:
+            # A view that hardly differs from the first adds nothing to the head's boxes.
+            through = [*through[:1], *(through[ZOOMED:] or through[1:])][:2]
+            if not is_sure and len(through) > 1:
+                self._ask(view.through(through[1:]), context, None, found, read)
+        elif not is_sure:
+            if further is None and len(through) > 2 and self.doubtful_score < 1:
+                self._ask(view.through(through[1:2]), context, None, found, read)
+            if len(found) < 2 or not settled(found, through):
+                rest = view.through(through[1:])
+                if rest is not None:
+                    self._ask(rest[len(found) - 1 :], context, further, found, read)
+        agreement = agreed(found, through[: len(found)])
+        if said.via:  # counted: the words say which one more exactly than its looks
+            return agreement
+        return self._ranked(agreement, found, read, through, view, estimate)
+
+    def _ask(
+        self,
+        features: Array,
+        context: str,
+        prefill: Prefill | None,
+        found: list[Generation],
+        read: list[Prefill],
+    ) -> None:
+        """Add the groundings of further views, and the context as they read it."""
+        prefill = prefill or self.checkpoint.read(features, context)
+        found += self.checkpoint.point(features, context, prefill)
+        read.append(prefill)
+
+    def _ranked(
+        self,
+        agreement: Agreement,
+        found: Sequence[Generation],
+        read: Sequence[Prefill],
+        through: Sequence[Window],
+        view: View,
+        estimate: AmbiguityEstimate,
+    ) -> Agreement:
+        """The best of the views' boxes, what they agree on, and the box head's candidates."""
+        box_map = view.box_map
+        if box_map is None:
+            return agreement
+        seen = through[: len(found)]
+        replies = zip(found, seen, strict=True)
+        boxes = [window.box(reply.codes) for reply, window in replies if reply.codes is not None]
+        own = [agreement.box, *(box for box in boxes if box is not None)]
+        size = view.width, view.height
+        listed = shortlist(box_map, estimate.attention, [b.in_fractions(*size) for b in own])
+        meant = [box.in_pixels(*size) for box in listed.boxes]
+        codes = [[window.codes(box) for box in meant] for window in seen]
+        steps = np.array([[code or WHOLE for code in row] for row in codes])
+        is_shown = np.array([[code is not None for code in row] for row in codes])
+        rated, rows = np.zeros(steps.shape[:2]), 0
+        for prefill in read:
+            part = slice(rows, rows + len(prefill.logits))
+            rated[part], rows = self.checkpoint.rate(prefill, steps[part]), part.stop
+        rated = np.where(is_shown, rated, NOT_SHOWN)
+        if len(rated) > ZOOMED:  # the decision asked all views
+            rated = rated[[0, ZOOMED]]
+        at, evidence = listed.best(rated)
+        fit = self.checkpoint.box_score
+        score = agreement.score if fit is None else fit.of(evidence)
+        return replace(agreement, box=meant[at], score=score, evidence=evidence)
 
     def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
         """The windows of all views of an image, where the words attend to these peaks."""

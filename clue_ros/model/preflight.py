@@ -24,6 +24,7 @@ from typing import Any
 
 from clue_ros.errors import ModelError
 from clue_ros.model.backbone import JOINT
+from clue_ros.model.box_head import WEIGHTS_FILE as BOX_HEAD
 from clue_ros.model.config import read_config
 from clue_ros.model.fusion import SETTINGS_FILE
 from clue_ros.model.hub import (
@@ -339,6 +340,7 @@ def _weigh(report: Report, part: Part, config: Any) -> None:
     part.parameters = weights.count
     part.weights = weights.bytes_in(report.dtype, report.quantization)
     part.adapters = sum(map(adapter_bytes, report.adapters.values()))
+    part.adapters += report.base.size(BOX_HEAD) or 0
     if config is None:
         return
     if report.base.folder is not None:

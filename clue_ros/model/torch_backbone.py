@@ -10,6 +10,7 @@ attention weights and Gemma 2's softcap exists in no other kernel that returns t
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -439,11 +440,12 @@ class TorchBackbone:
     @with_room(1)
     @torch.inference_mode()
     def repeat(self, state: State, count: int) -> State:
-        """See `Backbone`. The given state is used up."""
-        state.cache.batch_repeat_interleave(count)
+        """See `Backbone`."""
+        cache = copy.deepcopy(state.cache)
+        cache.batch_repeat_interleave(count)
         return State(
             state.adapter,
-            state.cache,
+            cache,
             state.mask.repeat_interleave(count, 0),
             state.positions.repeat_interleave(count, 0),
         )

@@ -16,6 +16,7 @@ from clue_ros.model.multi_view import Window, window_features
 
 if TYPE_CHECKING:
     from clue_ros.model.base_tasks import BaseTasks
+    from clue_ros.model.box_head import BoxMap
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.taught import Patches
 
@@ -26,14 +27,15 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later. patches: for taught words, once they
-    were needed.
+    pixels: a copy, as a caller may write to the image later. patches: for taught words; box_map:
+    boxes of all objects; both once they were needed.
     """
 
     pixels: Image
     features: Any
     further: dict[Window, Any] = field(default_factory=dict)
     patches: Patches | None = None
+    box_map: BoxMap | None = None
 
 
 class View:
@@ -82,6 +84,13 @@ class View:
         if self._encoded.patches is None:
             self._encoded.patches = patches_of(self.checkpoint, self.image, lambda _: self.features)
         return self._encoded.patches
+
+    @property
+    def box_map(self) -> BoxMap | None:
+        """Boxes of all objects in the image (`clue_ros.model.box_head`); None without a head."""
+        if self._encoded.box_map is None:
+            self._encoded.box_map = self.checkpoint.box_map(self.image)
+        return self._encoded.box_map
 
     @cached_property
     def base(self) -> BaseTasks:

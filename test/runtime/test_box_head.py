@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_model import SMALL_STEM, write_random_model
+from tiny_model import BOX_STEM, SMALL_STEM, write_random_head, write_random_model
 
 from clue_ros.cli import main
 from clue_ros.errors import ModelError
@@ -18,14 +18,11 @@ from clue_ros.model.box_head import (
     BoxMap,
     boxes_at,
     candidates,
-    head_channels,
-    head_shapes,
     overlaps,
 )
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 
 ASPECTS = [(480, 640), (640, 480), (90, 1200), (1000, 30), (1, 1)]  # height and width
-STEM = {**SMALL_STEM, "stages": [*SMALL_STEM["stages"], [1, 3, 2, 2, 12]]}
 CLOSE = 1e-4
 
 
@@ -33,21 +30,11 @@ def image(seed: int, height: int, width: int) -> npt.NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def random_head(folder: Path, seed: int = 0) -> Path:
-    """Write a head with random weights beside a base."""
-    rng = np.random.default_rng(seed)
-    shapes = head_shapes(head_channels(STEM), 16)
-    scale = {name: (np.prod(shape[1:]) or 1) ** -0.5 for name, shape in shapes.items()}
-    weights = {n: (rng.standard_normal(s) * scale[n]).astype(np.float32) for n, s in shapes.items()}
-    save_file(weights, folder / WEIGHTS_FILE)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model with a box head."""
     folder = tmp_path_factory.mktemp("headed") / "model"
-    return random_head(write_random_model(folder, seed=4, conv_stem=STEM))
+    return write_random_head(write_random_model(folder, seed=4, conv_stem=BOX_STEM))
 
 
 def box_map(checkpoint: Checkpoint, picture: npt.NDArray[np.uint8]) -> BoxMap:
@@ -110,7 +97,7 @@ def test_candidates_are_apart_and_lie_on_objects() -> None:
 
 
 def test_a_model_without_a_head_has_no_map(tmp_path: Path) -> None:
-    folder = write_random_model(tmp_path / "model", seed=4, conv_stem=STEM)
+    folder = write_random_model(tmp_path / "model", seed=4, conv_stem=BOX_STEM)
     assert load_checkpoint(folder, device="cpu").box_map(image(0, 30, 40)) is None
 
 
@@ -141,9 +128,9 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(headed: Path, tmp_path:
     assert "no number" in refused("nan")
     path.write_bytes(b"nothing")
     assert "cut short or broken" in refused("broken")
-    other = random_head(write_random_model(tmp_path / "plain", seed=4))
+    other = write_random_head(write_random_model(tmp_path / "plain", seed=4))
     with pytest.raises(ModelError, match="no stem"):
         load_checkpoint(other, device="cpu")
-    short = random_head(write_random_model(tmp_path / "short", seed=4, conv_stem=SMALL_STEM))
+    short = write_random_head(write_random_model(tmp_path / "short", seed=4, conv_stem=SMALL_STEM))
     with pytest.raises(ModelError, match="strides"):
         load_checkpoint(short, device="cpu")
